@@ -16,10 +16,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer as Server
 
 from speechframe._addresses import is_public
-from speechframe.service import fetch as fetch_module
+from speechframe.service import guard
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig
-from speechframe.service.fetch import Unresolved, addresses_of, fetched
+from speechframe.service.fetch import fetched
+from speechframe.service.guard import Unresolved, addresses_of
 from speechframe.spec.chosen import MAX_REDIRECTS
 
 MIB = 1 << 20
@@ -206,7 +207,7 @@ async def test_a_name_with_any_address_that_is_not_public_is_not_visited(site, g
 async def test_the_address_that_was_looked_at_is_the_one_that_is_visited(site, get, names, monkeypatch):
     # The second answer of this name would be refused; nobody asks for it.
     names.table["rebind.example"] = [["127.0.0.1"], ["127.0.0.2"]]
-    monkeypatch.setattr(fetch_module, "is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr(guard, "is_public", lambda address: str(address) == "127.0.0.1")
     assert await get(f"http://rebind.example:{site.port}/a.wav", allow_private_urls=False) == CONTENT
     assert names.asked.count("rebind.example") == 1
     assert site.asked[0].headers["Host"] == f"rebind.example:{site.port}"
@@ -215,7 +216,7 @@ async def test_the_address_that_was_looked_at_is_the_one_that_is_visited(site, g
 
 
 async def test_a_redirect_is_followed_and_looked_at(site, get, monkeypatch):
-    monkeypatch.setattr(fetch_module, "is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr(guard, "is_public", lambda address: str(address) == "127.0.0.1")
     site.answer("start", status=302, Location="/next?x=%2F")
     site.answer("next", status=307, Location=f"http://127.0.0.1:{site.port}/a.wav")
     assert await get(site.url + "start", allow_private_urls=False) == CONTENT

@@ -14,7 +14,6 @@ import io
 import itertools
 import mmap
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -28,7 +27,17 @@ from speechframe.audio.codec import Audio, OnePass
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["MAX_CHANNELS", "RATES_HZ", "TOP_RATE_HZ", "Media", "opened", "read"]
+__all__ = [
+    "MAX_CHANNELS",
+    "RATES_HZ",
+    "TOP_RATE_HZ",
+    "Media",
+    "demuxed",
+    "opened",
+    "read",
+    "refuse_shape",
+    "refuse_truncated",
+]
 
 RATES_HZ = range(4000, 192_001)
 """Sample rates in Hz that are read."""
@@ -119,8 +128,7 @@ def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
 
     Never holds more than a block of samples, however much a file unpacks to.
     """
-    if not path.stat().st_size:
-        raise AudioError("no audio: the file is empty")
+    _refuse_empty(path)
     with contextlib.ExitStack() as stack:
         try:
             media = stack.enter_context(_by_soundfile(path, max_seconds))
@@ -133,7 +141,7 @@ def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
 def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
     # An open file, not a name: by its name a file may be taken for raw samples.
     with _looked_at(path, max_seconds) as stream, OnePass(stream) as file:
-        _refuse_shape(file.samplerate, file.channels)
+        refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
         if file.frames > max_seconds * file.samplerate:
@@ -143,19 +151,46 @@ def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
 
 def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
     """Return a file for the decoder, after what can be told without one."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        data = cast("bytes", mapped)  # it is cut and searched as bytes are
-        if data[:4] == _headers.MATROSKA:
-            _headers.refuse_truncated_matroska(data)
-        found = _headers.container(data[: _headers.MAGIC_BYTES])
-        if found is not None:
-            _headers.refuse_truncated(data, found)
-        mp3 = _mp3.read(data) if found is Format.MP3 else None
+    with _mapped(path) as data:
+        mp3 = _refuse_truncated(data)
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
             return io.BytesIO(mp3.whole(data))
     return path.open("rb")
+
+
+def refuse_truncated(path: Path) -> None:
+    """Raise where a file is empty, or its own headers say that it is cut off; nothing is decoded.
+
+    Raises
+    ------
+    AudioError
+        No bytes; MKV, WebM, WAV, OGG or MP3 that ends too early; OGG or FLAC that was joined.
+    """
+    _refuse_empty(path)
+    with _mapped(path) as data:
+        _refuse_truncated(data)
+
+
+@contextlib.contextmanager
+def _mapped(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        yield cast("bytes", mapped)  # it is cut and searched as bytes are
+
+
+def _refuse_empty(path: Path) -> None:
+    if not path.stat().st_size:
+        raise AudioError("no audio: the file is empty")
+
+
+def _refuse_truncated(data: bytes) -> _mp3.Mp3 | None:
+    if data[:4] == _headers.MATROSKA:
+        _headers.refuse_truncated_matroska(data)
+    found = _headers.container(data[: _headers.MAGIC_BYTES])
+    if found is not None:
+        _headers.refuse_truncated(data, found)
+    return _mp3.read(data) if found is Format.MP3 else None
 
 
 def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
@@ -170,7 +205,24 @@ def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
         raise AudioError(f"the {file.format} file is truncated: it has {frames} of {file.frames} frames")
 
 
-def _by_av(path: Path, max_seconds: float) -> AbstractContextManager[Media]:
+@contextlib.contextmanager
+def _by_av(path: Path, max_seconds: float) -> Iterator[Media]:
+    with demuxed(path) as container:
+        found = container.streams.audio[0]
+        rate_hz, channels = found.rate or 0, found.channels or 0
+        refuse_shape(rate_hz, channels)
+        yield _media(_av_blocks(container, found, rate_hz), rate_hz, max_seconds)
+
+
+@contextlib.contextmanager
+def demuxed(path: Path) -> Iterator[Any]:
+    """Open a file that has audio by PyAV, for the length of a block: its ``av.container.InputContainer``.
+
+    Raises
+    ------
+    AudioError
+        PyAV is missing; not a medium; without an audio stream.
+    """
     try:
         import av
     except ModuleNotFoundError:
@@ -178,11 +230,6 @@ def _by_av(path: Path, max_seconds: float) -> AbstractContextManager[Media]:
             "no audio that can be read here. If it is a video, or audio such as M4A or WebM: "
             "pip install 'speechframe[media]'"
         ) from None
-    return _by_installed_av(av, path, max_seconds)
-
-
-@contextlib.contextmanager
-def _by_installed_av(av: Any, path: Path, max_seconds: float) -> Iterator[Media]:
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(path.open("rb"))
         try:
@@ -190,17 +237,17 @@ def _by_installed_av(av: Any, path: Path, max_seconds: float) -> Iterator[Media]
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
             )
-            found = container.streams.audio[0] if container.streams.audio else None
-            rate_hz, channels = (found.rate or 0, found.channels or 0) if found is not None else (0, 0)
+            has_audio = bool(container.streams.audio)
         except (av.error.FFmpegError, ValueError) as error:
             raise AudioError("no audio that can be read") from error
-        if found is None:
+        if not has_audio:
             raise AudioError("no audio: the file has no audio stream")
-        _refuse_shape(rate_hz, channels)
-        yield _media(_av_blocks(av, container, found, rate_hz), rate_hz, max_seconds)
+        yield container
 
 
-def _av_blocks(av: Any, container: Any, stream: Any, rate_hz: int) -> Iterator[Samples]:
+def _av_blocks(container: Any, stream: Any, rate_hz: int) -> Iterator[Samples]:
+    import av
+
     # Channels are mixed here as everywhere: FFmpeg's own mix of two equal channels is louder than each. They
     # stand in one plane because PyAV 18, handed eight planes, reads past the last.
     converter = av.AudioResampler(format="flt", rate=rate_hz)
@@ -218,7 +265,8 @@ def _mixed(frame: Any) -> Samples:
     return mixed
 
 
-def _refuse_shape(rate_hz: int, channels: int) -> None:
+def refuse_shape(rate_hz: int, channels: int) -> None:
+    """Raise where a rate or a number of channels is not read."""
     if rate_hz not in RATES_HZ:
         raise AudioError(f"a sample rate of {rate_hz} Hz; {RATES_HZ[0]} to {RATES_HZ[-1]} are read")
     if not 0 < channels <= MAX_CHANNELS:

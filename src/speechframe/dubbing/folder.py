@@ -21,7 +21,7 @@ from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorr
 SOURCE = "source"
 
 
-class _File(BaseModel):
+class JsonFile(BaseModel):
     """A JSON file of the folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +42,7 @@ class _File(BaseModel):
             return None
 
 
-class Task(_File):
+class Task(JsonFile):
     """What a job asks for.
 
     Parameters
@@ -76,14 +76,14 @@ class Task(_File):
     corrections: Mapping[str, tuple[UtteranceCorrection, ...]] = Field(default_factory=dict)
 
 
-class Failure(_File):
+class Failure(JsonFile):
     """Why something failed: a code, and a sentence for people."""
 
     code: FailureCode
     reason: str
 
 
-class Outcome(_File):
+class Outcome(JsonFile):
     """What became of a locale.
 
     Parameters

@@ -319,11 +319,14 @@ class Transcript:
         Its language, such as ``en``; None when the engine cannot tell.
     words
         When each word is heard.
+    language_probability
+        How likely that language is, 0 to 1, where it was found out; None where it was given.
     """
 
     text: str
     language: str | None
     words: tuple[Word, ...] = ()
+    language_probability: float | None = None
 
 
 class Recogniser(Protocol):

@@ -99,15 +99,17 @@ class WhisperRecogniser:
         spans = _speech_spans(samples)
         if not spans:
             return Transcript("", language)
+        probability = None
         if code is None:
-            code = _known_language(_chances(model, samples))
+            probability, code = _known_language(_chances(model, samples))
         segments = _transcribed(model, samples, code, words=words)
         spoken = [segment for segment in segments if _is_in(segment, spans)]
         # Nothing of a clip outlives its call.
         model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
         told = language or _as_ours(code)
-        return Transcript(text, told, _words(spoken, recording.audio_seconds) if words else ())
+        timed = _words(spoken, recording.audio_seconds) if words else ()
+        return Transcript(text, told, timed, probability)
 
 
 def _refuse_missing() -> None:
@@ -190,10 +192,13 @@ def _as_ours(code: str) -> str:
     return {other: ours for ours, other in _OTHER_CODES.items()}.get(code, code)
 
 
-def _known_language(chances: Iterable[tuple[str, float]]) -> str:
-    """Return the likeliest language of those that a voice here speaks: no clip of noise is in Latin."""
+def _known_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
+    """Return the likeliest language of those that a voice here speaks, after its probability.
+
+    No clip of noise is in Latin.
+    """
     spoken = {language_of(locale) for locale in LOCALES}
-    return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)[1]
+    return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)
 
 
 def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:

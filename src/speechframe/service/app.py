@@ -1,6 +1,6 @@
 """The application: which address is answered by which handler, over one state."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -9,6 +9,9 @@ from speechframe.service import (
     audio,
     auth,
     convert,
+    dub_calls,
+    dub_create,
+    dub_projects,
     generate,
     limits,
     middleware,
@@ -21,13 +24,23 @@ from speechframe.service.config import ServiceConfig
 from speechframe.service.state import STATE, opened
 from speechframe.spec.endpoints import by_name
 
-# Name of an endpoint to its handler. What the document has and this does not is 404 until its issue comes.
+# Name of an endpoint to its handler.
 HANDLERS: dict[str, Handler] = {
     "generate": generate.generate,
     "stream": stream.stream,
     "stream_input": socket.stream_input,
     "translate": translate.translate,
     "convert": convert.convert,
+    "list_destination_languages": dub_calls.list_destination_languages,
+    "list_source_languages": dub_calls.list_source_languages,
+    "create_job": dub_create.create_job,
+    "create_job_with_project": dub_create.create_job_with_project,
+    "job_status": dub_calls.job_status,
+    "create_project": dub_projects.create_project,
+    "list_projects": dub_projects.list_projects,
+    "update_project": dub_projects.update_project,
+    "utterances": dub_calls.utterances,
+    "update_utterances": dub_calls.update_utterances,
     "voices": voices.voices,
     "token": auth.token,
     "limits": limits.limits,
@@ -49,10 +62,15 @@ def make_app(config: ServiceConfig) -> web.Application:
     """
     # Sizes are bounded where bodies are read.
     app = web.Application(middlewares=[middleware.around], client_max_size=0)
+    handlers: dict[str, dict[str, Handler]] = {
+        audio.PATH: {hdrs.METH_GET: audio.audio},
+        dub_calls.PATH: {hdrs.METH_GET: dub_calls.file},
+    }
     for name, handler in HANDLERS.items():
         endpoint = by_name(name)
-        _add(app, endpoint.method, endpoint.path, handler)
-    _add(app, hdrs.METH_GET, audio.PATH, audio.audio)
+        handlers.setdefault(endpoint.path, {})[endpoint.method] = handler
+    for path, by_method in handlers.items():
+        _add(app, path, by_method)
     app.on_response_prepare.append(middleware.mark_answer)
 
     async def state(app: web.Application) -> AsyncIterator[None]:
@@ -64,11 +82,13 @@ def make_app(config: ServiceConfig) -> web.Application:
     return app
 
 
-def _add(app: web.Application, method: str, path: str, handler: Handler) -> None:
+def _add(app: web.Application, path: str, by_method: Mapping[str, Handler]) -> None:
     resource = app.router.add_resource(path)
-    methods = _METHODS.get(method, (method,))
-    for each in methods:
-        resource.add_route(each, handler, expect_handler=_expected)
+    methods = []
+    for method, handler in by_method.items():
+        for each in _METHODS.get(method, (method,)):
+            resource.add_route(each, handler, expect_handler=_expected)
+            methods.append(each)
 
     async def options(request: web.Request) -> web.Response:
         del request

@@ -30,11 +30,16 @@ _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1
 
 
 def address(request: web.Request, clip: Clip) -> str:
-    """Return the URL of a clip, on the address the caller knows this service by."""
+    """Return the URL of a clip."""
+    return f"{base_url(request)}/v1/audio/{clip.file_name}"
+
+
+def base_url(request: web.Request) -> str:
+    """Return the address the caller knows this service by."""
     # Without a usable Host header: the socket's own end, which is where the caller got through.
     named = request.headers.get("Host", "")
     host = named if _HOST.fullmatch(named) else _socket_words(request)
-    return f"http://{host}/v1/audio/{clip.file_name}"
+    return f"http://{host}"
 
 
 def _socket_words(request: web.Request) -> str:

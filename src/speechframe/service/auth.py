@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from speechframe.service.answers import Refusal
-from speechframe.service.keys import Key, find_token, make_token
+from speechframe.service.keys import Key, KeyRing, find_token, make_token
 from speechframe.service.state import STATE
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
@@ -21,12 +21,44 @@ def require_key(request: web.Request) -> Key:
     Refusal
         403 for a missing or unknown key (section 5, rule 5; ``spec.chosen``: missing-key).
     """
+    state = request.app[STATE]
+    return _found(request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key")
+
+
+def require_any_key(request: web.Request) -> tuple[Key | None, Key | None]:
+    """Return the speech key and the dubbing key that a request's key is; at least one of them is.
+
+    Raises
+    ------
+    Refusal
+        403 for a missing or unknown key.
+    """
+    state = request.app[STATE]
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
+    dub_key = state.dub_ring.find(secret)
+    return (state.ring.find(secret), dub_key) if dub_key is not None else (require_key(request), None)
+
+
+def require_dub_key(request: web.Request) -> Key:
+    """Return the dubbing key of a request.
+
+    Raises
+    ------
+    Refusal
+        403 for a missing or unknown key, or one that is for speech alone.
+    """
+    state = request.app[STATE]
+    return _found(request, state.dub_ring, state.ring, "this is a speech key; this call wants a dubbing key")
+
+
+def _found(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)
-    key = request.app[STATE].ring.find(secret)
+    key = ring.find(secret)
     if key is None:
-        raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is invalid or expired")
+        is_other = other.find(secret) is not None
+        raise Refusal(HttpErrorCode.INVALID_KEY, words if is_other else "the api key is invalid or expired")
     return key
 
 

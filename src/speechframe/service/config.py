@@ -26,7 +26,7 @@ class KeySpec:
     key
         The secret itself; hashed before it is stored anywhere.
     quota_characters
-        Characters it may use in a billing cycle (a calendar month, UTC).
+        Characters it may use in a billing cycle (a calendar month, UTC); of a dubbing key, credits.
     concurrency
         Requests it may have in flight, in each pool; ``None`` is the default
         of the document (streaming) and of ``spec.chosen`` (everything else).
@@ -96,10 +96,14 @@ class ServiceConfig:
         Folder of keys, balances and audio; made when missing, mode 700.
     keys
         Keys to accept; without one, the key kept in ``data/key`` is used (made on first use).
+    dub_keys
+        Keys of the dubbing calls; without one, the other keys do for these, too.
     host, port
         Address to listen on; port 0 takes a free one.
     workers
         Worker processes; 0 is one a core, at most 4.
+    dub_workers
+        Media that are dubbed at once, each in a process of its own; 0 is one for two cores.
     body_timeout_s, header_timeout_s
         Seconds in which a request's body and its header section must have arrived (408).
     grace_s
@@ -119,6 +123,8 @@ class ServiceConfig:
         Names of the engines to use where several of a kind are installed; the first by name without one.
     shelf_bytes
         Bytes of audio kept for ``audioFile`` links; the oldest go first.
+    webhook_seconds
+        Seconds over which the deliveries of a webhook are spread that is not answered.
     region
         The region this service plays: its streaming concurrency is the default of keys.
     socket_idle_s
@@ -133,9 +139,11 @@ class ServiceConfig:
 
     data: Path
     keys: tuple[KeySpec, ...] = ()
+    dub_keys: tuple[KeySpec, ...] = ()
     host: str = "127.0.0.1"
     port: int = 0
     workers: int = 0
+    dub_workers: int = 0
     body_timeout_s: float = 20.0
     header_timeout_s: float = 20.0
     grace_s: float = 10.0
@@ -147,6 +155,7 @@ class ServiceConfig:
     changer: str | None = None
     recogniser: str | None = None
     shelf_bytes: int = 2048 * MEBI
+    webhook_seconds: float = chosen.WEBHOOK_SECONDS
     region: str = "global"
     socket_idle_s: float = SOCKET_IDLE_S
     slow_reader_s: float = chosen.SLOW_READER_S
@@ -159,6 +168,11 @@ class ServiceConfig:
         return self.workers or max(1, min(4, _cores()))
 
     @property
+    def dub_worker_count(self) -> int:
+        """How many media are dubbed at once."""
+        return self.dub_workers or max(1, _cores() // 2)
+
+    @property
     def waiting_limit(self) -> int:
         """How many requests may wait for a worker."""
         return self.queue_limit or 32 * self.worker_count
@@ -169,8 +183,8 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def parse_key(words: str) -> KeySpec:
-    """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``.
+def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> KeySpec:
+    """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``; `default` is the quota of one without.
 
     Raises
     ------
@@ -192,9 +206,28 @@ def parse_key(words: str) -> KeySpec:
         )
     return KeySpec(
         SecretStr(key),
-        _whole(quota, "quota", 0) if quota else chosen.DEFAULT_QUOTA_CHARACTERS,
+        _whole(quota, "quota", 0) if quota else default,
         _whole(concurrency, "concurrency", 1) if concurrency else None,
     )
+
+
+def parse_dub_key(words: str) -> KeySpec:
+    """Return the dubbing key written as ``KEY[:CREDITS]``.
+
+    Raises
+    ------
+    SettingsError
+        As :func:`parse_key`, and for a third figure.
+
+    Examples
+    --------
+    >>> parse_dub_key("secret:5000").quota_characters
+    5000
+    """
+    spec = parse_key(Hidden(words), chosen.DEFAULT_DUB_CREDITS)
+    if spec.concurrency is not None:
+        raise SettingsError("a dubbing key looks like KEY or KEY:CREDITS")
+    return spec
 
 
 def _whole(words: str, name: str, low: int) -> int:

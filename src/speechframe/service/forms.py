@@ -11,7 +11,7 @@ What is taken and what is not, where the document is silent:
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
@@ -232,7 +232,7 @@ class _Reader:
             upload = await self._receiver.finish()
             # What a page sends for a file that nobody chose.
             if upload.size_bytes or part.file_name:
-                self._files[part.name] = upload
+                self._files[part.name] = replace(upload, file_name=part.file_name or "")
         elif part.is_file:
             self._passed_over[part.name] = None
         elif text := _decoded(part.name, bytes(self._text)):

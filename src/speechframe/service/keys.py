@@ -50,10 +50,13 @@ class KeyRing:
         Secret of the data folder: equal keys hash differently in another folder.
     specs
         The keys that are accepted. Keys of an earlier start are not; their balances stay.
+    balance
+        Which balance of a key this is about: one key hashes differently for each, and so has several.
     """
 
-    def __init__(self, salt: bytes, specs: Iterable[KeySpec]) -> None:
+    def __init__(self, salt: bytes, specs: Iterable[KeySpec], balance: str = "") -> None:
         self._salt = salt
+        self._balance = balance.encode()
         self._keys = tuple(self._key(spec) for spec in specs)
 
     def _key(self, spec: KeySpec) -> Key:
@@ -70,7 +73,7 @@ class KeyRing:
     def hashed(self, secret: str) -> bytes:
         """Return what stands for a secret of the caller's in the database."""
         return hashlib.blake2b(
-            secret.encode(errors="surrogateescape"), key=self._salt, digest_size=32
+            secret.encode(errors="surrogateescape"), key=self._salt, person=self._balance, digest_size=32
         ).digest()
 
     def find(self, secret: str) -> Key | None:

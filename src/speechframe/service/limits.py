@@ -1,13 +1,14 @@
 """Our additions: what this service allows and chose, its description, and whether it is well."""
 
 import json
+import sqlite3
 
 from aiohttp import web
 
 from speechframe._version import __version__
 from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal
-from speechframe.service.auth import require_key
+from speechframe.service.auth import require_any_key
 from speechframe.service.database import now
 from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
@@ -30,6 +31,7 @@ def identities(state: State) -> dict[str, str]:
         "stream": identity(state, "speaker"),
         "change_voice": identity(state, "changer", "speaker", "recogniser"),
         "translate": identity(state, "translator"),
+        "dub": identity(state, "recogniser", "translator", "speaker"),
     }
 
 
@@ -62,11 +64,29 @@ def stream(state: State, key: Key) -> dict[str, str | int | float]:
     }
 
 
+def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
+    """Return what holds for dubbing here, and what is left to a dubbing key."""
+    return {
+        "installed": bool(state.languages.targets),
+        "at_once": state.config.dub_worker_count,
+        "max_seconds": chosen.MAX_DUB_SECONDS,
+        "link_seconds": chosen.DUB_LINK_SECONDS,
+        "quota_credits": balance and balance.quota_millis // billing.CREDIT,
+        "remaining_credits": balance and balance.remaining_characters,
+    }
+
+
 async def limits(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/limits``."""
+    """Answer ``GET /v1/limits``; a key of either kind will do, and is told of its own balances."""
     state = request.app[STATE]
-    key = require_key(request)
-    balance = await state.database.run(lambda connection: quota.balance(connection, key))
+    speech_key, dub_key = require_any_key(request)
+    key = speech_key or Key(b"", "", 0, None)
+
+    def balances(connection: sqlite3.Connection) -> tuple[quota.Balance, quota.Balance | None]:
+        credit = quota.balance(connection, dub_key) if dub_key is not None else None
+        return quota.balance(connection, key), credit
+
+    balance, dub_balance = await state.database.run(balances)
     return web.json_response(
         {
             "service": "speechframe",
@@ -87,6 +107,7 @@ async def limits(request: web.Request) -> web.Response:
             "take_header": chosen.TAKE_HEADER,
             "source_language": True,
             "translation": translation(state),
+            "dubbing": dubbing(state, dub_balance),
             "quota_characters": key.quota_millis // billing.CREDIT,
             "remaining_characters": balance.remaining_characters,
             "billing_cycle": quota.cycle_of(now()),

@@ -12,8 +12,8 @@ import secrets
 import sqlite3
 from pathlib import Path
 
+from speechframe.service import dub_jobs, quota
 from speechframe.service.database import now
-from speechframe.service.quota import release_owner
 
 FOLDER = "owners"
 
@@ -41,12 +41,11 @@ class Owner:
         connection.execute("INSERT INTO owners VALUES (?, ?, ?)", (self.name, os.getpid(), now()))
 
     def reap(self, connection: sqlite3.Connection) -> int:
-        """Give back what dead processes reserved; return how many of them there were."""
+        """Give back what dead processes reserved, and the jobs they were at; return how many there were."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
         dead = [name for (name,) in others if self.is_dead(name)]
         for name in dead:
-            release_owner(connection, name)
-            connection.execute("DELETE FROM owners WHERE owner = ?", (name,))
+            _release(connection, name)
         return len(dead)
 
     def is_dead(self, name: str) -> bool:
@@ -68,11 +67,16 @@ class Owner:
 
     def leave(self, connection: sqlite3.Connection) -> None:
         """Give back what is still reserved and take the mark away."""
-        release_owner(connection, self.name)
-        connection.execute("DELETE FROM owners WHERE owner = ?", (self.name,))
+        _release(connection, self.name)
         with contextlib.suppress(OSError):
             self._path.unlink()
 
     def close(self) -> None:
         """Let the lock go."""
         os.close(self._file)
+
+
+def _release(connection: sqlite3.Connection, name: str) -> None:
+    quota.release_owner(connection, name)
+    dub_jobs.release_owner(connection, name)
+    connection.execute("DELETE FROM owners WHERE owner = ?", (name,))

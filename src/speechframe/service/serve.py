@@ -16,7 +16,14 @@ from typing import Any
 
 from speechframe.errors import SettingsError
 from speechframe.service import folders
-from speechframe.service.config import KeySpec, ServiceConfig, WorkerLimits, parse_key, parse_keys
+from speechframe.service.config import (
+    KeySpec,
+    ServiceConfig,
+    WorkerLimits,
+    parse_dub_key,
+    parse_key,
+    parse_keys,
+)
 from speechframe.settings import default_service_folder, is_loopback
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
@@ -41,6 +48,11 @@ _TIMES = (
     ),
     ("--job-timeout-s", WorkerLimits.base_s, "a synthesis may take, to which time for its length is added"),
     ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
+    (
+        "--webhook-s",
+        ServiceConfig.webhook_seconds,
+        "over which the deliveries of a webhook are spread that is not answered",
+    ),
     ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
 )
 _SIZES = (
@@ -67,6 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keys-file", metavar="FILE", help="file of keys, one a line, # comments; - reads standard input"
+    )
+    parser.add_argument(
+        "--dub-key",
+        action="append",
+        default=[],
+        type=Hidden,
+        metavar="KEY[:CREDITS]",
+        help=f"a key of the dubbing calls, with credits a month ({chosen.DEFAULT_DUB_CREDITS:,}); "
+        "repeatable. Without one, the other keys do for these calls, too",
+    )
+    parser.add_argument(
+        "--dub-workers", type=int, default=0, metavar="N", help="media dubbed at once (one for two cores)"
     )
     parser.add_argument(
         "--workers", type=int, default=0, metavar="N", help="speech processes (one a core, at most 4)"
@@ -189,7 +213,7 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     highest_port = 65_535
     if not 0 <= options.port <= highest_port:
         raise SettingsError(f"{options.port} is no port; 0 to {highest_port}, where 0 takes a free one")
-    for name in ("workers", "queue", "shelf_mb"):
+    for name in ("workers", "dub_workers", "queue", "shelf_mb"):
         if getattr(options, name) < 0:
             raise SettingsError(f"--{name.replace('_', '-')} must not be negative")
     if options.max_upload_mb < 1:
@@ -197,9 +221,11 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     return ServiceConfig(
         data=options.data or default_service_folder(),
         keys=(*map(parse_key, options.key), *_keys_in(options.keys_file)),
+        dub_keys=tuple(map(parse_dub_key, options.dub_key)),
         host=options.host,
         port=options.port,
         workers=options.workers,
+        dub_workers=options.dub_workers,
         body_timeout_s=options.body_timeout_s,
         header_timeout_s=options.body_timeout_s,
         grace_s=options.grace_s,
@@ -209,6 +235,7 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         allow_private_urls=options.allow_private_urls,
         changer=options.changer,
         recogniser=options.recogniser,
+        webhook_seconds=options.webhook_s,
         region=options.region,
         socket_idle_s=options.socket_idle_s,
         limits=WorkerLimits(base_s=options.job_timeout_s),

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
@@ -15,13 +16,17 @@ from speechframe.service import idempotency, keys, shelf
 from speechframe.service.catalogue import Catalogues
 from speechframe.service.config import KeySpec, ServiceConfig, check_keys
 from speechframe.service.database import FILE_NAME, Database
+from speechframe.service.dub_languages import Languages
+from speechframe.service.dub_queue import DubQueue
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
 from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
+from speechframe.service.webhooks import Webhooks
 from speechframe.service.workers import WorkerPool
+from speechframe.spec import chosen
 
 log = logging.getLogger("speechframe.service")
 
@@ -42,12 +47,17 @@ class State:
         What the process was told.
     specs
         The keys in force, as they were given or found.
-    database, ring, owner, shelf, uploads
-        What is kept in the data folder; uploads only as long as their requests take.
+    database, ring, dub_ring, owner, shelf, uploads
+        What is kept in the data folder; uploads only as long as their requests take. The second ring has the
+        keys of dubbing, with balances of their own.
     slots, pool, live, readers
         What is in flight.
     catalogues
         The voices, by model.
+    languages
+        Which languages can be dubbed from and into.
+    dubs
+        The dubbing jobs under way, and their folders.
     routes
         Which languages can be translated into which, by the translators that work here.
     stopping
@@ -58,6 +68,7 @@ class State:
     specs: tuple[KeySpec, ...]
     database: Database
     ring: KeyRing
+    dub_ring: KeyRing
     owner: Owner
     shelf: shelf.Shelf
     uploads: Uploads
@@ -67,6 +78,8 @@ class State:
     readers: Readers
     catalogues: Catalogues
     routes: Routes
+    languages: Languages
+    dubs: DubQueue
     stopping: bool = field(default=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -116,11 +129,15 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         specs = check_keys(config.keys or (keys.own_key(config.data),))
         database = Database(config.data / FILE_NAME)
         stack.callback(database.close)
-        ring = KeyRing(await database.run(keys.salt_of), specs)
-        await database.run(lambda c: keys.record_keys(c, ring))
+        salt = await database.run(keys.salt_of)
+        ring, dub_ring = KeyRing(salt, specs), KeyRing(salt, _dub_specs(config, specs), balance="dubbing")
+        for each in (ring, dub_ring):
+            await database.run(functools.partial(keys.record_keys, ring=each))
         await database.run(owner.register)
         stack.push_async_callback(database.run, owner.leave)
-        await _tidy(database, owner, folder, uploads)
+        webhooks = Webhooks(config, database)
+        dubs = DubQueue(config, database, owner.name, webhooks)
+        await _tidy(database, owner, folder, uploads, dubs)
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
         await pool.start()
@@ -129,8 +146,11 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         working = pool.installed.get("translator", {})
         translators = {name: engine for name, engine in registry.translators().items() if name in working}
         routes = await asyncio.to_thread(Routes, translators)
-        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads))
+        languages = await asyncio.to_thread(_languages, routes, pool)
+        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads, dubs))
         stack.callback(tidying.cancel)
+        for work in (webhooks.run(), dubs.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(work))
         slots = Slots(config.region)
         readers = Readers(config.slow_reader_s, config.unread_bytes)
         watching = asyncio.create_task(readers.watch())
@@ -140,6 +160,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             specs,
             database,
             ring,
+            dub_ring,
             owner,
             folder,
             uploads,
@@ -149,7 +170,21 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             readers,
             catalogues,
             routes,
+            languages,
+            dubs,
         )
+
+
+def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySpec, ...]:
+    if config.dub_keys:
+        return check_keys(config.dub_keys)
+    return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
+
+
+def _languages(routes: Routes, pool: WorkerPool) -> Languages:
+    working = pool.installed.get("recogniser", {})
+    recognisers = {name: engine for name, engine in registry.recognisers().items() if name in working}
+    return Languages.load(routes, recognisers, pool.engines)
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
@@ -161,16 +196,25 @@ def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
             )
 
 
-async def _tidy_often(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _tidy_often(
+    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
+) -> None:
     while True:
         await asyncio.sleep(_TIDY_S)
         try:
-            await _tidy(database, owner, folder, uploads)
+            await _tidy(database, owner, folder, uploads, dubs)
         except Exception:
             log.exception("tidying the data folder failed; it is tried again in a minute")
 
 
-async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads) -> None:
+async def _tidy(
+    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
+) -> None:
     await asyncio.to_thread(uploads.sweep, owner.is_dead)
     if dead := await database.run(owner.reap):
         log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
@@ -178,3 +222,4 @@ async def _tidy(database: Database, owner: Owner, folder: shelf.Shelf, uploads: 
     long_there = await asyncio.to_thread(folder.long_there)
     gone = await database.run(lambda c: folder.drop_old(c, long_there))
     await asyncio.to_thread(folder.remove, gone)
+    await dubs.tidy()

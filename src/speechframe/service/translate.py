@@ -18,7 +18,7 @@ from speechframe.engines.translation_text import portions
 from speechframe.service import quota
 from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.auth import require_key
-from speechframe.service.body import checked, read_body, unknown_warning
+from speechframe.service.body import checked, read_body_in_time, unknown_warning
 from speechframe.service.job import Job
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
@@ -77,21 +77,12 @@ async def translate(request: web.Request) -> web.Response:
     """Answer a translation request."""
     state = request.app[STATE]
     key = require_key(request)
-    call = _call(request, state, key, await _body(request, state))
+    fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    call = _call(request, state, key, fields)
     with slot_in_time(state):
         async with state.slots.waited_for(key, Pool.OTHER):
             with refusals(state):
                 return await _answer(request, state, call)
-
-
-async def _body(request: web.Request, state: State) -> dict[str, object]:
-    try:
-        return await read_body(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
-    except Refusal as refusal:
-        if refusal.code is not HttpErrorCode.REQUEST_TIMEOUT:
-            raise
-        # Section 7.2 has no 408 for this call.
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, refusal.message, close=True) from None
 
 
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:

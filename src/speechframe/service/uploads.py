@@ -55,11 +55,14 @@ class Upload:
         Where it is; it has no extension, so that nobody decides by one what is in it.
     size_bytes, sha256
         Of its content.
+    file_name
+        As its sender calls it, for people only; empty when it has no name.
     """
 
     path: Path
     size_bytes: int
     sha256: bytes
+    file_name: str = ""
 
 
 class Uploads:

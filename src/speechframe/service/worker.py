@@ -7,7 +7,6 @@ job, by the kernel's word that the parent died.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -18,13 +17,13 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from speechframe._allocator import tune_allocator
+from speechframe._parent import die_with_parent
 from speechframe.engines import registry
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError
-from speechframe.service import worker_changer, worker_speech, worker_translate
+from speechframe.service import worker_changer, worker_dub, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
 
-_PR_SET_PDEATHSIG = 1
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
@@ -36,6 +35,7 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
         "change": worker_changer.change,
         "translate": worker_translate.translate,
         "tell_languages": worker_translate.tell_languages,
+        "probe": worker_dub.probe,
     }
 )
 """What a worker can do, by the job's ``kind``."""
@@ -43,7 +43,8 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
 
 def main() -> None:
     """Serve jobs from standard input until it ends."""
-    _die_with_parent(int(sys.argv[1]))
+    # Where there is no prctl, the end of standard input remains.
+    die_with_parent(int(sys.argv[1]))
     tune_allocator()
     # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -57,14 +58,6 @@ def main() -> None:
         for part in _done(job).encoded():
             replies.write(part)
         replies.flush()
-
-
-def _die_with_parent(parent: int) -> None:
-    # Where there is no prctl, the end of standard input remains.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(0)
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:

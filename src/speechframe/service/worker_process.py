@@ -49,7 +49,7 @@ class WorkerProcess:
         SettingsError
             When it does not come up within `limit_s`, or no engine that speaks works.
         """
-        process = await _spawned()
+        process = await spawned("speechframe.service.worker", str(os.getpid()))
         try:
             async with asyncio.timeout(limit_s):
                 hello = await _hello(process)
@@ -58,7 +58,7 @@ class WorkerProcess:
                 # It ends by itself; how, is worth a moment.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), END_S)
-            await _killed(process)
+            await killed(process)
             if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
                 raise SettingsError(
                     f"a worker process did not start (exit status {process.returncode})"
@@ -77,7 +77,7 @@ class WorkerProcess:
 
     async def end(self) -> None:
         """End the process, whatever it does."""
-        await _killed(self.process)
+        await killed(self.process)
 
     def words(self) -> str:
         """Return what became of the process, for the log."""
@@ -87,14 +87,15 @@ class WorkerProcess:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
-async def _spawned() -> asyncio.subprocess.Process:
+async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start a module of ours as a process, with pipes to it and no key of anybody."""
     spawning = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
             "-m",
-            "speechframe.service.worker",
-            str(os.getpid()),
+            module,
+            *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=4 * MEBI,
@@ -105,11 +106,12 @@ async def _spawned() -> asyncio.subprocess.Process:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
         # asyncio, interrupted while it connects the pipes, leaves a process and its pipes behind.
-        await _killed(await spawning)
+        await killed(await spawning)
         raise
 
 
-async def _killed(process: asyncio.subprocess.Process) -> None:
+async def killed(process: asyncio.subprocess.Process) -> None:
+    """End a process, whatever it does, and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     # Its pipes are read to their end and closed, whatever was left in them; a cancellation waits for that.

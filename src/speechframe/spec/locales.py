@@ -138,6 +138,27 @@ def shortest(code: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def three_letters(tag: str, *, bibliographic: bool = False) -> str:
+    """Return the language of a locale as media files name it: ISO 639-2, ``und`` where it has no such code.
+
+    Parameters
+    ----------
+    tag
+        A language code or locale.
+    bibliographic
+        The code of libraries, as Matroska has it: ``ger`` where everybody else says ``deu``.
+
+    Examples
+    --------
+    >>> three_letters("pt_BR"), three_letters("de"), three_letters("de", bibliographic=True)
+    ('por', 'deu', 'ger')
+    """
+    try:
+        return _read(normalise(tag)).to_alpha3(variant="B" if bibliographic else "T")
+    except LookupError:
+        return "und"
+
+
 def display_name(tag: str) -> str:
     """Return what a locale is called in English.
 

@@ -14,6 +14,8 @@ WEBHOOK_TRIES = 5
 """Deliveries of a webhook that is not answered with a 2xx status."""
 WEBHOOK_SECONDS = 600
 """Time over which the deliveries of a webhook are spread."""
+WEBHOOK_ID_HEADER = "X-Webhook-Id"
+"""The same in each delivery of one webhook, which may come more than once."""
 WEBHOOK_TIMESTAMP_HEADER = "X-Signature-Timestamp"
 """Unix time in milliseconds."""
 WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
@@ -24,6 +26,20 @@ DEFAULT_DUB_CREDITS = 36_000
 """Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
+DUB_SPEED = Range(0.85, 1.3)
+"""How much slower or faster than the voice's own a line is spoken."""
+DUB_SPEED_STEP = 0.15
+"""The most by which speeds of lines in a row differ: a smooth 1.2 sounds better than 1.05 beside 1.5."""
+DUB_FULL_SLOT = 0.95
+"""The share of its slot that a line fills without being slowed down."""
+DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
+"""How far from its place a start is not noticed (ITU-R BT.1359)."""
+CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
+"""Lines of a cue and characters of a line, always."""
+CUE_CHARACTERS_PER_SECOND = 20
+"""The fastest that a cue is to be read."""
+CUE_SECONDS = Range(5 / 6, 7.0)
+"""How long a cue is to stand."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
@@ -92,8 +108,10 @@ POINTS: tuple[OpenPoint, ...] = (
         "Webhook delivery",
         'POST {"eventName": "DUB_JOB", "data": job status} when a job ends. With a secret: '
         f"{WEBHOOK_TIMESTAMP_HEADER} (Unix ms) and {WEBHOOK_SIGNATURE_HEADER} = hex HMAC-SHA256(secret, "
-        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes; a '
-        "receiver that never answers does not fail the job.",
+        f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes, each with '
+        f"the same {WEBHOOK_ID_HEADER}, until one is answered with a 2xx status; redirects are not "
+        "followed; a receiver that never answers does not fail the job. A QA job has one more each time "
+        "it goes into review.",
         "Public receivers check exactly this; the timestamp inside the signature stops replays.",
         "sure (shape, signature), guess (tries)",
     ),

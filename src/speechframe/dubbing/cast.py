@@ -1,0 +1,69 @@
+"""Who speaks for whom: a voice for each speaker of a medium."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from speechframe.engines import clarity
+from speechframe.engines.base import EngineVoice
+from speechframe.engines.registry import CatalogueEntry
+from speechframe.spec.speech import Gender, VoiceKind
+
+__all__ = ["cast", "is_able"]
+
+_FEMALE_FROM_HZ = 150.0
+"""Voices above are taken for women's: halfway, as the ear hears it, between what is usual of both."""
+
+
+def cast(
+    registers: Mapping[str, float],
+    locale: str,
+    known: Mapping[str, CatalogueEntry],
+    wanted: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the voice id of each speaker; empty where no voice speaks the locale.
+
+    A voice is of the speaker's register, and the clearest of those that are free. Two speakers have one voice
+    only where there are fewer voices than speakers.
+
+    Parameters
+    ----------
+    registers
+        Speaker to pitch in Hz, 0 where it is unknown.
+    locale
+        What is spoken.
+    known
+        Voices by full id.
+    wanted
+        Speaker to voice id; a voice that does not speak the locale is not taken.
+    """
+    able = [entry.voice for entry in known.values() if locale in entry.voice.supported_locales]
+    if not able:
+        return {}
+    chosen = {
+        speaker: wanted[speaker] for speaker in registers if is_able(wanted.get(speaker), locale, known)
+    }
+    for speaker, pitch_hz in registers.items():
+        if speaker not in chosen:
+            taken = list(chosen.values())
+            gender = Gender.FEMALE if pitch_hz >= _FEMALE_FROM_HZ else Gender.MALE
+            best = min(
+                able,
+                key=lambda voice: (
+                    taken.count(voice.voice_id),
+                    voice.gender is not gender and pitch_hz > 0,
+                    *_rank(voice, locale),
+                ),
+            )
+            chosen[speaker] = best.voice_id
+    return chosen
+
+
+def is_able(voice_id: str, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
+    """Return whether there is such a voice and it speaks a locale."""
+    return voice_id in known and locale in known[voice_id].voice.supported_locales
+
+
+def _rank(voice: EngineVoice, locale: str) -> tuple[bool, bool, float, str]:
+    # Neural before others: few of them are measured, and the worst is clearer than the best of the rest.
+    error = clarity.of_voice(voice.voice_id).get(locale, 1.0)
+    return voice.kind is not VoiceKind.NEURAL, voice.locale != locale, error, voice.voice_id

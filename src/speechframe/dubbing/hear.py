@@ -1,0 +1,377 @@
+"""What is said in a medium: sentences with their times, and who speaks them.
+
+The audio is recognised in pieces of bounded length, cut where it is quietest.
+Words become sentences, cut where the speaker changes; starts and ends are then
+moved to where the sound begins and ends. Speakers are told apart by the
+register of their voices: two of one register count as one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from speechframe.audio import measure
+from speechframe.dubbing.folder import JsonFile
+from speechframe.engines.base import Recogniser, Recording, Transcript
+from speechframe.spec.locales import language_of
+
+__all__ = ["RATE_HZ", "Heard", "HeardUtterance", "OtherLanguage", "heard", "registers_hz"]
+
+Array = NDArray[np.float64]
+Samples = NDArray[np.float32]
+
+RATE_HZ = 16_000
+"""Of the samples that are listened to."""
+
+_SHORTEST_PIECE_S, _LONGEST_PIECE_S = 14.0, 28.0
+"""The recogniser's window is half a minute: what is longer it takes in two."""
+_QUIET_S = 0.3
+_SURE = 0.8
+"""A recogniser that is less sure of another language than this may be mistaken."""
+
+_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！", "।")  # noqa: RUF001 - full-width as Chinese has them
+_CLOSING = "\"'”’»)]」』"  # noqa: RUF001 - quotation marks as they are printed
+_LONGEST_GAP_S = 1.2
+"""A longer silence ends a sentence without any sign, too: nobody is dubbed through it."""
+_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
+
+_F0_HOP_S = 0.01
+_SHORTEST_TURN_S = 0.4
+"""Of voiced sound: less in another register is intonation, not another speaker."""
+_BETWEEN_SHARE = 0.8
+"""Of the variance of registers, what must lie between two groups of them: of a single bell it is 0.64."""
+_LEAST_APART_OCTAVES = 0.33
+_SMALLEST_GROUP_S = 0.8
+_REGISTER_S = 30.0
+
+_STEP_S = 0.01
+_EDGE_SHARE = 0.3
+"""Of the way from the background's level to that of the speech, in dB, where sound begins."""
+_MOST_CONTRAST_DB = 35.0
+_CLOSURE_S = 0.06
+"""Shorter silences are inside of a word that begins."""
+_LAST_CLOSURE_S = 0.18
+"""Before the last sound of a word the recogniser may take a longer one for its end: as in "asked"."""
+_LATEST_ONSET_S = 1.5
+_EARLIEST_ONSET_S = 0.35
+
+
+class HeardUtterance(BaseModel):
+    """One sentence of one speaker."""
+
+    model_config = ConfigDict(frozen=True)
+
+    start_ms: int
+    end_ms: int
+    speaker: str
+    text: str
+
+
+class Heard(JsonFile):
+    """What is said in a medium.
+
+    Parameters
+    ----------
+    locale
+        The language it is in, or the locale that was given; None where nothing is said.
+    utterances
+        In the order of their starts, never overlapping when they were recognised.
+    """
+
+    locale: str | None
+    utterances: tuple[HeardUtterance, ...]
+
+
+class OtherLanguage(Exception):
+    """The medium is clearly in another language than was said."""
+
+    def __init__(self, said: str, found: str) -> None:
+        self.said, self.found = said, found
+        super().__init__(f"the medium is in {found!r}, not in {said!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word, its span in seconds, and the pitch of its voiced moments in octaves above 1 Hz."""
+
+    text: str
+    start_s: float
+    end_s: float
+    pitch: Array
+
+    @property
+    def voiced_s(self) -> float:
+        return len(self.pitch) * _F0_HOP_S
+
+
+_Sentence = Sequence[_Word]
+
+
+def heard(
+    samples: Samples,
+    recogniser: Recogniser,
+    *,
+    locale: str | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Heard:
+    """Return what is said; no utterances where nobody speaks.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``; read piece by piece, so it may lie on disk.
+    recogniser
+        Who listens.
+    locale
+        What the medium is in; None to find out.
+    progress
+        Called with the share that is done.
+
+    Raises
+    ------
+    OtherLanguage
+        The recogniser is sure that the medium is in another language than `locale`.
+    EngineError
+        Whatever the recogniser raises.
+    """
+    words: list[_Word] = []
+    language = None
+    for start, end in _pieces(samples):
+        piece = np.array(samples[start:end])
+        said = _recognised(piece, recogniser, locale, language)
+        if said.words:
+            language = locale or said.language
+            words += _timed(said, piece, start / RATE_HZ)
+        progress(end / len(samples))
+    if not words:
+        return Heard(locale=locale, utterances=())
+    return Heard(locale=language, utterances=tuple(_utterances(words, samples, language or "")))
+
+
+def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict[str, float]:
+    """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
+
+    Parameters
+    ----------
+    samples
+        As for :func:`heard`.
+    utterances
+        Who speaks when; of each speaker the first half minute is listened to.
+    """
+    spans: dict[str, list[HeardUtterance]] = {}
+    for utterance in utterances:
+        spans.setdefault(utterance.speaker, []).append(utterance)
+    return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
+
+
+def _register_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> float:
+    found = [np.zeros(0)]
+    listened_s = 0.0
+    for utterance in utterances:
+        first, last = (ms * RATE_HZ // 1000 for ms in (utterance.start_ms, utterance.end_ms))
+        if listened_s < _REGISTER_S and len(piece := samples[first:last]):
+            found.append(_pitch(np.array(piece)))
+            listened_s += len(piece) / RATE_HZ
+    octaves = np.concatenate(found)
+    octaves = octaves[np.isfinite(octaves)]
+    return float(2 ** np.median(octaves)) if len(octaves) else 0.0
+
+
+def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
+    """Yield first and end frame of pieces that a recogniser takes at once, cut at their quietest place."""
+    start = 0
+    while len(samples) - start > _LONGEST_PIECE_S * RATE_HZ:
+        first = start + round(_SHORTEST_PIECE_S * RATE_HZ)
+        last = start + round(_LONGEST_PIECE_S * RATE_HZ)
+        level_db = measure.energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
+        quiet_steps = round(_QUIET_S / _STEP_S)
+        around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
+        # Of equally quiet places the last: fewer pieces.
+        place = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
+        end = first + round(place * _STEP_S * RATE_HZ)
+        yield start, end
+        start = end
+    if start < len(samples):
+        yield start, len(samples)
+
+
+def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None) -> Transcript:
+    """Return what a piece says, in the language that is given, or was found in the pieces before."""
+    recording = Recording(piece, RATE_HZ)
+    if known is not None:
+        return recogniser.recognise(recording, language=language_of(known), words=True)
+    said = recogniser.recognise(recording, words=True)
+    if locale is None or not said.words or said.language == language_of(locale):
+        return said
+    if (said.language_probability or 0.0) >= _SURE:
+        raise OtherLanguage(locale, said.language or "")
+    return recogniser.recognise(recording, language=language_of(locale), words=True)
+
+
+def _timed(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
+    track = _pitch(piece)
+    words = []
+    for word in said.words:
+        first, last = (round(ms / 1000 / _F0_HOP_S) for ms in (word.start_ms, word.end_ms))
+        pitch = track[first:last]
+        start_s, end_s = at_s + word.start_ms / 1000, at_s + word.end_ms / 1000
+        words.append(_Word(word.word, start_s, end_s, pitch[np.isfinite(pitch)]))
+    return words
+
+
+def _pitch(samples: Samples) -> Array:
+    """Return the pitch in octaves above 1 Hz every :data:`_F0_HOP_S`; NaN where there is no voice."""
+    f0_hz, _ = measure.f0_track(samples, RATE_HZ, hop_ms=1000 * _F0_HOP_S)
+    return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
+
+
+def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[HeardUtterance]:
+    sentences = list(_sentences(words))
+    registers = _registers(sentences)
+    turns = [turn for sentence in sentences for turn in _turns(sentence, registers)]
+    names: dict[int, str] = {}
+    spans = _heard_spans(turns, samples)
+    joint = "" if language_of(language) in _WITHOUT_SPACES else " "
+    for turn, (start_s, end_s) in zip(turns, spans, strict=True):
+        speaker = _nearest(turn, registers)
+        yield HeardUtterance(
+            start_ms=round(1000 * start_s),
+            end_ms=round(1000 * end_s),
+            speaker=names.setdefault(speaker, f"Speaker {len(names) + 1}"),
+            text=joint.join(word.text for word in turn),
+        )
+
+
+def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
+    first = 0
+    for place, (word, following) in enumerate(pairwise(words), 1):
+        is_end = word.text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS)
+        if is_end or following.start_s - word.end_s > _LONGEST_GAP_S:
+            yield words[first:place]
+            first = place
+    if first < len(words):
+        yield words[first:]
+
+
+def _registers(sentences: Sequence[_Sentence]) -> list[float]:
+    """Return the pitch of each speaker in octaves, at least one."""
+    spoken = [(_median(sentence), sum(word.voiced_s for word in sentence)) for sentence in sentences]
+    known = sorted((pitch, voiced_s) for pitch, voiced_s in spoken if voiced_s)
+    if not known:
+        return [0.0]
+    pitches, weights = (np.array(column) for column in zip(*known, strict=True))
+    return _groups(pitches, weights)
+
+
+def _groups(pitches: Array, weights: Array) -> list[float]:
+    """Return the centres of groups of sorted values, halved as long as the halves lie clearly apart."""
+    mean = np.average(pitches, weights=weights)
+    variance = np.average((pitches - mean) ** 2, weights=weights)
+    best: tuple[float, int] = (0.0, 0)
+    for cut in range(1, len(pitches)):
+        low_s, high_s = weights[:cut].sum(), weights[cut:].sum()
+        low = np.average(pitches[:cut], weights=weights[:cut])
+        high = np.average(pitches[cut:], weights=weights[cut:])
+        share = low_s * high_s / (low_s + high_s) ** 2 * (high - low) ** 2 / max(variance, 1e-12)
+        is_group = min(low_s, high_s) >= _SMALLEST_GROUP_S and high - low >= _LEAST_APART_OCTAVES
+        if is_group and share >= _BETWEEN_SHARE:
+            best = max(best, (float(share), cut))
+    if cut := best[1]:
+        return _groups(pitches[:cut], weights[:cut]) + _groups(pitches[cut:], weights[cut:])
+    return [float(mean)]
+
+
+def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
+    """Cut a sentence where its words go over to another register, for long enough to be another speaker."""
+    runs: list[tuple[int, list[_Word]]] = []
+    for word in sentence:
+        # What has no pitch of its own belongs to what stands before it.
+        register = _nearest([word], registers) if word.voiced_s or not runs else runs[-1][0]
+        if runs and runs[-1][0] == register:
+            runs[-1][1].append(word)
+        else:
+            runs.append((register, [word]))
+    turns: list[tuple[int, list[_Word]]] = []
+    for register, run in runs:
+        is_short = sum(word.voiced_s for word in run) < _SHORTEST_TURN_S
+        if turns and (is_short or turns[-1][0] == register):
+            turns[-1][1].extend(run)
+        elif turns and sum(word.voiced_s for word in turns[-1][1]) < _SHORTEST_TURN_S:
+            turns[-1] = (register, [*turns[-1][1], *run])
+        else:
+            turns.append((register, run))
+    return [run for _, run in turns]
+
+
+def _nearest(words: _Sentence, registers: Sequence[float]) -> int:
+    pitch = _median(words)
+    return min(range(len(registers)), key=lambda number: abs(registers[number] - pitch))
+
+
+def _median(words: _Sentence) -> float:
+    pitches = np.concatenate([word.pitch for word in words])
+    return float(np.median(pitches)) if len(pitches) else 0.0
+
+
+def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[float, float]]:
+    """Return where each turn is heard, in seconds, none before the end of the one before."""
+    spans: list[tuple[float, float]] = []
+    end_s = 0.0
+    for place, turn in enumerate(turns):
+        following_s = turns[place + 1][0].start_s if place + 1 < len(turns) else len(samples) / RATE_HZ
+        start_s, stop_s = _edges(turn, samples, end_s, max(following_s, turn[-1].end_s))
+        start_s = max(start_s, end_s)
+        end_s = max(stop_s, start_s + _STEP_S)
+        spans.append((start_s, end_s))
+    return spans
+
+
+def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float) -> tuple[float, float]:
+    """Return where the sound of a turn begins and ends, by its level above that of the background."""
+    first_s, last_s = turn[0].start_s, turn[-1].end_s
+    from_s = max(0.0, first_s - _LATEST_ONSET_S)
+    until_s = min(len(samples) / RATE_HZ, last_s + _LATEST_ONSET_S)
+    around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
+    if not len(around):
+        return first_s, last_s
+    level_db = measure.energy_db(around, RATE_HZ, 1000 * _STEP_S)
+    loud_db = float(np.percentile(level_db[_step(first_s - from_s) : _step(last_s - from_s) + 1], 90))
+    floor_db = max(float(np.percentile(level_db, 5)), loud_db - _MOST_CONTRAST_DB)
+    is_loud = level_db > floor_db + _EDGE_SHARE * (loud_db - floor_db)
+    start = _onset(
+        is_loud,
+        _step(first_s - from_s),
+        earliest=_step(max(earliest_s, first_s - _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_CLOSURE_S),
+    )
+    # The end is where the sound begins for who listens backwards.
+    end = len(is_loud) - _onset(
+        is_loud[::-1],
+        len(is_loud) - _step(last_s - from_s),
+        earliest=len(is_loud) - _step(min(latest_s, last_s + _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_LAST_CLOSURE_S),
+    )
+    return from_s + start * _STEP_S, from_s + end * _STEP_S
+
+
+def _onset(is_loud: NDArray[np.bool_], near: int, *, earliest: int, closure: int) -> int:
+    """Return the step with which a sound begins: that goes on at `near`, or else the next one."""
+    near = min(max(near, 0), len(is_loud) - 1)
+    if not is_loud[near : near + closure].any():
+        after = np.flatnonzero(is_loud[near : near + round(_LATEST_ONSET_S / _STEP_S)])
+        return near + int(after[0]) if len(after) else near
+    onset = near + int(np.flatnonzero(is_loud[near : near + closure])[0])
+    for step in range(onset, max(earliest, 0) - 1, -1):
+        if is_loud[step]:
+            onset = step
+        elif onset - step > closure:
+            break
+    return onset
+
+
+def _step(seconds: float) -> int:
+    return max(0, round(seconds / _STEP_S))

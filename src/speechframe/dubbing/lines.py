@@ -1,0 +1,140 @@
+"""Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from speechframe.audio import stretch
+from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines import registry
+from speechframe.engines.base import Utterance
+from speechframe.engines.registry import CatalogueEntry
+from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
+
+__all__ = ["Natural", "fitted", "is_speakable", "speak", "translate"]
+
+Samples = NDArray[np.float32]
+
+_SILENT_BELOW_DB = 45.0
+"""This far below its peak nothing of a line is heard."""
+_KEPT_S = 0.005
+"""Of the silence at both ends: speech that begins at once would click."""
+
+
+@dataclass(frozen=True, slots=True)
+class Natural:
+    """A line as its voice speaks it, without silence at its ends: a mono WAV file of float32."""
+
+    path: Path
+    frames: int
+    sample_rate_hz: int
+
+    @property
+    def seconds(self) -> float:
+        """The length in seconds."""
+        return self.frames / self.sample_rate_hz
+
+
+def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return texts in another language, in order, and what is to be said of it.
+
+    Where both languages are one the texts come back as they are.
+
+    Raises
+    ------
+    UnknownPair
+        Nothing translates from one into the other.
+    EngineError
+        A translator fails.
+    """
+    if is_same_language(source, target):
+        return list(texts), ()
+    translators = registry.translators()
+    route = Routes(translators).route(source, target)
+    warnings = region_warnings(source, target, route)
+    if route.is_pivoted:
+        warnings = (*warnings, f"the translation went by way of {route}")
+    return translated(texts, route.steps, translators), warnings
+
+
+def is_speakable(text: str) -> bool:
+    """Return whether there is anything in a text to be spoken.
+
+    Examples
+    --------
+    >>> is_speakable("12:30"), is_speakable("♪ …")
+    (True, False)
+    """
+    return any(character.isalnum() for character in text)
+
+
+def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Natural:
+    """Return a text as speech; it is spoken unless it lies in the folder.
+
+    Parameters
+    ----------
+    text
+        What is said.
+    entry
+        The voice.
+    locale
+        What is spoken.
+    folder
+        Where lines are kept, by what makes them.
+
+    Raises
+    ------
+    EngineError
+        Whatever the speech engine raises.
+    """
+    speaker = registry.speakers()[entry.engine]
+    asked = [text, entry.voice.voice_id, locale, entry.engine, speaker.version]
+    path = folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.wav"
+    if not path.exists():
+        speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
+        _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
+    with soundfile.SoundFile(path) as file:
+        return Natural(path, file.frames, file.samplerate)
+
+
+def fitted(line: Natural, speed: float) -> Path:
+    """Return the file of a line at another speed, its pitch kept.
+
+    Parameters
+    ----------
+    line
+        As it was spoken.
+    speed
+        1 is as it is, 2 is half as long.
+    """
+    frames = max(1, seconds_to_frames(line.seconds / speed, line.sample_rate_hz))
+    path = line.path.with_name(f"{line.path.stem}-{frames}.wav")
+    if frames == line.frames:
+        return line.path
+    if not path.exists():
+        samples, rate_hz = soundfile.read(line.path, dtype="float32")
+        _write(path, stretch.fit_frames(samples, rate_hz, frames), rate_hz)
+    return path
+
+
+def _without_ends(samples: Samples, sample_rate_hz: int) -> Samples:
+    loud = np.abs(samples)
+    heard = np.flatnonzero(loud > loud.max(initial=0.0) * 10 ** (-_SILENT_BELOW_DB / 20))
+    if not len(heard):
+        return samples[:1]
+    kept = round(_KEPT_S * sample_rate_hz)
+    return samples[max(0, int(heard[0]) - kept) : int(heard[-1]) + 1 + kept]
+
+
+def _write(path: Path, samples: Samples, sample_rate_hz: int) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    soundfile.write(beside, samples, sample_rate_hz, subtype="FLOAT", format="WAV")
+    beside.replace(path)

@@ -1,0 +1,360 @@
+"""Media in and out: what a file is, its audio from time zero on, and the same file with other audio.
+
+Everything goes block by block: a film of hours takes no more memory than a clip. Times are those of the
+medium: audio that begins late has silence in front, so that a second of a track is that second of the video.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from speechframe.audio._rate import Rate
+from speechframe.audio._samples import Samples, seconds_to_frames
+from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
+from speechframe.errors import AudioError
+from speechframe.spec.locales import three_letters
+
+__all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Probe", "Track", "extract", "mux", "probe"]
+
+RATE_HZ = 48_000
+"""Sample rate of everything that is mixed and muxed."""
+SPEECH_RATE_HZ = 16_000
+"""Sample rate of what is recognised."""
+
+_MAX_CHANNELS = 2
+_BITS_PER_CHANNEL = 96_000
+_BLOCK_FRAMES = RATE_HZ
+# What a header may claim beyond the last packet: containers count the padding of codecs in different ways.
+_CLAIM_SECONDS = 1.0
+# A time that is nearer to where the samples before it end is rounded, as those of MKV to a millisecond are.
+_ROUNDED_SECONDS = 0.05
+
+
+class _Kind(NamedTuple):
+    """How a container is written, and its media types with video and without."""
+
+    muxer: str
+    codec: str
+    video_type: str
+    audio_type: str
+
+
+_KINDS = MappingProxyType(
+    {
+        "mp4": _Kind("mp4", "aac", "video/mp4", "audio/mp4"),
+        "m4a": _Kind("ipod", "aac", "video/mp4", "audio/mp4"),
+        "mov": _Kind("mov", "aac", "video/quicktime", "video/quicktime"),
+        "mkv": _Kind("matroska", "aac", "video/x-matroska", "audio/x-matroska"),
+        "webm": _Kind("webm", "libopus", "video/webm", "audio/webm"),
+        "mp3": _Kind("mp3", "libmp3lame", "audio/mpeg", "audio/mpeg"),
+        "wav": _Kind("wav", "pcm_s16le", "audio/wav", "audio/wav"),
+        "flac": _Kind("flac", "flac", "audio/flac", "audio/flac"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a medium is.
+
+    Parameters
+    ----------
+    seconds
+        Its length: to the end of audio or video, whichever is later.
+    container
+        ``mp4``, ``m4a``, ``mov``, ``mkv``, ``webm``, ``mp3``, ``wav`` or ``flac``; what its name ends with.
+    content_type
+        Such as ``video/mp4``.
+    has_video
+        Whether there are moving pictures; a cover is none.
+    channels
+        Of the audio.
+    """
+
+    seconds: float
+    container: str
+    content_type: str
+    has_video: bool
+    channels: int
+
+
+def probe(path: Path, *, max_seconds: float) -> Probe:
+    """Return what a medium is, of all its packets: nothing is decoded, and no header is believed.
+
+    Raises
+    ------
+    AudioError
+        Empty, no medium, without audio, of a container that is not dubbed, longer than `max_seconds`; cut
+        off, or with a header that claims more than there is.
+    """
+    refuse_truncated(path)
+    with demuxed(path) as source:
+        audio, video = source.streams.audio[0], _video(source)
+        refuse_shape(audio.rate or 0, audio.channels or 0)
+        container = _container(source, path, has_video=video is not None)
+        seconds = _seconds(source)
+        if seconds > max_seconds:
+            raise AudioError(
+                f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
+            )
+        kind = _KINDS[container]
+        content_type = kind.audio_type if video is None else kind.video_type
+        return Probe(seconds, container, content_type, video is not None, audio.channels)
+
+
+def _container(source: Any, path: Path, *, has_video: bool) -> str:
+    name = source.format.name.partition(",")[0]
+    if name == "mov":
+        brand = source.metadata.get("major_brand", "").strip()
+        if brand == "qt":
+            return "mov"
+        return "m4a" if brand == "M4A" and not has_video else "mp4"
+    if name == "matroska":
+        with path.open("rb") as file:
+            return "webm" if b"\x42\x82\x84webm" in file.read(64) else "mkv"
+    if name in _KINDS:
+        return str(name)
+    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
+
+
+def _video(source: Any) -> Any:
+    """Return the stream of moving pictures; None where there is none."""
+    from av.stream import Disposition
+
+    return next(
+        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
+    )
+
+
+def _zero_seconds(source: Any) -> float:
+    # Audio alone begins with its first sample: MP3 counts what the encoder puts in front as time.
+    audio = source.streams.audio[0]
+    if _video(source) is not None or audio.start_time is None:
+        return 0.0
+    return float(audio.start_time * audio.time_base)
+
+
+def _seconds(source: Any) -> float:
+    import av
+
+    audio, video = source.streams.audio[0], _video(source)
+    ends: dict[int, float] = {}
+    try:
+        for packet in source.demux():
+            if packet.size and packet.pts is not None:
+                end = float((packet.pts + (packet.duration or 0)) * packet.time_base)
+                ends[packet.stream_index] = max(end, ends.get(packet.stream_index, 0.0))
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the medium is damaged or truncated") from error
+    if audio.index not in ends:
+        raise AudioError("no audio: the audio stream of the file is empty")
+    zero = _zero_seconds(source)
+    seconds = max(ends.get(each.index, 0.0) for each in (audio, video) if each is not None) - zero
+    claimed = (source.duration or 0) / av.time_base
+    # MP3 has no header that says its length; where FFmpeg guesses it, it may be wrong.
+    if source.format.name != "mp3" and claimed > max(ends.values()) + _CLAIM_SECONDS:
+        raise AudioError(
+            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
+            f"where its header says {claimed:.1f}"
+        )
+    if seconds <= 0:
+        raise AudioError("no audio: the file holds no samples")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The audio of a medium, in a folder: two files of samples that are read where they lie.
+
+    Parameters
+    ----------
+    folder
+        Where they are.
+    """
+
+    folder: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the track that is in a folder; None where there is none."""
+        track = cls(folder)
+        return track if track.sound_path.exists() else None
+
+    @property
+    def sound_path(self) -> Path:
+        """int16 at 48000 Hz, shape ``(frames, channels)``, one or two channels."""
+        return self.folder / "sound.npy"
+
+    @property
+    def speech_path(self) -> Path:
+        """float32 in [-1, 1] at 16000 Hz, all channels mixed, shape ``(frames,)``."""
+        return self.folder / "speech.npy"
+
+    @property
+    def sound(self) -> npt.NDArray[np.int16]:
+        """What is mixed: int16 at 48000 Hz, shape ``(frames, channels)``."""
+        sound: npt.NDArray[np.int16] = np.load(self.sound_path, mmap_mode="r")
+        return sound
+
+    @property
+    def speech(self) -> Samples:
+        """What is recognised: mono float32 in [-1, 1] at 16000 Hz."""
+        speech: Samples = np.load(self.speech_path, mmap_mode="r")
+        return speech
+
+    @property
+    def seconds(self) -> float:
+        """Length of the medium."""
+        return len(self.sound) / RATE_HZ
+
+
+def extract(path: Path, folder: Path) -> Track:
+    """Write the audio of a medium into a folder, as long as the medium.
+
+    Raises
+    ------
+    AudioError
+        What :func:`probe` raises, and audio that cannot be decoded.
+    """
+    track = Track(folder)
+    with demuxed(path) as source:
+        frames = seconds_to_frames(_seconds(source), RATE_HZ)
+    beside = [each.with_name(f".{each.name}.{os.getpid()}") for each in (track.sound_path, track.speech_path)]
+    with demuxed(path) as source, beside[0].open("wb") as file:
+        channels = min(source.streams.audio[0].channels, _MAX_CHANNELS)
+        start = _begin(file, np.dtype(np.int16), (frames, channels))
+        for at, samples in _decoded(source, channels):
+            if at < frames:
+                file.seek(start + at * 2 * channels)
+                file.write(samples[: frames - at].tobytes())
+    with beside[1].open("wb") as file:
+        _begin(file, np.dtype(np.float32), (max(1, seconds_to_frames(frames / RATE_HZ, SPEECH_RATE_HZ)),))
+        for block in _speech(beside[0]):
+            file.write(block.tobytes())
+    # The other way round, so that where there is sound there is speech.
+    beside[1].replace(track.speech_path)
+    beside[0].replace(track.sound_path)
+    return track
+
+
+def _begin(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Write the head of an array that is silent up to its end; return where its samples begin."""
+    head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    start = file.tell()
+    file.truncate(start + dtype.itemsize * int(np.prod(shape)))
+    return start
+
+
+def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.int16]]]:
+    """Yield blocks of samples with the frame of the medium at which they stand."""
+    import av
+
+    converter = av.AudioResampler(format="s16", layout="mono" if channels == 1 else "stereo", rate=RATE_HZ)
+    zero = round(_zero_seconds(source) * RATE_HZ)
+    end = 0
+    try:
+        for frame in itertools.chain(source.decode(source.streams.audio[0]), (None,)):
+            for converted in converter.resample(frame):
+                samples = converted.to_ndarray().reshape(-1, channels).astype(np.int16, copy=False)
+                at = end if converted.time is None else round(converted.time * RATE_HZ) - zero
+                if abs(at - end) < _ROUNDED_SECONDS * RATE_HZ:
+                    at = end
+                end = at + len(samples)
+                if end > 0:
+                    yield max(at, 0), samples[max(-at, 0) :]
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the audio is damaged or truncated") from error
+
+
+def _speech(sound_path: Path) -> Iterator[Samples]:
+    rate = Rate(RATE_HZ, SPEECH_RATE_HZ)
+    for block in blocks(sound_path):
+        yield rate.add(block.mean(axis=1, dtype=np.float32) / 32768)
+    yield rate.rest()
+
+
+def blocks(path: Path, size: int = _BLOCK_FRAMES) -> Iterator[npt.NDArray[Any]]:
+    """Yield an array that lies in a file, `size` rows at a time; no more than these are in memory."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        row = int(np.prod(shape[1:]))
+        while len(values := np.fromfile(file, dtype, size * row)):
+            yield values.reshape(-1, *shape[1:])
+
+
+def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> None:
+    """Write a medium again with other audio: its video is copied packet by packet, the rest left out.
+
+    Parameters
+    ----------
+    source
+        The medium.
+    mixed
+        A WAV file at 48000 Hz, as long as the medium.
+    target
+        What is written, whole or not at all.
+    language
+        Locale of the audio.
+    container
+        That of the medium, as :class:`Probe` says it.
+    """
+    import av
+
+    kind = _KINDS[container]
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    # An MP4 with its index in front plays before it has been fetched whole.
+    options = {"movflags": "faststart"} if kind.muxer in {"mp4", "ipod", "mov"} else {}
+    with (
+        demuxed(source) as given,
+        soundfile.SoundFile(mixed) as sound,
+        av.open(str(beside), "w", format=kind.muxer, options=options) as made,
+    ):
+        video, copied = _video(given), None
+        if video is not None:
+            # Opaque: nothing is encoded, so no encoder is needed for what the video is in.
+            copied = made.add_stream_from_template(video, opaque=True)
+            copied.codec_context.framerate = video.average_rate
+        encoder: Any = made.add_stream(
+            kind.codec, rate=RATE_HZ, layout="mono" if sound.channels == 1 else "stereo"
+        )
+        encoder.bit_rate = _BITS_PER_CHANNEL * sound.channels
+        code = three_letters(language, bibliographic=kind.muxer in {"matroska", "webm"})
+        encoder.metadata["language"] = made.metadata["language"] = code
+        frames = _frames(sound)
+        end_s = 0.0
+        for packet in given.demux(video) if video is not None else ():
+            if packet.size:
+                time = packet.dts if packet.dts is not None else packet.pts
+                # Audio goes in front of the video that it belongs to: a player reads both in one go.
+                while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
+                    end_s = (frame.pts + frame.samples) / RATE_HZ
+                    made.mux(encoder.encode(frame))
+                packet.stream = copied
+                made.mux(packet)
+        for frame in itertools.chain(frames, (None,)):
+            made.mux(encoder.encode(frame))
+    beside.replace(target)
+
+
+def _frames(sound: soundfile.SoundFile) -> Iterator[Any]:
+    from fractions import Fraction
+
+    import av
+
+    at = 0
+    layout = "mono" if sound.channels == 1 else "stereo"
+    while len(block := sound.read(_BLOCK_FRAMES // 4, dtype="int16", always_2d=True)):
+        frame = av.AudioFrame.from_ndarray(block.reshape(1, -1), format="s16", layout=layout)
+        frame.sample_rate, frame.time_base, frame.pts = RATE_HZ, Fraction(1, RATE_HZ), at
+        at += len(block)
+        yield frame

@@ -1,0 +1,195 @@
+"""What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NoReturn
+
+from aiohttp import web
+from pydantic import TypeAdapter
+
+from speechframe.dubbing import folder as job_folder
+from speechframe.dubbing.folder import Outcome
+from speechframe.service import dub_jobs
+from speechframe.service.answers import JSON, Refusal, add_warnings
+from speechframe.service.audio import base_url
+from speechframe.service.auth import require_dub_key
+from speechframe.service.body import checked, read_body_in_time, unknown_warning
+from speechframe.service.dub_jobs import FILES_PATH, Job
+from speechframe.service.keys import Key
+from speechframe.service.state import STATE, State
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.dubbing import (
+    DestinationLocale,
+    DubbingType,
+    DubJobStatus,
+    DubUtterances,
+    JobStatusValue,
+    SourceLocale,
+    UtteranceCorrection,
+    UtterancesQuery,
+    UtterancesUpdateRequest,
+)
+from speechframe.spec.locales import dubbing_spelling, normalise
+
+_LISTED_TARGETS = TypeAdapter(list[DestinationLocale])
+_LISTED_SOURCES = TypeAdapter(list[SourceLocale])
+
+PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
+
+
+async def list_destination_languages(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/dub/list-destination-languages``."""
+    require_dub_key(request)
+    return _answer(
+        _LISTED_TARGETS.dump_json(
+            [
+                DestinationLocale(
+                    locale=dubbing_spelling(locale), language=language, supports=list(DubbingType)
+                )
+                for locale, language in request.app[STATE].languages.targets.items()
+            ]
+        )
+    )
+
+
+async def list_source_languages(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/dub/list-source-languages``."""
+    require_dub_key(request)
+    return _answer(
+        _LISTED_SOURCES.dump_json(
+            [
+                SourceLocale(locale=dubbing_spelling(locale), language=language)
+                for locale, language in request.app[STATE].languages.sources.items()
+            ]
+        )
+    )
+
+
+async def job_status(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/dub/jobs/{job_id}/status``."""
+    return await _status(request, require_dub_key(request))
+
+
+async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
+    job_id, url = request.match_info["job_id"], base_url(request)
+
+    def read(connection: sqlite3.Connection) -> tuple[DubJobStatus, list[str]] | None:
+        job = dub_jobs.find(connection, key.key_hash, job_id)
+        if job is None:
+            return None
+        return dub_jobs.status_of(connection, job, url), dub_jobs.warnings_of(connection, job)
+
+    found = await request.app[STATE].database.run(read)
+    if found is None:
+        _refuse_job(job_id)
+    told, warnings = found
+    return _answer(told.model_dump_json(exclude_none=True).encode(), [warning, *warnings])
+
+
+async def utterances(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/dub/jobs/{job_id}/utterances``."""
+    state = request.app[STATE]
+    job = await _job(request, state, require_dub_key(request))
+    name = "locale"
+    wanted, _ = checked(UtterancesQuery, {name: request.query[name]} if request.query.get(name) else {})
+    locale, outcome = await _outcome(state, job, wanted.locale)
+    answer = DubUtterances(
+        job_id=job.job_id,
+        locale=dubbing_spelling(locale),
+        version=outcome.version,
+        overlap=outcome.overlap,
+        cues_over=outcome.cues_over,
+        utterances=list(outcome.utterances),
+    )
+    return _answer(answer.model_dump_json(exclude_none=True).encode(), outcome.warnings)
+
+
+async def update_utterances(request: web.Request) -> web.Response:
+    """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``: what is to be said instead, or by whom."""
+    state = request.app[STATE]
+    key = require_dub_key(request)
+    wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
+    job = await _job(request, state, key)
+    if not job.is_reviewed:
+        _refuse("the job is not of a QA project: it is made once, and not corrected")
+    locale, outcome = await _outcome(state, job, wanted.locale)
+    _check_ids(wanted, outcome)
+    corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
+    if not await state.database.run(lambda c: dub_jobs.correct(c, job, locale, corrections)):
+        _refuse(f"the job is {job.status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
+    state.dubs.wake()
+    return await _status(request, key, unknown_warning(result.unknown))
+
+
+async def _job(request: web.Request, state: State, key: Key) -> Job:
+    job_id = request.match_info["job_id"]
+    job = await state.database.run(lambda c: dub_jobs.find(c, key.key_hash, job_id))
+    if job is None:
+        _refuse_job(job_id)
+    return job
+
+
+async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
+    """Return a target locale of a job, with hyphens, and what became of it."""
+    locale = normalise(asked)
+    if locale not in job.task.targets:
+        known = ", ".join(map(dubbing_spelling, job.task.targets))
+        _refuse(f"locale is none of the job's (got {shown(asked)}); allowed: {known}")
+    outcome = await state.dubs.outcome(job, locale)
+    if outcome is None:
+        _refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
+    if outcome.failure is not None:
+        _refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
+    return locale, outcome
+
+
+def _check_ids(wanted: UtterancesUpdateRequest, outcome: Outcome) -> None:
+    known = {utterance.utterance_id for utterance in outcome.utterances}
+    unknown = [one.utterance_id for one in wanted.utterances if one.utterance_id not in known]
+    if unknown:
+        _refuse(
+            f"utterances: there is no utterance {', '.join(map(str, unknown))}; "
+            f"allowed: {min(known, default=0)} to {max(known, default=0)}"
+        )
+
+
+def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -> UtteranceCorrection:
+    """Return a correction with the full id of its voice, which must speak the locale."""
+    if correction.voice_id is None:
+        return correction
+    voices = state.languages.voices
+    speaking = [voice_id for voice_id, voice in voices.items() if locale in voice.supported_locales]
+    voice_id = state.languages.voice_id(correction.voice_id)
+    if voice_id not in speaking:
+        _refuse(
+            f"utterances: no voice {shown(correction.voice_id)} speaks {locale}; "
+            f"allowed: {', '.join(speaking)}"
+        )
+    return correction.model_copy(update={"voice_id": voice_id})
+
+
+async def file(request: web.Request) -> web.StreamResponse:
+    """Answer with a file of a dub, or a part of it (``Range``)."""
+    state = request.app[STATE]
+    link, name = request.match_info["link"], request.match_info["name"]
+    found = await state.database.run(lambda c: dub_jobs.find_file(c, link, name))
+    path = found and job_folder.outcome_path(state.dubs.folder / found[0], found[1]).with_name(name)
+    if found is None or path is None or not path.is_file():
+        _refuse("there is no such file, or its 72 hours are over")
+    # A corrected dub has the address of the one before.
+    return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
+
+
+def _answer(body: bytes, warnings: Iterable[str | None] = ()) -> web.Response:
+    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    add_warnings(response, filter(None, warnings))
+    return response
+
+
+def _refuse_job(job_id: str) -> NoReturn:
+    _refuse(f"there is no such job of this key (got {shown(job_id)})")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,241 @@
+"""Both ways of creating a dubbing job (section 4.5): from a form to a row in the queue.
+
+The order of checks is that of the room, with what a medium adds: the form is read to disk, a ``file_url`` is
+fetched, and all of the medium is looked at in a worker, so that what cannot be dubbed is refused here and
+leaves nothing behind.
+"""
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+from urllib.parse import unquote, urlsplit
+
+from aiohttp import web
+
+from speechframe.dubbing.folder import Task
+from speechframe.service import dub_jobs, dub_projects
+from speechframe.service.answers import JSON, Refusal
+from speechframe.service.audio import base_url
+from speechframe.service.auth import require_dub_key
+from speechframe.service.body import checked, unknown_warning
+from speechframe.service.dub_jobs import Job
+from speechframe.service.fetch import fetched
+from speechframe.service.forms import Form, received
+from speechframe.service.guard import Forbidden, parsed
+from speechframe.service.idempotency import Mark
+from speechframe.service.job import Job as WorkerJob
+from speechframe.service.keys import Key
+from speechframe.service.middleware import NOTE
+from speechframe.service.paid import mark_of, refusals, slot_in_time
+from speechframe.service.state import STATE, State
+from speechframe.service.uploads import Upload
+from speechframe.spec import chosen
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.dubbing import (
+    DubbingType,
+    DubJob,
+    JobCreateRequest,
+    JobCreateWithProjectRequest,
+    JobStatusValue,
+)
+from speechframe.spec.locales import dubbing_spelling
+from speechframe.wire import cues
+
+_FILE, _TARGETS = "file", "target_locales"
+_LONGEST_NAME = 200
+_LEAST_BYTES_S = 1000
+"""Of a medium: what is looked at for its length takes no longer than this allows."""
+
+_Wanted = JobCreateRequest | JobCreateWithProjectRequest
+
+
+@dataclass(frozen=True)
+class _Languages:
+    """What is dubbed into what, and how, with hyphens."""
+
+    targets: tuple[str, ...]
+    source: str | None
+    dubbing_type: str
+    project_id: str | None = None
+
+
+async def create_job(request: web.Request) -> web.Response:
+    """Answer ``POST /v1/dub/jobs/create``."""
+    return await _create(request, JobCreateRequest)
+
+
+async def create_job_with_project(request: web.Request) -> web.Response:
+    """Answer ``POST /v1/dub/jobs/create-with-project-id``."""
+    return await _create(request, JobCreateWithProjectRequest)
+
+
+async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
+    state = request.app[STATE]
+    key = require_dub_key(request)
+    state.languages.check_installed()
+    with slot_in_time(state), state.slots.uploading(key), refusals(state):
+        async with received(
+            request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
+        ) as form:
+            wanted, result = checked(model, form.fields(lists=(_TARGETS,)))
+            mark = _mark(request, wanted, form)
+            answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
+            if answer is None:
+                warnings = [unknown_warning(result.unknown)]
+                answer = await _queued(request, state, key, (wanted, form, mark), warnings)
+    request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
+    return web.Response(body=answer.model_dump_json(exclude_none=True).encode(), content_type=JSON)
+
+
+def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
+    said = wanted.model_dump(mode="json", exclude={_FILE}, exclude_none=True)
+    content = json.dumps(said, sort_keys=True).encode()
+    upload = form.files.get(_FILE)
+    if upload is not None:
+        content += hashlib.sha256(upload.file_name.encode(errors="surrogateescape")).digest() + upload.sha256
+    return mark_of(request, type(wanted).__name__, content)
+
+
+async def _queued(
+    request: web.Request,
+    state: State,
+    key: Key,
+    asked: tuple[_Wanted, Form, Mark | None],
+    warnings: list[str | None],
+) -> DubJob:
+    wanted, form, mark = asked
+    languages = await _languages(state, key, wanted)
+    _check_webhook(wanted)
+    if wanted.webhook_secret is not None and wanted.webhook_url is None:
+        warnings.append("webhook_secret is for a webhook_url only and was ignored")
+    script_locale = _script_locale(state, wanted)
+    cast = {speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()}
+    # Before anything is fetched or looked at: a full queue costs its caller nothing.
+    state.pool.check_room(key.key_hash)
+    with state.uploads.lent() as path:
+        upload = form.files.get(_FILE) or await _fetched(state, wanted, path)
+        media_s = await _probed(state, key, upload)
+        task = Task(
+            file_name=_file_name(wanted, upload),
+            targets=languages.targets,
+            source_locale=languages.source,
+            script=wanted.script,
+            script_locale=script_locale,
+            cast=cast,
+            original_gain_db=(
+                chosen.ORIGINAL_GAIN_DB.default or 0.0
+                if wanted.original_gain_db is None
+                else wanted.original_gain_db
+            ),
+        )
+        job_id = secrets.token_hex(16)
+        answer = DubJob(
+            job_id=job_id,
+            dubbing_type=languages.dubbing_type,
+            file_name=task.file_name,
+            priority=wanted.priority,
+            target_locales=[*map(dubbing_spelling, languages.targets)],
+            file_url=wanted.file_url,
+            webhook_url=wanted.webhook_url,
+            source_locale=languages.source and dubbing_spelling(languages.source),
+            warning="; ".join(words for words in warnings if words) or None,
+        )
+        job = Job(
+            job_id=job_id,
+            key_hash=key.key_hash,
+            project_id=languages.project_id,
+            answer=answer,
+            task=task,
+            media_s=media_s,
+            base_url=base_url(request),
+            webhook_secret=wanted.webhook_secret,
+            status=JobStatusValue.QUEUED,
+        )
+        return await state.dubs.add(job, upload.path, mark)
+
+
+async def _languages(state: State, key: Key, wanted: _Wanted) -> _Languages:
+    if isinstance(wanted, JobCreateRequest):
+        return _Languages(
+            state.languages.checked_targets(wanted.target_locales),
+            state.languages.checked_source("source_locale", wanted.source_locale),
+            DubbingType.AUTOMATED,
+        )
+    project = await state.database.run(lambda c: dub_projects.find(c, key.key_hash, wanted.project_id))
+    if project is None:
+        _refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
+    # They were good when they were given; engines may have gone since.
+    return _Languages(
+        state.languages.checked_targets(project.target_locales),
+        state.languages.checked_source("source_locale of the project", project.source_locale),
+        project.dubbing_type,
+        project.project_id,
+    )
+
+
+def _check_webhook(wanted: _Wanted) -> None:
+    if wanted.webhook_url is not None:
+        try:
+            # Where it leads is looked at when it is called.
+            parsed(wanted.webhook_url)
+        except Forbidden as problem:
+            _refuse(f"webhook_url cannot be called: {problem}")
+
+
+def _script_locale(state: State, wanted: _Wanted) -> str | None:
+    if wanted.script is None:
+        return None
+    try:
+        cues.parse(wanted.script)
+    except ValueError as error:
+        _refuse(f"script is neither SRT nor WebVTT: {error}")
+    return state.languages.checked_source("script_locale", wanted.script_locale)
+
+
+def _voice(state: State, speaker: str, name: str) -> str:
+    voice_id = state.languages.voice_id(name)
+    if voice_id is None:
+        _refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
+    return voice_id
+
+
+async def _fetched(state: State, wanted: _Wanted, path: Path) -> Upload:
+    assert wanted.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
+    return await fetched(wanted.file_url, state.config, path)
+
+
+async def _probed(state: State, key: Key, upload: Upload) -> float:
+    """Return the length of a medium in seconds."""
+    most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
+    reply = await state.pool.run(
+        WorkerJob("probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS}),
+        limit_s=state.config.limits.job_s(0, most_s),
+        key_hash=key.key_hash,
+    )
+    if reply.facts.refused is not None:
+        _refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
+    if reply.facts.failed is not None:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR,
+            f"the medium could not be looked at: {reply.facts.failed}; nothing was billed",
+        )
+    return reply.facts.audio_seconds
+
+
+def _file_name(wanted: _Wanted, upload: Upload) -> str:
+    """Return what the medium is called: a name alone, without folders and what cannot be shown."""
+    fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
+    for name in (wanted.file_name, upload.file_name, fetched_name):
+        last = PurePosixPath((name or "").replace("\\", "/")).name
+        plain = "".join(character for character in last if character.isprintable())[-_LONGEST_NAME:]
+        if plain.strip(". "):
+            return plain
+    return "medium"
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,24 @@
+"""A worker's job ``probe``: what somebody wants dubbed is looked at, before anything is queued."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import AudioError, EngineError
+from speechframe.service.job import Facts, Reply
+
+
+def probe(job: dict[str, Any]) -> Reply:
+    """Look at all of ``upload``; the reply's words hold what it is."""
+    from speechframe.dubbing import media
+
+    started = time.process_time()
+    try:
+        found = media.probe(Path(job["upload"]), max_seconds=job["max_seconds"])
+    except AudioError as error:
+        # It is what the caller brought that is no medium.
+        raise EngineError(str(error)) from None
+    facts = Facts(audio_seconds=found.seconds, engine_ms=(time.process_time() - started) * 1000)
+    return Reply(facts, json.dumps(dataclasses.asdict(found)).encode())

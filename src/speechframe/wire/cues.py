@@ -1,0 +1,377 @@
+"""Cues of subtitles: speech cut into what can be read, and SRT and WebVTT out of and into them.
+
+Text is never shortened: what is too much for the time it has is shown nonetheless, and counted.
+"""
+
+import html
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from speechframe.spec.chosen import (
+    CUE_CHARACTERS_PER_SECOND,
+    CUE_LINE_CHARACTERS,
+    CUE_LINES,
+    CUE_SECONDS,
+)
+
+__all__ = ["Cue", "Timed", "TimedWord", "cues", "parse", "srt", "vtt"]
+
+_SENTENCE = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
+_CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
+_CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
+_OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
+# A break behind a mark is as good as one without that is nearer to the middle by so many characters.
+_SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """What is shown, and when.
+
+    Parameters
+    ----------
+    start_ms, end_ms
+        From when and until when.
+    text
+        One line or more.
+    speaker
+        Who says it, where that is known.
+    """
+
+    start_ms: int
+    end_ms: int
+    text: str
+    speaker: str | None = None
+
+
+class TimedWord(NamedTuple):
+    """A word and when it is spoken."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What somebody says, and when.
+
+    Parameters
+    ----------
+    start_ms, end_ms
+        Beginning and end of all of it.
+    text
+        Any length.
+    words
+        Its words in order, where their times are known.
+    speaker
+        Who says it, where that is known.
+    """
+
+    start_ms: int
+    end_ms: int
+    text: str
+    words: Sequence[TimedWord] = ()
+    speaker: str | None = None
+
+
+def cues(timed: Iterable[Timed], media_ms: int) -> tuple[list[Cue], int]:
+    """Return cues of two lines of 42 characters at most, and how many miss the aims.
+
+    The aims are 20 characters a second, and 5/6 to 7 seconds. For these a cue stays longer where it can.
+    Cues never overlap: of two who speak at once, the later is shown when the first can have been read.
+
+    Parameters
+    ----------
+    timed
+        What is said, in any order.
+    media_ms
+        Length of the medium, inside which all cues are.
+
+    Examples
+    --------
+    >>> (cue,), over = cues([Timed(0, 1500, "Good morning, everybody. It is a fine day for a walk.")], 4000)
+    >>> cue.end_ms, cue.text.splitlines(), over
+    (2650, ['Good morning, everybody.', 'It is a fine day for a walk.'], 0)
+    """
+    wanted = [cue for each in sorted(timed, key=lambda each: each.start_ms) for cue in _cut(each)]
+    made = _in_time(wanted, media_ms)
+    return made, sum(map(_misses, made))
+
+
+def _needed_ms(text: str) -> int:
+    return max(-(-1000 * len(text) // CUE_CHARACTERS_PER_SECOND), -int(-1000 * CUE_SECONDS.low // 1))
+
+
+def _misses(cue: Cue) -> bool:
+    length_ms = cue.end_ms - cue.start_ms
+    return not _needed_ms(cue.text) <= length_ms <= 1000 * CUE_SECONDS.high
+
+
+def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
+    """Return cues one behind the other, each as long as its text needs where there is room."""
+    starts: list[int] = []
+    free = 0
+    for cue in wanted:
+        starts.append(max(cue.start_ms, free))
+        # As long as it was to be, or as long as it takes to read: whichever is less.
+        free = starts[-1] + max(1, min(cue.end_ms - cue.start_ms, _needed_ms(cue.text)))
+    made: list[Cue] = []
+    limit = media_ms
+    for cue, start in zip(reversed(wanted), reversed(starts), strict=True):
+        end = min(max(cue.end_ms, start + _needed_ms(cue.text)), limit)
+        limit = min(start, end - 1)
+        made.append(Cue(limit, end, cue.text, cue.speaker))
+    return made[::-1]
+
+
+def _cut(timed: Timed) -> Iterator[Cue]:
+    text = " ".join(timed.text.split())
+    if text:
+        clock = _clock(timed, text)
+        for start, end in _pieces(text, 0, len(text), clock):
+            yield Cue(clock(start), clock(end), "\n".join(_lines(text[start:end]) or ()), timed.speaker)
+
+
+def _clock(timed: Timed, text: str) -> Callable[[int], int]:
+    """Return the function that says when a place of the text is spoken: by its words, else by its length."""
+    points = [(0, timed.start_ms)]
+    at = 0
+    for word in timed.words:
+        spoken = word.text.strip()
+        found = text.find(spoken, at)
+        if found < 0:
+            # Words that are not those of the text say nothing of it.
+            points = points[:1]
+            break
+        at = found + len(spoken)
+        points += [(found, word.start_ms), (at, word.end_ms)]
+    points.append((len(text), timed.end_ms))
+
+    def clock(place: int) -> int:
+        (left, left_ms), (right, right_ms) = next(
+            pair for pair in pairwise(points) if pair[0][0] <= place <= pair[1][0]
+        )
+        share = (place - left) / (right - left) if right > left else 0.0
+        return min(max(timed.start_ms, round(left_ms + share * (right_ms - left_ms))), timed.end_ms)
+
+    return clock
+
+
+def _pieces(text: str, start: int, end: int, clock: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a text that are a cue each: halved until they fit in, and are short enough."""
+    part = text[start:end]
+    breaks = list(_breaks(part))
+    is_long = clock(end) - clock(start) > 1000 * CUE_SECONDS.high and bool(breaks)
+    if _lines(part) is not None and not is_long:
+        yield start, end
+        return
+    left, right = _best(part, breaks or _anywhere(part))
+    yield from _pieces(text, start, start + left, clock)
+    yield from _pieces(text, start + right, end, clock)
+
+
+def _lines(text: str) -> list[str] | None:
+    """Return a text as the lines of a cue; None where it is too long for one."""
+    if len(text) <= CUE_LINE_CHARACTERS:
+        return [text]
+    if len(text) > CUE_LINES * CUE_LINE_CHARACTERS + 1:
+        return None
+
+    def fits(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        longest = CUE_LINE_CHARACTERS
+        return [(a, b) for a, b in places if a <= longest and len(text) - b <= longest]
+
+    breaks = list(_breaks(text))
+    if places := fits(breaks) or (fits(_anywhere(text)) if not breaks else []):
+        left, right = _best(text, places)
+        return [text[:left], text[right:]]
+    return None
+
+
+def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the best place to break: near the middle, or behind a mark."""
+
+    def cost(place: tuple[int, int]) -> int:
+        left, right = place
+        before = text[:left].rstrip(_CLOSERS)[-1:]
+        worth = _SENTENCE_WORTH * (before in _SENTENCE) or _CLAUSE_WORTH * (before in _CLAUSE)
+        return abs(left - (len(text) - right)) - 2 * worth
+
+    return min(places, key=cost)
+
+
+def _breaks(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a line may end and the next one begin: at spaces, and between wide characters."""
+    for at in range(1, len(text)):
+        before, behind = text[at - 1], text[at]
+        if behind == " ":
+            yield at, at + 1
+        elif before != " " and (_is_wide(before) or _is_wide(behind)) and _may_part(before, behind):
+            yield at, at
+
+
+def _may_part(before: str, behind: str) -> bool:
+    is_mark = unicodedata.category(behind)[0] == "M" or behind in _SENTENCE + _CLAUSE + _CLOSERS + "\u30fc"
+    return not is_mark and before not in _OPENERS
+
+
+def _is_wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in {"W", "F"}
+
+
+def _anywhere(text: str) -> list[tuple[int, int]]:
+    """Return all places inside a word; a letter keeps the marks above and below it, where it can."""
+    places = [(at, at) for at in range(1, len(text))]
+    return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
+
+
+def srt(cues: Iterable[Cue]) -> str:
+    """Return cues as SRT; who speaks is not in it.
+
+    Examples
+    --------
+    >>> print(srt([Cue(500, 2000, "Good morning.")]), end="")
+    1
+    00:00:00,500 --> 00:00:02,000
+    Good morning.
+    <BLANKLINE>
+    """
+    return "".join(
+        f"{number}\n{_time(cue.start_ms, ',')} --> {_time(cue.end_ms, ',')}\n{cue.text}\n\n"
+        for number, cue in enumerate(cues, 1)
+    )
+
+
+def vtt(cues: Iterable[Cue]) -> str:
+    """Return cues as WebVTT, with who speaks in the tag that it has for that.
+
+    Examples
+    --------
+    >>> print(vtt([Cue(500, 2000, "Good morning.", "Anna")]), end="")
+    WEBVTT
+    <BLANKLINE>
+    00:00:00.500 --> 00:00:02.000
+    <v Anna>Good morning.
+    <BLANKLINE>
+    """
+    shown = (
+        (
+            cue,
+            f"<v {html.escape(cue.speaker, quote=False)}>" if cue.speaker else "",
+            html.escape(cue.text, quote=False),
+        )
+        for cue in cues
+    )
+    return "WEBVTT\n\n" + "".join(
+        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{voice}{text}\n\n"
+        for cue, voice, text in shown
+    )
+
+
+def _time(ms: int, point: str) -> str:
+    seconds, ms = divmod(ms, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}{point}{ms:03}"
+
+
+_TIME = r"(?:(\d{1,3}):)?([0-5]?\d):([0-5]?\d)[.,](\d{1,3})"
+_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
+_NO_CUES = ("NOTE", "STYLE", "REGION", "WEBVTT")
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]{1,200})>")
+_TAG = re.compile(
+    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:.]*)(?:[\s.][^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE
+)
+# Letters of any script, as a name has them, and a colon.
+_NAME = re.compile(r"-?\s*([^\W\d_][\w .'\u2019-]{0,39})[:\uff1a]\s*(?=\S)")
+
+
+def parse(text: str) -> list[Cue]:
+    r"""Return the cues of SRT or WebVTT, in the order of their starts.
+
+    Who speaks is what a voice tag says, or a name and a colon in front of a line: in capitals, or one that is
+    there twice. Where the speaker changes inside a cue, it becomes two.
+
+    Raises
+    ------
+    ValueError
+        What is neither; it names the line.
+
+    Examples
+    --------
+    >>> parse("1\n00:00:00,500 --> 00:00:02,000\nANNA: Good <i>morning</i>.\n")
+    [Cue(start_ms=500, end_ms=2000, text='Good morning.', speaker='ANNA')]
+    """
+    blocks = list(_blocks(text))
+    lines = [line for _, _, said in blocks for line in said]
+    counted = Counter(match[1] for line in lines if (match := _NAME.match(line)))
+    names = {name for name, count in counted.items() if count > 1 or name.isupper()}
+    found = [cue for start_ms, end_ms, said in blocks for cue in _parted(start_ms, end_ms, said, names)]
+    if not found:
+        raise ValueError("line 1: there are no cues; SRT or WebVTT is needed")
+    return sorted(found, key=lambda cue: cue.start_ms)
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield start, end and lines of every cue."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    at = 0
+    while at < len(lines):
+        block = lines[at : next((i for i in range(at, len(lines)) if not lines[i].strip()), len(lines))]
+        first = next((i for i, line in enumerate(block[:2]) if "-->" in line), None)
+        if first is not None:
+            start_ms, end_ms = _times(block[first], at + first + 1)
+            yield start_ms, end_ms, block[first + 1 :]
+        elif block and not block[0].startswith(_NO_CUES):
+            raise ValueError(f"line {at + 1}: times are needed, such as 00:00:01,000 --> 00:00:02,500")
+        at += len(block) + 1
+
+
+def _times(line: str, number: int) -> tuple[int, int]:
+    match = _TIMES.fullmatch(line)
+    if match is None:
+        raise ValueError(f"line {number}: times are needed, such as 00:00:01,000 --> 00:00:02,500")
+    start_ms, end_ms = (
+        ((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * 1000 + int(part.ljust(3, "0"))
+        for hours, minutes, seconds, part in (match.groups()[:4], match.groups()[4:])
+    )
+    if end_ms <= start_ms:
+        raise ValueError(f"line {number}: the cue ends before it has begun")
+    return start_ms, end_ms
+
+
+def _parted(start_ms: int, end_ms: int, said: Sequence[str], names: set[str]) -> Iterator[Cue]:
+    """Yield a cue for each speaker, the time shared out by characters."""
+    parts: list[tuple[str | None, list[str]]] = []
+    for line in said:
+        speaker, words = _speaker(line, names)
+        if speaker is not None or not parts:
+            parts.append((speaker, []))
+        parts[-1][1].append(words)
+    texts = [(speaker, "\n".join(filter(None, words))) for speaker, words in parts]
+    texts = [(speaker, text) for speaker, text in texts if text]
+    total = sum(len(text) for _, text in texts)
+    done = 0
+    for speaker, text in texts:
+        begun, done = done, done + len(text)
+        yield Cue(
+            start_ms + (end_ms - start_ms) * begun // total,
+            start_ms + (end_ms - start_ms) * done // total,
+            text,
+            speaker,
+        )
+
+
+def _speaker(line: str, names: set[str]) -> tuple[str | None, str]:
+    voice = _VOICE.search(line)
+    speaker = html.unescape(voice[1]).strip() if voice else None
+    words = html.unescape(_TAG.sub("", line)).strip()
+    if speaker is None and (match := _NAME.match(words)) and match[1] in names:
+        return match[1].strip(), words[match.end() :]
+    return speaker, words

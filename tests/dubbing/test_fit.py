@@ -1,0 +1,69 @@
+"""Lines brought into their slots, by the rule."""
+
+import itertools
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from speechframe.dubbing.fit import Line, fit
+from speechframe.spec.dubbing import Fit
+
+EARLY_S, LATE_S = 0.045, 0.125
+NOTHING_S = 3e-6
+
+
+@st.composite
+def dialogues(draw):
+    """Lines with gaps or overlaps between them, and speech of 0.2 to 3 times their slots."""
+    at, lines = draw(st.floats(0, 2)), []
+    for _ in range(draw(st.integers(1, 12))):
+        slot = draw(st.floats(0.1, 6))
+        lines.append(Line(at, at + slot, slot * draw(st.floats(0.2, 3) | st.floats(0.9, 1.4))))
+        at += max(0.01, slot + draw(st.sampled_from([-1.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0])))
+    return lines, max(line.end_s for line in lines) + draw(st.floats(0, 2))
+
+
+@given(dialogues())
+@example(([Line(0, 1, 2), Line(1, 2, 1)], 2))
+@example(([Line(0, 1, 1), Line(1, 2, 2)], 2))
+@example(([Line(0, 1, 1.4), Line(1, 2, 0.9), Line(2, 3, 1.33)], 3))
+def test_no_rule_is_broken(dialogue):
+    lines, media_s = dialogue
+    placed = fit(lines, media_s)
+    starts = [each.start_s for each in placed]
+    ends = [each.start_s + line.natural_s / each.speed for each, line in zip(placed, lines, strict=True)]
+    limits = [*starts[1:], media_s]
+    assert all(0.85 <= each.speed <= 1.3 for each in placed)
+    assert all(abs(a.speed - b.speed) <= 0.15 + 1e-9 for a, b in itertools.pairwise(placed))
+    # Only the last line may start earlier still, when it would be cut by the end of the medium.
+    *others, last = zip(placed, lines, ends, limits, strict=True)
+    for each, line, end, limit in others:
+        assert -EARLY_S - NOTHING_S <= each.start_s - line.start_s <= LATE_S + NOTHING_S
+        assert (each.fit is Fit.OVERRUN) == (end > limit + NOTHING_S)
+    each, line, end, _ = last
+    assert starts == sorted(starts) or each.fit is Fit.OVERRUN
+    assert end <= media_s + NOTHING_S or each.start_s == 0
+    if each.fit is not Fit.OVERRUN:
+        assert -EARLY_S - NOTHING_S <= each.start_s - line.start_s <= LATE_S + NOTHING_S
+
+
+@given(dialogues())
+def test_no_line_is_moved_that_need_not_be(dialogue):
+    lines, media_s = dialogue
+    placed = fit(lines, media_s)
+    moves = [each.start_s - line.start_s for each, line in zip(placed, lines, strict=True)]
+    ends = [each.start_s + line.natural_s / each.speed for each, line in zip(placed, lines, strict=True)]
+    for at, move in enumerate(moves):
+        if move > 0:
+            assert ends[at - 1] == pytest.approx(placed[at].start_s, abs=NOTHING_S), (
+                "the one before still speaks"
+            )
+        if move < 0 and placed[at].fit is not Fit.OVERRUN:
+            behind = at
+            while behind < len(lines) - 1 and ends[behind] >= placed[behind + 1].start_s - NOTHING_S:
+                behind += 1
+            at_the_end = ends[behind] >= media_s - NOTHING_S
+            assert at_the_end or moves[behind] == pytest.approx(LATE_S, abs=NOTHING_S), (
+                "nor can those behind wait"
+            )

@@ -1,0 +1,283 @@
+"""Dubbing calls as they come over the wire: keys, forms, media that are none, projects page by page."""
+
+import asyncio
+import json
+import struct
+import time
+from urllib.parse import urlencode
+
+import pytest
+from aiohttp import web
+from convert_lab import clip, install
+from dub_lab import CREATE, MEDIUM, PROJECTS, WITH_PROJECT, create, form, listening, project, ready, status
+
+from speechframe.service.app import HANDLERS
+from speechframe.spec import chosen
+from speechframe.spec.endpoints import by_name
+
+DUB_STATUSES = {200, 400, 403, 500, 503}
+
+
+# Of no credits, jobs fail as soon as they are taken: what is asked here needs nothing dubbed.
+@pytest.fixture(scope="module")
+def dubbing(start):
+    options = ["--dub-key", "dub:0", "--dub-key", "second:0", "--max-upload-mb", "1"]
+    with start(keys=["speech"], workers=1, options=options, allow_private_urls=True) as running:
+        yield running
+
+
+@pytest.fixture
+def http(dubbing, http_to):
+    return http_to(dubbing, "dub")
+
+
+def uploads(service):
+    return [path for path in (service.data / "uploads").rglob("*") if path.is_file()]
+
+
+async def test_languages_are_listed_with_underscores_and_names(http):
+    targets = (await http.get(by_name("list_destination_languages").path)).json
+    sources = (await http.get(by_name("list_source_languages").path)).json
+    brazil = next(entry for entry in targets if entry["locale"] == "pt_BR")
+    assert brazil == {
+        "locale": "pt_BR",
+        "language": "Portuguese (Brazil)",
+        "supports": ["AUTOMATED", "QA"],
+    }
+    assert any(entry["locale"].startswith("en") and "English" in entry["language"] for entry in sources)
+
+
+async def test_without_what_dubbing_needs_the_lists_are_empty_and_create_is_503(
+    start_with, tmp_path, http_to
+):
+    # Nothing but a speech engine is installed here.
+    with start_with(install(tmp_path, "changer", alone=True), keys=["main"], workers=1) as bare:
+        http = http_to(bare, "main")
+        for name in ("list_destination_languages", "list_source_languages"):
+            answer = await http.get(by_name(name).path)
+            assert (answer.status, answer.json) == (200, [])
+        answer = await create(http)
+        assert (answer.status, "speechframe[dub]" in answer.message) == (503, True)
+
+
+@pytest.mark.rule("auth.dubbing-key-required", "auth.403-never-401", "status.dubbing-subset")
+@pytest.mark.parametrize("name", [name for name in HANDLERS if by_name(name).chapter == "dubbing"])
+async def test_each_call_needs_a_dubbing_key(http, name):
+    endpoint = by_name(name)
+    path = endpoint.path.format(job_id="x", project_id="x")
+    assert set(endpoint.statuses) == DUB_STATUSES
+    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "wants a dubbing key")):
+        answer = await http.ask(endpoint.method, path, key=key)
+        assert (answer.status, words in answer.message) == (403, True), answer.message
+    # With a right one, nothing, or something that is not there, is asked for.
+    assert (await http.ask(endpoint.method, path)).status in {200, 400}
+
+
+async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_balance(http):
+    answer = await http.generate()
+    assert (answer.status, "wants a speech key" in answer.message) == (403, True)
+    told = {key: (await http.get("/v1/limits", key=key)).json for key in ("dub", "speech")}
+    assert told["dub"]["dubbing"]["quota_credits"] == 0
+    assert told["dub"]["remaining_characters"] == 0
+    assert told["speech"]["dubbing"]["quota_credits"] is None
+    assert told["speech"]["remaining_characters"] > 0
+
+
+async def test_without_a_dubbing_key_a_speech_key_does_for_both_with_two_balances(service, http_to):
+    told = (await http_to(service, "tiny").get("/v1/limits")).json
+    assert told["quota_characters"] == 10
+    assert told["dubbing"]["quota_credits"] == chosen.DEFAULT_DUB_CREDITS
+
+
+# Forms
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [["pt_BR", "en_GB"], ["pt-BR", "en-GB"], "pt_BR,en-GB", ["pt_BR, en_GB", "pt-BR"]],
+    ids=["repeated", "hyphens", "comma", "both"],
+)
+async def test_targets_come_repeated_or_with_commas_in_either_spelling(http, targets):
+    body = form(target_locales=targets, source_locale="en-US")
+    answer = await http.ask("POST", CREATE + "?origin=web&x=1", data=body)
+    assert answer.status == 200, answer.body
+    assert answer.json["target_locales"] == ["pt_BR", "en_GB"]
+    assert answer.json["source_locale"] == "en_US"
+    assert (answer.json["dubbing_type"], answer.json["priority"]) == ("AUTOMATED", "NORMAL")
+    assert answer.json["file_name"] == "talk.wav"
+
+
+async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
+    async def medium(request):
+        del request
+        return web.Response(body=MEDIUM)
+
+    async with listening(medium, "/media/my%20talk.wav") as url:
+        body = urlencode({"file_url": url, "target_locales": "pt_BR", "unknown": "1"})
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = await http.ask("POST", CREATE, data=body, headers=headers)
+    assert answer.status == 200, answer.body
+    assert (answer.json["file_name"], answer.json["file_url"]) == ("my talk.wav", url)
+    assert "unknown" in answer.json["warning"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"target_locales": "tlh"}, "target_locales is not dubbed into here (got 'tlh'); allowed: "),
+        ({"target_locales": "nonsense words"}, "is no locale"),
+        ({"target_locales": ""}, "target_locales is missing"),
+        ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
+        ({"priority": "URGENT"}, "priority is not one of the allowed values"),
+        ({"file_url": "http://127.0.0.1:1/a.mp4"}, "file"),
+        (
+            {"webhook_url": "ftp://example.com"},
+            "webhook_url cannot be called: it is no http or https address",
+        ),
+        ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
+        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
+        ({"cast": "Anna"}, "cast"),
+        ({"original_gain_db": "3"}, "original_gain_db is out of range"),
+    ],
+)
+async def test_a_field_that_is_wrong_is_400_and_leaves_nothing(http, dubbing, fields, words):
+    answer = await create(http, **fields)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST"), answer.body
+    assert words in answer.message
+    assert not uploads(dubbing)
+
+
+async def test_a_medium_is_asked_for_and_no_larger_than_may_be(http):
+    answer = await create(http, None)
+    assert (answer.status, "file" in answer.message) == (400, True)
+    answer = await create(http, b"x" * (2 << 20))
+    assert (answer.status, "too large" in answer.message) == (400, True)
+
+
+def bad_media():
+    header = clip(3.0)
+    # Of a WAV: the length of its samples, said to be ten hours.
+    lying = header[:40] + struct.pack("<I", 10 * 3600 * 32_000) + header[44:]
+    return {
+        "text": b"This is a text, and its name says mp4.\n" * 20,
+        "empty": b"",
+        "truncated": lying,
+        "no audio": b"RIFF" + struct.pack("<I", 36) + header[8:44],
+    }
+
+
+@pytest.mark.parametrize("name", bad_media())
+async def test_what_is_no_medium_is_refused_at_once_and_leaves_nothing(http, dubbing, name):
+    before = set((dubbing.data / "dubs").iterdir())
+    started = time.monotonic()
+    answer = await http.ask("POST", CREATE, data=form(bad_media()[name], "talk.mp4", target_locales="pt_BR"))
+    assert answer.status == 400, answer.body
+    assert "cannot be dubbed" in answer.message
+    assert time.monotonic() - started < 5
+    assert set((dubbing.data / "dubs").iterdir()) <= before
+    assert not uploads(dubbing)
+
+
+# Jobs
+
+
+async def test_a_job_of_somebody_else_and_one_that_is_none_are_400(http):
+    job_id = (await create(http)).json["job_id"]
+    for asked, key in ((job_id, "second"), ("none", "dub")):
+        for path in ("job_status", "utterances"):
+            answer = await http.get(by_name(path).path.format(job_id=asked) + "?locale=pt_BR", key=key)
+            assert (answer.status, "no such job" in answer.message) == (400, True)
+    answer = await http.get(f"/v1/dub/files/{'0' * 32}/talk.wav", key=None)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize("path", [CREATE, WITH_PROJECT])
+async def test_a_repeated_creation_is_the_same_job_and_another_with_its_key_is_refused(http, path):
+    fields = {"target_locales": "pt_BR"} if path == CREATE else {"project_id": await project(http)}
+    headers = {chosen.IDEMPOTENCY_HEADER: f"again {path}"}
+    answers = await asyncio.gather(*(create(http, path=path, headers=headers, **fields) for _ in range(3)))
+    assert [answer.status for answer in answers] == [200] * 3
+    assert len({answer.json["job_id"] for answer in answers}) == 1
+    for medium, more in ((clip(2.0), {}), (MEDIUM, {"priority": "HIGH"})):
+        answer = await create(http, medium, path=path, headers=headers, **fields, **more)
+        assert (answer.status, chosen.IDEMPOTENCY_HEADER in answer.message) == (400, True)
+    # Of another key it is another word.
+    if path == CREATE:
+        other = await create(http, path=path, headers=headers, key="second", **fields)
+        assert other.json["job_id"] != answers[0].json["job_id"]
+
+
+async def test_a_job_without_credits_fails_and_says_so(http):
+    job_id = (await create(http)).json["job_id"]
+    found = await ready(http, job_id)
+    assert found["status"] == "FAILED"
+    assert found["failure_code"] == "INSUFFICIENT_CREDITS"
+    assert (found["credits_used"], found["credits_remaining"]) == (0, 0)
+    assert found["download_details"][0]["error_message"].startswith("INSUFFICIENT_CREDITS: ")
+
+
+# Projects
+
+
+@pytest.mark.rule("dubbing.paging")
+async def test_pages_neither_lose_nor_repeat_projects_that_appear_in_between(http):
+    made = [await project(http, "second", name=f"P{number}") for number in range(5)]
+    seen, path = [], f"{PROJECTS}?limit=2"
+    answer = await http.get(path, key="second")
+    while True:
+        seen += [entry["project_id"] for entry in answer.json["projects"]]
+        if "next" not in answer.json:
+            break
+        if len(made) < 7:
+            made.append(await project(http, "second"))
+        answer = await http.get(f"{path}&next={answer.json['next']}", key="second")
+    assert seen == made
+
+
+async def test_a_next_that_nobody_gave_is_400(http):
+    for _ in range(2):
+        await project(http)
+    given = (await http.get(f"{PROJECTS}?limit=1")).json["next"]
+    assert (await http.get(f"{PROJECTS}?next={given}")).status == 200
+    for wrong in ("abc", "%00", given[:-2] + "AA", "x" * 5000):
+        answer = await http.get(f"{PROJECTS}?next={wrong}")
+        assert (answer.status, "next" in answer.message) == (400, True), wrong
+    # Nor is it one of somebody else.
+    assert (await http.get(f"{PROJECTS}?next={given}", key="second")).status == 400
+    for limit in ("0", "101", "x"):
+        assert (await http.get(f"{PROJECTS}?limit={limit}")).status == 400
+
+
+async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_to_come(http):
+    project_id = await project(
+        http, target_locales=["pt_BR", "en-GB"], source_locale="en_US", description="d"
+    )
+    first = (await create(http, path=WITH_PROJECT, project_id=project_id)).json
+    assert (first["dubbing_type"], first["target_locales"]) == ("QA", ["pt_BR", "en_GB"])
+    path = by_name("update_project").path
+    answer = await http.ask("PUT", path.format(project_id=project_id), json={"target_locales": "pt-PT"})
+    assert (answer.status, answer.json["target_locales"]) == (200, ["pt_PT"])
+    found = await status(http, first["job_id"])
+    assert [detail["locale"] for detail in found["download_details"]] == ["pt_BR", "en_GB"]
+    assert found["project_id"] == project_id
+    second = (await create(http, path=WITH_PROJECT, project_id=project_id)).json
+    assert second["target_locales"] == ["pt_PT"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"target_locales": ["tlh"]}, "target_locales is not dubbed into here"),
+        ({"target_locales": []}, "target_locales"),
+        ({}, "target_locales is missing"),
+        (None, "the body is empty"),
+    ],
+)
+async def test_a_project_is_not_changed_by_what_is_wrong(http, body, words):
+    path = by_name("update_project").path
+    project_id = await project(http)
+    data = None if body is None else json.dumps(body)
+    answer = await http.ask("PUT", path.format(project_id=project_id), data=data)
+    assert (answer.status, words in answer.message) == (400, True), answer.message
+    answer = await http.ask("PUT", path.format(project_id="none"), json={"target_locales": ["pt_BR"]})
+    assert (answer.status, "no such project" in answer.message) == (400, True)
