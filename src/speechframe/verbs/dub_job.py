@@ -32,6 +32,8 @@ from speechframe.spec.dubbing import (
     JobStatusValue,
     Project,
 )
+from speechframe.store import parts
+from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.forms import canonical
@@ -238,6 +240,18 @@ async def projects(client: Client) -> AsyncIterator[Project]:
         if not page.next or page.next == after:
             return
         after = page.next
+
+
+def jobs_of(run: StoredRun) -> dict[str, list[str]]:
+    """Return the ids of a run's jobs, as far as they are known, each with the ids of its rows."""
+    noted = parts.noted(run.folder)
+    found: dict[str, list[str]] = {}
+    for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
+        for row_id, key, job_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            known = job_id or (json.loads(noted[key])[0] if key in noted else None)
+            if known is not None:
+                found.setdefault(known, []).append(row_id)
+    return found
 
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:
