@@ -21,7 +21,16 @@ DUB_STATUSES = {200, 400, 403, 500, 503}
 # Of no credits, jobs fail as soon as they are taken: what is asked here needs nothing dubbed.
 @pytest.fixture(scope="module")
 def dubbing(start):
-    options = ["--dub-key", "dub:0", "--dub-key", "second:0", "--max-upload-mb", "1"]
+    options = [
+        "--dub-key",
+        "dub:0",
+        "--dub-key",
+        "second:0",
+        "--dub-key",
+        "rich:1000",
+        "--max-upload-mb",
+        "1",
+    ]
     with start(keys=["speech"], workers=1, options=options, allow_private_urls=True) as running:
         yield running
 
@@ -191,20 +200,11 @@ async def test_a_job_of_somebody_else_and_one_that_is_none_are_400(http):
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
 
 
-@pytest.mark.parametrize("path", [CREATE, WITH_PROJECT])
-async def test_a_repeated_creation_is_the_same_job_and_another_with_its_key_is_refused(http, path):
-    fields = {"target_locales": "pt_BR"} if path == CREATE else {"project_id": await project(http)}
-    headers = {chosen.IDEMPOTENCY_HEADER: f"again {path}"}
-    answers = await asyncio.gather(*(create(http, path=path, headers=headers, **fields) for _ in range(3)))
-    assert [answer.status for answer in answers] == [200] * 3
-    assert len({answer.json["job_id"] for answer in answers}) == 1
-    for medium, more in ((clip(2.0), {}), (MEDIUM, {"priority": "HIGH"})):
-        answer = await create(http, medium, path=path, headers=headers, **fields, **more)
-        assert (answer.status, chosen.IDEMPOTENCY_HEADER in answer.message) == (400, True)
-    # Of another key it is another word.
-    if path == CREATE:
-        other = await create(http, path=path, headers=headers, key="second", **fields)
-        assert other.json["job_id"] != answers[0].json["job_id"]
+async def test_a_job_that_failed_is_no_answer_to_a_repeat(http):
+    headers = {chosen.IDEMPOTENCY_HEADER: "of a job that fails"}
+    first = (await create(http, headers=headers)).json["job_id"]
+    assert (await ready(http, first))["status"] == "FAILED"
+    assert (await create(http, headers=headers)).json["job_id"] != first
 
 
 async def test_a_job_without_credits_fails_and_says_so(http):
@@ -281,3 +281,24 @@ async def test_a_project_is_not_changed_by_what_is_wrong(http, body, words):
     assert (answer.status, words in answer.message) == (400, True), answer.message
     answer = await http.ask("PUT", path.format(project_id="none"), json={"target_locales": ["pt_BR"]})
     assert (answer.status, "no such project" in answer.message) == (400, True)
+
+
+# The last test: its jobs have credits and keep a worker busy, for one that failed is no answer to a repeat.
+
+
+@pytest.mark.parametrize("path", [CREATE, WITH_PROJECT])
+async def test_a_repeated_creation_is_the_same_job_and_another_with_its_key_is_refused(http, path):
+    fields = {"target_locales": "pt_BR"} if path == CREATE else {"project_id": await project(http, "rich")}
+    headers = {chosen.IDEMPOTENCY_HEADER: f"again {path}"}
+    answers = await asyncio.gather(
+        *(create(http, path=path, headers=headers, key="rich", **fields) for _ in range(3))
+    )
+    assert [answer.status for answer in answers] == [200] * 3
+    assert len({answer.json["job_id"] for answer in answers}) == 1
+    for medium, more in ((clip(2.0), {}), (MEDIUM, {"priority": "HIGH"})):
+        answer = await create(http, medium, path=path, headers=headers, key="rich", **fields, **more)
+        assert (answer.status, chosen.IDEMPOTENCY_HEADER in answer.message) == (400, True)
+    # Of another key it is another word.
+    if path == CREATE:
+        other = await create(http, path=path, headers=headers, key="second", **fields)
+        assert other.json["job_id"] != answers[0].json["job_id"]

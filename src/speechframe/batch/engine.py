@@ -183,6 +183,9 @@ class Engine:
             }
             rows.append(row_facts)
         self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
+        if call.noted is not None:
+            # Noted anew with each attempt, or whoever recovers this one would not know of it.
+            self._journal.noted(request.key, call.noted)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
         limit_s = math.inf if self._backend.is_long else limit_s

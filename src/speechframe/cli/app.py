@@ -30,6 +30,8 @@ class _Entry(NamedTuple):
 
 _ROOM = "speechframe.cli"
 _VERB = f"{_ROOM}.verb"
+_OWN = MappingProxyType({"dub": f"{_ROOM}.dub"})
+"""Verbs whose command does more than the verb."""
 
 _FIRST: Mapping[str, _Entry] = MappingProxyType(
     {
@@ -46,6 +48,7 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         "resume": _Entry(
             "Go on with a run: what is missing is made, what is there is kept.", f"{_ROOM}.resume"
         ),
+        "jobs": _Entry("Say how dubbing jobs are doing, of a run or by their ids.", f"{_ROOM}.jobs"),
         "runs": _Entry("List run folders, check that they are whole, remove them.", f"{_ROOM}.folders"),
         "usage": _Entry("Say what was spent, by whom and on what; check budgets.", f"{_ROOM}.usage"),
         "reconcile": _Entry("Say whether a bill agrees with the ledger.", f"{_ROOM}.usage"),
@@ -69,7 +72,7 @@ _DESCRIPTION = (
 def commands() -> dict[str, _Entry]:
     """Return every command by name: the fixed ones, and one for each verb."""
     verbs = {
-        declared.command_name(name): _Entry(summary, _VERB)
+        declared.command_name(name): _Entry(summary, _OWN.get(name, _VERB))
         for name, summary in declared.verb_summaries().items()
     }
     return {**_FIRST, **verbs, **_LAST}

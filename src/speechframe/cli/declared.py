@@ -219,13 +219,14 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
 
 
 def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
-    name, words = option_name(parameter.name), parameter.help.replace("%", "%%")
+    names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
     if parameter.kind is list or parameter.name == _PAIRS:
-        name, words = name.removesuffix("s"), f"{words.rstrip('.')}; repeatable"
+        # People type the argument's own name, too.
+        names, words = [names[0].removesuffix("s"), *names], f"{words.rstrip('.')}; repeatable"
     # An exclusive group refuses an option that is required.
     asked = {"required": True} if required else {}
     dest = f"{_PREFIX}.{parameter.name}"
-    group.add_argument(name, dest=dest, default=argparse.SUPPRESS, help=words, **asked, **_how(parameter))
+    group.add_argument(*names, dest=dest, default=argparse.SUPPRESS, help=words, **asked, **_how(parameter))
 
 
 def _how(parameter: Parameter) -> dict[str, Any]:

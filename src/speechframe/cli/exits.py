@@ -14,6 +14,7 @@ STOPPED = 4
 SERVICE = 5
 FOLDER = 6
 ALERT = 8
+RUNNING = 9
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -27,6 +28,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         SERVICE: "the service cannot be used: key, address, settings, not reachable",
         FOLDER: "a run's folder, cache or --out is unusable: no run, in use, another service's, not writable",
         ALERT: "usage --check: a budget is at an alert (4: it is over)",
+        RUNNING: "dub --no-wait, jobs: dubbing jobs are still under way at the service",
         INTERRUPTED: "interrupted; what was made is kept",
         PIPE_CLOSED: "whoever read the output closed it early",
     }

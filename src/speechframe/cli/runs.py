@@ -101,7 +101,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     counts = _counts(facts)
     code = exits.code_of_run(run.stopped_because, counts)
     if options.json:
-        _print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
+        print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
         return code
     for line in _lines(run, facts, counts):
         print(line)
@@ -128,7 +128,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
     assert estimate is not None  # noqa: S101 - a dry run always has one
     if options.json:
         plan = {name: getattr(estimate, name) for name in _PLAN}
-        _print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
+        print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
     print(f"{estimate.line()}: nothing was sent")
     if run.problems:
@@ -242,5 +242,6 @@ def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
         yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))
 
 
-def _print_json(facts: Mapping[str, Any]) -> None:
+def print_json(facts: Mapping[str, Any]) -> None:
+    """Print values as one line of JSON."""
     print(json.dumps(facts, default=str, ensure_ascii=False))

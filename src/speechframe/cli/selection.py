@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"
 
 _DESCRIPTION = (
-    f"The key is read from {KEY_VARIABLE} and is no option: every user of a machine can read command lines. "
+    f"The key is read from {KEY_VARIABLE} (of dubbing from SPEECHFRAME_DUB_API_KEY, where it is another one) "
+    "and is no option: every user of a machine can read command lines. "
     "With no key and no address, the embedded local service is used."
 )
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
 
-_CLIPS = "audio"
-"""The argument of verbs whose table may be the audio files themselves."""
+_CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
+"""Arguments of verbs whose table may be the files themselves, and what these are called."""
+_SECRETS = frozenset({"webhook_secret"})
+"""Arguments that are no options: every user of a machine can read command lines."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,15 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     said = docstrings.read(function.__doc__)
     parser.description = f"{said.summary} {said.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
-    tables = "TABLE|AUDIO..." if _CLIPS in data else "TABLE"
+    kind = next((_CLIPS[name] for name in data if name in _CLIPS), None)
+    tables = f"TABLE|{kind}..." if kind else "TABLE"
     parser.add_argument(
         "table",
         type=runs.existing_file,
         metavar=tables,
-        nargs="+" if _CLIPS in data else 1,
-        help=f"{files}, or audio files, or a folder of them" if _CLIPS in data else files,
+        nargs="+" if kind else 1,
+        help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    own = declared.parameters(function, data)
+    own = [p for p in declared.parameters(function, data) if p.name not in _SECRETS]
     # argparse's own usage would be thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("what is made"), own)
@@ -38,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Carry the verb out and report."""
+    return runs.report(made(options), options)
+
+
+def made(options: argparse.Namespace, **more: Any) -> Any:
+    """Carry the verb out, with `more` arguments, and return the run."""
     from speechframe import api
 
     given = declared.values(options)
@@ -45,8 +53,7 @@ def run(options: argparse.Namespace) -> int:
     service = selection.service(options)
     with runs.gentle_interrupts():
         table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
-        made = getattr(api, options.verb)(table, **given, service=service)
-    return runs.report(made, options)
+        return getattr(api, options.verb)(table, **given, **more, service=service)
 
 
 def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from speechframe.client.answers import Raw, explained
@@ -71,7 +72,7 @@ class Dubbing:
 
     They are made with the dubbing key (``SPEECHFRAME_DUB_API_KEY``), else with the client's own. Errors are
     those of :meth:`Client.call`; what is wrong with a request is an :class:`InvalidRows` before it is sent.
-    `region`, where a call takes it, is the one that made the job; by default the first.
+    `region`, where a call takes it, is the one that made the job; by default one that answers.
 
     Examples
     --------
@@ -86,11 +87,11 @@ class Dubbing:
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that can be dubbed into, and how."""
-        return await self._get("list_destination_languages", partial(decode_list, DestinationLocale))
+        return self.read_list(DestinationLocale, await self.ask("list_destination_languages"))
 
     async def list_source_languages(self) -> list[SourceLocale]:
         """Return the locales that can be dubbed from."""
-        return await self._get("list_source_languages", partial(decode_list, SourceLocale))
+        return self.read_list(SourceLocale, await self.ask("list_source_languages"))
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Return a new job that dubs a medium.
@@ -112,13 +113,12 @@ class Dubbing:
 
     async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
         """Return a new job that dubs a medium into the locales of a project; see :meth:`create_job`."""
-        return await self._create(
-            JobCreateWithProjectRequest, media, project_id=project_id, **hide_secret(fields)
-        )
+        fields = {"project_id": project_id, **hide_secret(fields)}
+        return await self._create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str, *, region: str | None = None) -> DubJobStatus:
         """Return how a job is doing; `is_terminal` and `is_ready` of `spec.dubbing` say what that means."""
-        return await self._get("job_status", partial(decode, DubJobStatus), job_id, region=region)
+        return self.read(DubJobStatus, await self.ask("job_status", job_id, region=region))
 
     async def create_project(
         self,
@@ -128,8 +128,6 @@ class Dubbing:
         target_locales: Iterable[str],
         source_locale: str | None = None,
         description: str | None = None,
-        idempotency_key: str | None = None,
-        region: str | None = None,
     ) -> Project:
         """Return a new project, ``AUTOMATED`` or ``QA``; it costs nothing."""
         asked = {
@@ -139,24 +137,24 @@ class Dubbing:
             "source_locale": source_locale,
             "description": description,
         }
-        request = _checked(ProjectCreateRequest, asked)
-        return await self._send("create_project", request, Project, key=idempotency_key, region=region)
+        body = encode_json(_checked(ProjectCreateRequest, asked))
+        return self.read(Project, await self.ask("create_project", body=body))
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects; its `next` asks for the following one."""
         query = _checked(ProjectListQuery, {"limit": limit, "next": next})
         asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return await self._get("list_projects", partial(decode, ProjectPage), query=asked)
+        return self.read(ProjectPage, await self.ask("list_projects", query=asked))
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Return a project whose further jobs are dubbed into other locales."""
-        request = _checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)})
-        return await self._send("update_project", request, Project, project_id)
+        body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
+        return self.read(Project, await self.ask("update_project", project_id, body=body))
 
-    async def utterances(self, job_id: str, locale: str, *, region: str | None = None) -> DubUtterances:
+    async def utterances(self, job_id: str, locale: str) -> DubUtterances:
         """Return who says what in a dub, and when (our addition; other services answer with an error)."""
         query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
-        return await self._get("utterances", partial(decode, DubUtterances), job_id, query, region)
+        return self.read(DubUtterances, await self.ask("utterances", job_id, query=query))
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
@@ -171,9 +169,8 @@ class Dubbing:
             Mappings with ``utterance_id`` and what is to change: ``text``, ``voice_id`` or both.
         """
         asked = {"locale": locale, "utterances": list(corrections)}
-        return await self._send(
-            "update_utterances", _checked(UtterancesUpdateRequest, asked), DubJobStatus, job_id
-        )
+        body = encode_json(_checked(UtterancesUpdateRequest, asked))
+        return self.read(DubJobStatus, await self.ask("update_utterances", job_id, body=body))
 
     async def wait(
         self,
@@ -202,14 +199,8 @@ class Dubbing:
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            status = await self._asked(
-                "job_status",
-                partial(decode, DubJobStatus),
-                job_id,
-                region=region,
-                patience=AWAY,
-                timeout_s=call_s,
-            )
+            raw = await self.ask("job_status", job_id, region=region, timeout_s=call_s, patience=AWAY)
+            status = self.read(DubJobStatus, raw)
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -287,85 +278,46 @@ class Dubbing:
         upload: Upload | None,
         *,
         key: str | None,
-        region: str | None = None,
         timeout_s: float | None = None,
-        once: bool = False,
+        **how: Any,
     ) -> DubJob:
-        """Create a job of a checked request and its file, in any number of attempts or `once`."""
+        """Create a job of a checked request and its file; `how` is `region` and `once` of :meth:`ask`."""
         is_of_project = isinstance(request, JobCreateWithProjectRequest)
-        endpoint = "create_job_with_project" if is_of_project else "create_job"
-        body: bytes | Body
         if upload is None:
-            form = encode_job(request)
-            body = form.head + form.tail
+            form, size_bytes = encode_job(request), 0
+            body: bytes | Body = form.head + form.tail
         else:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
-            body = Body(upload, form)
-        size = upload.size_bytes if upload is not None else 0
-        return await self._asked(
-            endpoint,
-            partial(decode, DubJob),
-            key=key,
-            region=region,
-            once=once,
+            size_bytes, body = upload.size_bytes, Body(upload, form)
+        raw = await self.ask(
+            "create_job_with_project" if is_of_project else "create_job",
             body=body,
-            timeout_s=self._caller.timeouts.message_s(size) if timeout_s is None else timeout_s,
-            content_type=form.content_type,
+            headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
+            timeout_s=self._caller.timeouts.message_s(size_bytes) if timeout_s is None else timeout_s,
+            **how,
         )
+        return self.read(DubJob, raw)
 
-    async def _send(
+    async def ask(
         self,
         endpoint: str,
-        request: DocumentModel,
-        answer: type[M],
-        place: str = "",
-        *,
-        key: str | None = None,
-        region: str | None = None,
-    ) -> M:
-        """Send a request as JSON."""
-        body = encode_json(request)
-        return await self._asked(endpoint, partial(decode, answer), place, body=body, key=key, region=region)
-
-    async def _get(
-        self,
-        endpoint: str,
-        read: Callable[[bytes], T],
-        place: str = "",
-        query: Mapping[str, str] | None = None,
-        region: str | None = None,
-    ) -> T:
-        """Ask for something: that costs nothing, so whatever failed is tried again."""
-        patience = replace(self._caller.patience, repeat_unknown=True)
-        return await self._asked(endpoint, read, place, query=query, region=region, patience=patience)
-
-    async def _asked(
-        self,
-        endpoint: str,
-        read: Callable[[bytes], T],
         place: str = "",
         *,
         region: str | None = None,
-        key: str | None = None,
-        content_type: str = JSON,
+        headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON}),
         secret: str | None = None,
         timeout_s: float | None = None,
         patience: Patience | None = None,
         once: bool = False,
         **how: Any,
-    ) -> T:
-        caller = self._caller
-        headers = {
-            "Accept": JSON,
-            "Accept-Encoding": "gzip, deflate",
-            "Content-Type": content_type,
-            **caller.dub_key_header,
-        }
-        if how.get("body") is None:
-            del headers["Content-Type"]
-        if key is not None:
-            headers[IDEMPOTENCY_HEADER] = key
+    ) -> Raw:
+        """Return the answer of an endpoint, in one attempt (`once`) or as many as it takes.
+
+        Asking for something costs nothing, so that is tried again whatever failed.
+        """
+        caller, method = self._caller, by_name(endpoint).method
+        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **headers, **caller.dub_key_header}
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
             how["redactor"] = Redactor(*known)
@@ -373,12 +325,24 @@ class Dubbing:
         how["timeout_s"] = caller.timeouts.base_s if timeout_s is None else timeout_s
 
         def send(chosen: str) -> Awaitable[Raw]:
-            return caller.ask(by_name(endpoint).method, endpoint, region or chosen, headers, **how)
+            return caller.ask(method, endpoint, region or chosen, headers, **how)
 
         if once:
-            raw = await send(caller.regions[0])
-        else:
-            raw, _ = await caller.persist(send, patience)
+            return await send(caller.regions[0])
+        patience = patience or replace(caller.patience, repeat_unknown=method == "GET")
+        raw, _ = await caller.persist(send, patience)
+        return raw
+
+    def read(self, model: type[M], raw: Raw) -> M:
+        """Return an answer as a model, or raise BadAnswer."""
+        return self._read(partial(decode, model), raw)
+
+    def read_list(self, model: type[M], raw: Raw) -> list[M]:
+        """Return a listing as models, or raise BadAnswer."""
+        return self._read(partial(decode_list, model), raw)
+
+    @staticmethod
+    def _read(read: Callable[[bytes], T], raw: Raw) -> T:
         try:
             return read(raw.body)
         except BadAnswer as error:

@@ -114,6 +114,8 @@ def _job(row: Sequence[Any] | None) -> Job | None:
 def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
     """Return the answer that this request had within the last 24 hours.
 
+    A job that failed is forgotten, as errors are: a repeat of its request is a new one.
+
     Raises
     ------
     idempotency.OtherBody
@@ -123,8 +125,8 @@ def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None)
         return None
     row = connection.execute(
         "SELECT body_hash, answer FROM dub_jobs WHERE key_hash = ? AND idempotency = ? AND made_at > ? "
-        "ORDER BY number DESC",
-        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS),
+        "AND status != ? ORDER BY number DESC",
+        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS, _Status.FAILED),
     ).fetchone()
     if row is None:
         return None

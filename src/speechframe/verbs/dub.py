@@ -48,7 +48,7 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain
+from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain, projects
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.service import ServiceBackend
 from speechframe.wire.forms import canonical
@@ -85,7 +85,6 @@ _ADDITIONS = ("scripts", "script_locale", "cast", "original_gain_db")
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
 """To begin with; each is mostly waited for."""
-_PAGE = 100
 _MOST_SHOWN = 20
 _LONGEST_S = 1e6
 
@@ -156,20 +155,12 @@ class DubBackend(ServiceBackend):
         return {}
 
     async def _find_project(self) -> Project:
-        known: list[str] = []
-        after: str | None = None
-        while True:
-            page = await self.client.dubbing.list_projects(limit=_PAGE, next=after)
-            for project in page.projects:
-                if project.project_id == self._project:
-                    return project
-            known += [project.project_id for project in page.projects]
-            if not page.next or page.next == after:
-                break
-            after = page.next
-        allowed = (
-            ", ".join(known[:_MOST_SHOWN]) or "there is none yet: Client.dubbing.create_project() makes one"
-        )
+        known = []
+        async for project in projects(self.client):
+            if project.project_id == self._project:
+                return project
+            known.append(project.project_id)
+        allowed = ", ".join(known[:_MOST_SHOWN]) or "there is none: Client.dubbing.create_project() makes one"
         raise InvalidRows([problem("project", "is unknown", value=self._project, allowed=allowed)])
 
     def source(self, table: Any) -> Any:
@@ -328,17 +319,19 @@ class DubBackend(ServiceBackend):
         status, found, warning = answer.data
         dubs = [found[Dub.of(row).locale] for row in request.rows]
         made = [
-            row.price if isinstance(dub, dict) else None for row, dub in zip(request.rows, dubs, strict=True)
+            None if isinstance(dub, SpeechframeError) else row.price
+            for row, dub in zip(request.rows, dubs, strict=True)
         ]
-        kept_of: list[Record | SpeechframeError] = []
+        records: list[Record | SpeechframeError] = []
         for dub, cost in zip(dubs, _costs(made, status.credits_used), strict=True):
-            if isinstance(dub, dict):
-                basis = "computed" if cost is None else "reported"
-                warnings = [warning] if warning else []
-                kept_of.append(Record(dub, warnings=warnings, millicredits=cost, basis=basis))
-            else:
-                kept_of.append(dub)
-        return kept_of
+            if isinstance(dub, SpeechframeError):
+                records.append(dub)
+                continue
+            values, warnings = dub
+            told = [*([warning] if warning else []), *warnings]
+            basis = "computed" if cost is None else "reported"
+            records.append(Record(values, warnings=told, millicredits=cost, basis=basis))
+        return records
 
 
 def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int | None]:

@@ -5,7 +5,7 @@ import filecmp
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -30,18 +30,23 @@ from speechframe.spec.dubbing import (
     JobCreateRequest,
     JobCreateWithProjectRequest,
     JobStatusValue,
+    Project,
 )
+from speechframe.store import parts
+from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
+from speechframe.wire.errors import warnings_of
 from speechframe.wire.forms import canonical
 
 MEDIA_SUFFIXES = frozenset({".mp4", ".mkv", ".mov", ".webm", ".mp3", ".wav", ".flac", ".m4a"})
 _FETCH_WAITS_S = (0.0, 2.0, 10.0)
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100
+_PAGE = 100
 _NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
-Found = dict[str, dict[str, Any] | SpeechframeError]
-"""Locale to the columns of its dub, or why there is none."""
+Found = dict[str, tuple[dict[str, Any], list[str]] | SpeechframeError]
+"""Locale to the columns and warnings of its dub, or why there is none."""
 
 
 @dataclass
@@ -107,16 +112,7 @@ class JobCalls:
                 f"dub(..., targets={targets}) makes what is missing"
             )
         if dub.review:
-            # The same project if the job is created again: it is a part of the request.
-            made = await self.client.dubbing.create_project(
-                f"Review of {dub.name or 'a medium'}",
-                dubbing_type=DubbingType.QA,
-                target_locales=targets,
-                source_locale=asked.pop("source_locale", None),
-                idempotency_key=None if key is None else f"{key}-project",
-                region=self.region,
-            )
-            project = made.project_id
+            project = await self._review_project(request, dub, targets, asked.pop("source_locale", None))
         form = (
             JobCreateRequest(target_locales=targets, **asked)
             if project is None
@@ -125,6 +121,19 @@ class JobCalls:
         return await self.client.dubbing.create(
             form, upload, key=key, region=self.region, timeout_s=self.call_s, once=True
         )
+
+    async def _review_project(
+        self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
+    ) -> str:
+        """Return the id of a job's own project, the same one whenever the job is created again."""
+        name = f"Review of {dub.name or 'a medium'} ({request.key[:12]})"
+        async for project in projects(self.client):
+            if project.name == name:
+                return project.project_id
+        made = await self.client.dubbing.create_project(
+            name, dubbing_type=DubbingType.QA, target_locales=targets, source_locale=source_locale
+        )
+        return made.project_id
 
     async def wait(self, request: Request, job_id: str) -> DubJobStatus:
         """Return the status of a job that is ready; PaymentRequired where there were no credits for it."""
@@ -158,15 +167,19 @@ class JobCalls:
 
     async def _delivered(
         self, row: Request, dub: Dub, status: DubJobStatus, detail: DownloadDetail | None
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], list[str]]:
         if detail is None or detail.download_url is None or detail.status == JobStatusValue.FAILED:
             said = detail.error_message if detail is not None else None
             words = said or status.failure_reason or "there is no dub, and the service does not say why"
-            raise JobFailed(words, code=status.failure_code)
+            code, _, rest = words.partition(": ")  # our service begins with the code of the failure
+            if code not in {*FailureCode}:
+                code, rest = status.failure_code or "", words
+            raise JobFailed(rest, code=code or None)
         suffix = Path(urlsplit(detail.download_url).path).suffix.lower()
         if suffix not in MEDIA_SUFFIXES:
             kind = dub.medium.get("media_type", "application/octet-stream")
             suffix = Path(Upload("", 0, 0.0, kind).name).suffix
+        warnings, fit = await self._fit(status.job_id, dub.locale)
         return {
             "job_id": status.job_id,
             "job_status": detail.status or status.status,
@@ -174,16 +187,21 @@ class JobCalls:
             "srt_path": await self._file(row, dub, detail.download_srt_url, ".srt"),
             "vtt_path": await self._file(row, dub, detail.download_vtt_url, ".vtt"),
             "audio_seconds": dub.seconds,
-            **await self._fit(status.job_id, dub.locale),
-        }
+            **fit,
+        }, warnings
 
-    async def _fit(self, job_id: str, locale: str) -> dict[str, Any]:
-        if self.is_ours:
-            try:
-                return fit_of(await self.client.dubbing.utterances(job_id, locale, region=self.region))
-            except (ServiceError, BadAnswer) as error:
-                self.tell(f"{locale}: how the dub fits is not known: {error}")
-        return {}
+    async def _fit(self, job_id: str, locale: str) -> tuple[list[str], dict[str, Any]]:
+        """Return warnings about a dub, and how its utterances fit; nothing from services that do not tell."""
+        if not self.is_ours:
+            return [], {}
+        dubbing = self.client.dubbing
+        try:
+            raw = await dubbing.ask("utterances", job_id, query={"locale": locale}, region=self.region)
+            return [*warnings_of(raw.headers, clean=raw.redactor.clean)], fit_of(
+                dubbing.read(DubUtterances, raw)
+            )
+        except (ServiceError, BadAnswer) as error:
+            return [f"how the dub fits is not known: {error}"], {}
 
     async def _file(self, row: Request, dub: Dub, url: str | None, suffix: str) -> str | None:
         """Return where a file is, below the run's folder; None where the job has none such."""
@@ -210,6 +228,30 @@ class JobCalls:
             path.unlink()
             path = first
         return f"{DUBS_FOLDER}/{path.name}"
+
+
+async def projects(client: Client) -> AsyncIterator[Project]:
+    """Yield all projects of the key."""
+    after: str | None = None
+    while True:
+        page = await client.dubbing.list_projects(limit=_PAGE, next=after)
+        for project in page.projects:
+            yield project
+        if not page.next or page.next == after:
+            return
+        after = page.next
+
+
+def jobs_of(run: StoredRun) -> dict[str, list[str]]:
+    """Return the ids of a run's jobs, as far as they are known, each with the ids of its rows."""
+    noted = parts.noted(run.folder)
+    found: dict[str, list[str]] = {}
+    for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
+        for row_id, key, job_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            known = job_id or (json.loads(noted[key])[0] if key in noted else None)
+            if known is not None:
+                found.setdefault(known, []).append(row_id)
+    return found
 
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:

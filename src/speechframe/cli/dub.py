@@ -1,0 +1,92 @@
+"""``speechframe dub``: the verb, its files copied to where they are wanted, or its jobs left alone."""
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.cli import exits, runs, show, verb
+
+if TYPE_CHECKING:
+    from speechframe.batch.live import Run
+
+_LOOK_S = 0.2
+_FILES = ("dub_path", "srt_path", "vtt_path")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb and what is done with its files."""
+    verb.add_arguments(parser)
+    group = parser.add_argument_group("what becomes of the dubs")
+    group.add_argument(
+        "--out", type=Path, metavar="DIR", help="copy dubs and subtitles there, named by medium and locale"
+    )
+    group.add_argument(
+        "--no-wait",
+        action="store_true",
+        help=f"leave once every job is created, with exit code {exits.RUNNING}; resume fetches the dubs",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Dub, copy, report."""
+    if options.out is not None:
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            options.parser.error(f"--out {options.out} cannot be made: {error.strerror}")
+    if options.no_wait:
+        return _leave(verb.made(options, wait=False), options)
+    made = verb.made(options)
+    code = runs.report(made, options)
+    if options.out is not None and made.progress is not None:
+        for path in _copied(made, options.out):
+            show.note(str(path))
+    return code
+
+
+def _leave(run: "Run", options: argparse.Namespace) -> int:
+    """Let the run go once all jobs have an id in its folder: whoever resumes it finds them."""
+    from speechframe.store.schema import PENDING
+    from speechframe.verbs.dub_job import jobs_of
+
+    if run.progress is None:
+        return runs.report(run, options)  # a dry run
+    with runs.gentle_interrupts():
+        while run.status == "running":
+            with_job = {row_id for rows in jobs_of(run).values() for row_id in rows}
+            ids = run.to_pandas([run.name_of("row_id"), run.name_of("status")])
+            if with_job.issuperset(ids[ids.iloc[:, 1] == PENDING].iloc[:, 0]):
+                break
+            time.sleep(_LOOK_S)
+        run.stop(drain=False)
+        run.wait()
+    if not (jobs := jobs_of(run)) or not run.stats.get("charged_unknown"):
+        return runs.report(run, options)
+    if options.json:
+        runs.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
+    else:
+        print(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
+        print(f"how they are doing: speechframe jobs {run.short_path}")
+        print(f"fetch the dubs with: {runs.resume_command(run, options)}")
+    return exits.RUNNING
+
+
+def _copied(run: "Run", folder: Path) -> list[Path]:
+    """Copy the files of a run, named by what their media are called, else by their rows."""
+    frame = run.to_pandas()
+    names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
+    copied: list[Path] = []
+    for row in frame.to_dict("records"):
+        row_id, locale = row[names["row_id"]], row[names["locale"]]
+        medium: Any = row.get("media")
+        stem = Path(medium).stem if isinstance(medium, str) else row_id.removesuffix(f"/{locale}")
+        for path in [row[names[name]] for name in _FILES]:
+            if isinstance(path, str):
+                target = folder / f"{stem}.{locale}{Path(path).suffix}"
+                # Two media of one name: the run's own names tell them apart.
+                target = folder / Path(path).name if target in copied else target
+                shutil.copyfile(run.path / path, target)
+                copied.append(target)
+    return copied

@@ -1,0 +1,82 @@
+"""``speechframe jobs``: how dubbing jobs are doing at the service."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speechframe.cli import exits, runs, selection, show
+
+if TYPE_CHECKING:
+    from speechframe.spec.dubbing import DubJobStatus
+
+_HEAD = ("job", "rows", "locale", "status", "step", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Say how dubbing jobs are doing. The exit code is "
+        f"{exits.RUNNING} while one of them is under way, {exits.ROWS_FAILED} where one has failed."
+    )
+    parser.add_argument("jobs", nargs="+", metavar="RUN|JOB", help="the folder of a dub run, or a job's id")
+    selection.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask for each job and print what the service says."""
+    from speechframe.aio import resolve_service
+    from speechframe.client import SyncClient
+    from speechframe.spec.dubbing import JobStatusValue, is_ready
+
+    jobs = _jobs(options)
+    service = asyncio.run(resolve_service(selection.service(options)))
+    with SyncClient(service) as client:
+        found = [client.dubbing.job_status(job_id) for job_id in jobs]
+    under_way = [status for status in found if not is_ready(status.status)]
+    bad = {JobStatusValue.FAILED, JobStatusValue.PARTIALLY_COMPLETED}
+    failed = [status for status in found if status.status in bad]
+    code = exits.RUNNING if under_way else exits.ROWS_FAILED if failed else exits.OK
+    if options.json:
+        said = [{**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found]
+        runs.print_json({"jobs": said, "exit_code": code})
+        return code
+    rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
+    print(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
+    return code
+
+
+def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Return the ids of the jobs that are meant, each with the rows of a run that it has."""
+    from speechframe.api import open_run
+    from speechframe.verbs.dub_job import jobs_of
+
+    jobs: dict[str, list[str]] = {}
+    for word in options.jobs:
+        if not Path(word).is_dir():
+            jobs.setdefault(word, [])
+            continue
+        run = open_run(word)
+        if run.operation != "dub":
+            options.parser.error(f"{word} holds a {run.operation} run; allowed: a run of dub, or a job's id")
+        jobs |= jobs_of(run)
+    return jobs
+
+
+def _rows(status: "DubJobStatus", row_ids: list[str]) -> list[list[str | None]]:
+    details = status.download_details or []
+    rows = ", ".join(row_ids) or None
+    if not details:
+        return [[status.job_id, rows, None, status.status, None, status.failure_reason]]
+    return [
+        [
+            status.job_id,
+            rows,
+            detail.locale,
+            detail.status or status.status,
+            detail.step,
+            detail.error_message or status.failure_reason,
+        ]
+        for detail in details
+    ]

@@ -1,0 +1,265 @@
+"""Dubs: a job is started once whatever happens, a locale that fails takes no other with it, keys show nowhere."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile as sf
+from dub_service import DUB, DUB_KEY, KEY, DubService
+
+import speechframe as spf
+
+TARGETS = ["pt-BR", "fr-FR"]
+SECONDS = 2.0
+
+
+@pytest.fixture
+def serving():
+    """Start services; each ends with its test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**knobs):
+            service = DubService(**knobs)
+            service.up()
+            stack.callback(service.down)
+            return service
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def medium(tmp_path_factory):
+    path = tmp_path_factory.mktemp("media") / "intro.wav"
+    sf.write(path, np.zeros(int(SECONDS * 8000)), 8000)
+    return path
+
+
+@pytest.fixture
+def dub(medium, tmp_path):
+    def run(service, table=None, **options):
+        table = [str(medium)] if table is None else table
+        fixed = {"service": service.settings, "run_dir": tmp_path / "run", "progress": False}
+        if "project" not in options:
+            fixed["targets"] = TARGETS
+        return spf.dub(table, **fixed | options)
+
+    return run
+
+
+def command(service, *words):
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SPEECHFRAME_")},
+        "SPEECHFRAME_BASE_URL": service.settings.base_url,
+        "SPEECHFRAME_API_KEY": KEY,
+        "SPEECHFRAME_DUB_API_KEY": DUB_KEY,
+        "SPEECHFRAME_LEDGER": os.environ["SPEECHFRAME_LEDGER"],
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "speechframe", *map(str, words)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def killed_at(service, call, *words):
+    """Run a command until the service is asked for `call`, which it does not answer, and kill it there."""
+    before = len(service.seen)
+    service.held = {call}
+    process = command(service, *words)
+    service.until(lambda one: call in {name for name, _ in one.seen[before:]})
+    time.sleep(0.05)  # nothing waits for an answer: what was noted is on disk
+    process.kill()
+    process.communicate()
+    service.held = set()
+
+
+def ended(process, code=0):
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    return said
+
+
+def is_delivered(run):
+    for row in run.to_pandas().itertuples():
+        assert row.status == "done"
+        assert (run.path / row.dub_path).read_bytes().startswith(DUB)
+        assert (run.path / row.srt_path).is_file()
+    assert sorted(path.name for path in (run.path / "dubs").iterdir()) == [
+        "0.fr-FR.mp4", "0.fr-FR.srt", "0.pt-BR.mp4", "0.pt-BR.srt",
+    ]  # fmt: skip
+    assert run.ledger["credits"].sum() == 2 * SECONDS
+
+
+def test_a_client_that_is_killed_at_each_step_starts_one_job_and_delivers_it(serving, medium, tmp_path):
+    service, folder = serving(is_ours=True), tmp_path / "run"
+    first = ["dub", medium, "--targets", "pt-BR,fr-FR", "--run-dir", folder]
+    killed_at(service, "create", *first)
+    for step in ("create", "status", "file"):
+        killed_at(service, step, "resume", folder)
+    run = spf.resume(folder, service=service.settings, progress=False)
+    assert list(service.jobs) == ["job-1"]
+    is_delivered(run)
+
+
+def test_without_the_promise_a_job_that_may_have_been_started_is_not_started_again(serving, medium, tmp_path):
+    service, folder = serving(), tmp_path / "run"
+    killed_at(service, "create", "dub", medium, "--target", "pt-BR", "--run-dir", folder)
+    run = spf.resume(folder, service=service.settings, progress=False)
+    assert (run.statuses(), len(service.jobs)) == (["charged_unknown"], 1)
+    # Once its id is known, it is gone on with on any service.
+    again = tmp_path / "again"
+    killed_at(service, "status", "dub", medium, "--target", "pt-BR", "--target", "fr-FR", "--run-dir", again)
+    killed_at(service, "file", "resume", again)
+    run = spf.resume(again, service=service.settings, progress=False)
+    assert len(service.jobs) == 2
+    is_delivered(run)
+
+
+def test_a_locale_that_failed_is_a_failed_row_and_alone_is_tried_again(serving, dub):
+    words = "LANGUAGE_NOT_SUPPORTED: there is no voice of fr-FR"
+    service = serving(statuses=["IN_PROGRESS", "PARTIALLY_COMPLETED"], failed={"fr_FR": words})
+    run = dub(service)
+    frame = run.to_pandas().set_index("locale")
+    assert dict(frame["status"]) == {"pt-BR": "done", "fr-FR": "failed"}
+    assert frame["error_code"]["fr-FR"] == "LANGUAGE_NOT_SUPPORTED"
+    assert frame["error_message"]["fr-FR"] == "there is no voice of fr-FR"
+    assert frame["warnings"]["pt-BR"] == ["the moon is full"]
+    assert run.ledger["credits"].sum() == SECONDS
+    service.failed.clear()
+    run = spf.resume(run, service=service.settings, progress=False)
+    assert [sorted(job.locales) for job in service.jobs.values()] == [["fr_FR", "pt_BR"], ["fr_FR"]]
+    is_delivered(run)
+    assert dub(service).estimate.calls == 0
+
+
+def test_a_status_that_nobody_knows_does_not_end_the_wait_and_no_time_limit_ends_a_job(serving, dub):
+    service = serving(statuses=["ABOUT_TO_BEGIN", "IN_PROGRESS", "BEING_POLISHED", "COMPLETED"])
+    run = dub(service, timeout_s=0.5, patience_s=0.5)
+    assert service.jobs["job-1"].asked == 4
+    is_delivered(run)
+
+
+def test_what_a_service_bills_otherwise_is_what_it_cost(serving, dub):
+    run = dub(serving(credits_used=7))
+    assert sorted(run.ledger["credits_basis"]) == ["reported", "reported"]
+    assert run.ledger["credits"].sum() == 7
+
+
+def test_a_job_without_credits_stops_the_run_and_is_started_anew_later(serving, dub):
+    service = serving(statuses=["FAILED"], failure_code="INSUFFICIENT_CREDITS")
+    run = dub(service)
+    assert (run.stopped_because, run.statuses()) == ("quota", ["pending", "pending"])
+    assert run.ledger["credits"].sum() == 0
+    service.statuses = ["COMPLETED"]
+    is_delivered(spf.resume(run, service=service.settings, progress=False))
+
+
+def test_a_medium_that_is_refused_is_sent_once_and_fails_in_all_locales(serving, dub):
+    service = serving(refused="the medium has no audio")
+    run = dub(service)
+    assert run.statuses() == ["failed", "failed"]
+    assert "no audio" in run.failed["error_message"].iloc[1]
+    assert run.ledger["credits"].sum() == 0
+
+
+def test_each_call_has_the_key_of_its_kind_and_none_is_in_a_file(serving, dub, tmp_path):
+    service = serving(is_ours=True)
+    secret = "secret-of-the-webhooks"
+    run = dub(service, webhook_url="https://example.com/hook", webhook_secret=secret)
+    assert dict(service.seen) == {"create": DUB_KEY, "status": DUB_KEY, "file": None}
+    assert ("webhook_secret", secret) in service.jobs["job-1"].fields
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
+        assert not any(word.encode() in path.read_bytes() for word in (KEY, DUB_KEY, secret)), path
+    with pytest.raises(spf.SettingsError, match="SPEECHFRAME_WEBHOOK_SECRET"):
+        spf.resume(run, service=service.settings, progress=False)
+
+
+def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(serving, dub, medium):
+    service = serving(credits_used=20)
+    assert dub(service, dry_run=True, run_dir=None).estimate.credits == 2 * SECONDS
+    url = "https://example.com/film.mp4"
+    with pytest.raises(spf.InvalidRows, match=r"seconds= tells how long it is"):
+        dub(service, [url], max_credits=100)
+    assert dub(service, [url], max_credits=100, seconds=10, dry_run=True, run_dir=None).estimate.credits == 20
+    run = dub(service, [url], max_credits=100, seconds=10)
+    assert ("file_url", url) in service.jobs["job-1"].fields
+    assert run.ledger["credits"].sum() == 20
+
+
+def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
+    service = serving()
+    table = pd.DataFrame({"id": ["a/b", "a b"], "media": [medium.read_bytes(), medium.read_bytes() + b"\0"]})
+    run = dub(service, table, id="id", targets="fr_fr")
+    assert list(run.to_pandas()["row_id"]) == ["a/b/fr-FR", "a b/fr-FR"]
+    paths = list(run.to_pandas()["dub_path"])
+    assert len({*paths}) == 2
+    assert all(Path(path).parent == Path("dubs") and (run.path / path).is_file() for path in paths)
+    assert [job.size_bytes for job in service.jobs.values()] == [
+        medium.stat().st_size,
+        medium.stat().st_size + 1,
+    ]
+
+
+def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
+    service = serving(statuses=["IN_REVIEW"])
+    run = dub(service, review=True)
+    assert [(one["dubbing_type"], sorted(one["target_locales"])) for one in service.projects.values()] == [
+        ("QA", ["fr_FR", "pt_BR"])
+    ]
+    assert set(run.to_pandas()["job_status"]) == {"COMPLETED"}
+    service.projects["mine"] = {
+        "project_id": "mine",
+        "dubbing_type": "AUTOMATED",
+        "target_locales": ["pt_BR"],
+    }
+    run = dub(service, project="mine", run_dir=run.path.with_name("other"))
+    assert list(run.to_pandas()["row_id"]) == ["0/pt-BR"]
+    assert ("project_id", "mine") in service.jobs["job-2"].fields
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"targets": None}, "targets: is missing, and so is project; allowed: exactly one of"),
+        ({"project": "mine", "targets": TARGETS}, "targets: is given, and so is project"),
+        ({"project": "mine", "review": True}, "review: is the project's own"),
+        ({"project": "none"}, "project: is unknown .value none.; allowed: there is none"),
+        ({"targets": ["tlh"]}, "is no locale that this service dubs into .value tlh.; allowed: .*pt-BR"),
+        ({"targets": ["nonsense words"]}, "targets: is no locale"),
+        ({"targets": []}, "targets: is empty; allowed: at least one locale"),
+        ({"priority": "SOON"}, "priority: is not one of the allowed values .value 'SOON'.; allowed: .*HIGH"),
+        ({"table": ["/no/such.mp4"]}, "media: /no/such.mp4 does not exist"),
+        ({"table": [5.0]}, "media: media are bytes, a path or a URL"),
+        ({"scripts": "no/such.srt"}, "scripts: is an addition of speechframe's own service"),
+        ({"seconds": -1}, "seconds: is no length .value -1.; allowed: a number above 0"),
+        ({"original_gain_db": 5}, "original_gain_db: "),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_allowed_and_nothing_is_sent(serving, dub, given, words):
+    service = serving()
+    with pytest.raises(spf.InvalidRows, match=words):
+        dub(service, given.pop("table", None), **given)
+    assert service.jobs == {}
+
+
+def test_the_command_leaves_its_jobs_to_the_service_and_fetches_them_later(serving, medium, tmp_path):
+    service, folder = serving(is_ours=True, statuses=["IN_PROGRESS"]), tmp_path / "run"
+    words = ["dub", medium, "--targets", "pt-BR,fr-FR", "--run-dir", folder, "--no-wait"]
+    assert "job-1" in ended(command(service, *words), 9)
+    assert "IN_PROGRESS" in ended(command(service, "jobs", folder), 9)
+    service.statuses, out = ["COMPLETED"], tmp_path / "out"
+    said = ended(command(service, *words[:-1], "--out", out))
+    assert {path.name for path in out.iterdir()} == {
+        "intro.pt-BR.mp4", "intro.pt-BR.srt", "intro.fr-FR.mp4", "intro.fr-FR.srt",
+    }  # fmt: skip
+    assert "intro.pt-BR.mp4" in said
+    assert len(service.jobs) == 1
+    is_delivered(spf.open_run(folder))
