@@ -1,4 +1,4 @@
-"""`dub_lab` is importable."""
+"""`dubbing_lab` is importable."""
 
 import sys
 from pathlib import Path

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import soundfile
-from dub_lab import correlation, dubbed, job, sample_script, sound_of, words, words_heard, wrong_words
+from dubbing_lab import correlation, dubbed, job, sample_script, sound_of, words, words_heard, wrong_words
 
 from speechframe.audio import codec
 from speechframe.dubbing import lines

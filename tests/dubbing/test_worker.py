@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
-from dub_lab import DATASETS, WORKER, dubbed, job
+from dubbing_lab import DATASETS, WORKER, dubbed, job
 
 from speechframe.dubbing.folder import Failure, Outcome, Task, failure_path, outcome_path, task_path
 from speechframe.spec.dubbing import UtteranceCorrection
