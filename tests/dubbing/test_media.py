@@ -141,7 +141,7 @@ def test_what_is_cut_off_is_refused(tmp_path, name):
 def test_mp4_that_is_cut_off_behind_its_index_is_refused(tmp_path, options):
     path = film(tmp_path / "a.mp4", **options)
     assert probe(path, max_seconds=60).seconds == pytest.approx(3.0, abs=0.2)
-    path.write_bytes(path.read_bytes()[:-100])
+    path.write_bytes(path.read_bytes()[: int(0.9 * path.stat().st_size)])
     assert "truncated" in refused(path)
 
 
