@@ -22,8 +22,8 @@ short queue before it is refused (503) in step 7; between 8 and 9 it fetches a `
 clip decoded in a worker (400), because the clip's length is its price. What section 7.2 does not list for
 it is told otherwise: a stalled body is 400 there.
 
-A dubbing job is created by steps 1 to 6, with a form like that of the voice changer, whose medium is looked at
-in a worker (400); what it costs is set aside when its turn in the queue comes, and settled when its first
+A dubbing job is created by steps 1 to 6, with a form like that of the voice changer, whose medium is looked
+at in a worker (400); what it costs is set aside when its turn in the queue comes, and settled when its first
 version is finished. Dubbing calls answer only 200, 400, 403, 500 and 503: a stalled body, a job and a project
 that are not there are 400.
 
