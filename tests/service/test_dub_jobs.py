@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from speechframe.dubbing.folder import Failure, Outcome, Task
-from speechframe.service import dub_jobs, keys
+from speechframe.service import dub_jobs, keys, quota
 from speechframe.service.config import KeySpec
 from speechframe.service.database import connect, now
 from speechframe.service.dub_jobs import Job, Needed
@@ -83,7 +83,9 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
     assert dub_jobs.take(rows, "other", Turns().next) is None
     assert reserved(rows) == 20_000
     # Its process dies: it waits again with what was set aside, and is not paid twice for.
+    quota.release_owner(rows, "dead")
     dub_jobs.release_owner(rows, "dead")
+    assert reserved(rows) == 20_000
     taken = dub_jobs.take(rows, "other", Turns().next)
     assert (taken.job_id, reserved(rows)) == ("first", 20_000)
     dub_jobs.end(rows, taken, {"pt-BR": DONE, "en-GB": FAILED}, None)
@@ -117,7 +119,7 @@ def test_a_correction_costs_nothing_and_stands_beside_earlier_ones(rows, add):
         start=1,
     ):
         taken = dub_jobs.take(rows, "me", Turns().next)
-        assert taken.task.version == version
+        assert (taken.task.version, reserved(rows)) == (version, 10_000 if version == 1 else 0)
         dub_jobs.end(rows, taken, {"pt-BR": DONE.model_copy(update={"version": version})}, None)
         assert status(rows, job).status == "IN_REVIEW"
         assert dub_jobs.correct(rows, job, "pt-BR", [correction])
