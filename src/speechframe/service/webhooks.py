@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from yarl import URL
@@ -35,8 +35,8 @@ _OK = range(200, 300)
 class _Webhook:
     id: str
     url: str
-    secret: str | None
-    body: bytes
+    secret: str | None = field(repr=False)
+    body: bytes = field(repr=False)
     tries: int
 
 
