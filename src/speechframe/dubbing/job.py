@@ -149,7 +149,10 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
 def _read(task: Task, track: Track) -> Heard:
     locale = task.script_locale or task.source_locale
     known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
-    heard = script.read(task.script or "", locale=locale, languages=sorted(known))
+    try:
+        heard = script.read(task.script or "", locale=locale, languages=sorted(known))
+    except ValueError as error:
+        raise _Refused(FailureCode.SERVER_ERROR, f"the script cannot be read: {error}") from None
     media_ms = round(1000 * track.seconds)
     inside = (
         utterance.model_copy(update={"end_ms": min(utterance.end_ms, media_ms)})
