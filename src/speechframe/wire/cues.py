@@ -27,7 +27,7 @@ _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
 # A break behind a mark is as good as one without that is nearer to the middle by so many characters.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
-_MANY = 8
+_MOST_CLOSERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
     def cost(place: tuple[int, int]) -> int:
         left, right = place
-        before = text[max(0, left - _MANY) : left].rstrip(_CLOSERS)[-1:]
+        before = text[max(0, left - _MOST_CLOSERS) : left].rstrip(_CLOSERS)[-1:]
         worth = _SENTENCE_WORTH * (before in _SENTENCE) or _CLAUSE_WORTH * (before in _CLAUSE)
         return abs(left - (len(text) - right)) - 2 * worth
 
