@@ -153,6 +153,7 @@ def test_what_is_no_medium_fails_as_a_whole(tmp_path):
     failure = Failure.read(failure_path(folder))
     assert failure.code == "SERVER_ERROR"
     assert "no audio" in failure.reason
+    assert not (folder / "audio").exists()
 
 
 @pytest.mark.slow
