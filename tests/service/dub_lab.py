@@ -17,7 +17,10 @@ from speechframe.spec.dubbing import is_ready
 from speechframe.spec.endpoints import by_name
 
 MEDIUM = clip(3.0)
-SCRIPT = "1\n00:00:00,300 --> 00:00:01,300\nANNA: Good morning.\n\n2\n00:00:01,600 --> 00:00:02,800\nHow are you?\n"
+SCRIPT = "1\n00:00:00,300 --> 00:00:01,300\nANNA: {}\n\n2\n00:00:01,600 --> 00:00:02,800\nBEN: How are you?\n"
+TWO = SCRIPT.format("Good morning.")
+CAST = {"ANNA": "en-US-nora", "BEN": "en-US-miles"}
+"""Voices that take no time, of all locales here."""
 CREATE = by_name("create_job").path
 WITH_PROJECT = by_name("create_job_with_project").path
 PROJECTS = by_name("list_projects").path
@@ -36,8 +39,18 @@ def form(medium=MEDIUM, name="talk.wav", **fields):
 
 async def create(http, medium=MEDIUM, *, path=CREATE, headers=None, key=..., **fields):
     if path == CREATE:
-        fields = {"target_locales": "pt_BR", "script": SCRIPT, "script_locale": "en_US", **fields}
+        fields = {"target_locales": "pt_BR", **fields}
+    fields = {"script": TWO, "script_locale": "en_US", "cast": json.dumps(CAST), **fields}
     return await http.ask("POST", path, data=form(medium, **fields), headers=headers, key=key)
+
+
+def told(text):
+    """Return the fields of a job in which an engine of these tests does what `text` says."""
+    return {
+        "target_locales": "en_US",
+        "script": SCRIPT.format(text),
+        "cast": json.dumps({**CAST, "ANNA": "en-US-moody"}),
+    }
 
 
 async def status(http, job_id, key=...):

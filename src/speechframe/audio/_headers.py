@@ -20,10 +20,14 @@ UNKNOWN_LENGTH = 0x7FFF_0000
 MATROSKA = b"\x1a\x45\xdf\xa3"
 """How MKV and WebM begin: the identifier of their head, an element like all that follow."""
 
+MP4 = b"ftyp"
+"""What stands behind the first four bytes of MP4, M4A and MOV."""
+
 MAGIC_BYTES = 12
 """Beginning of a file that tells its format."""
 
 _MAX_CHUNKS = 10_000
+_MP4_PARTS = frozenset({b"moov", b"mdat", b"moof", b"mfra"})
 _SEGMENT = b"\x18\x53\x80\x67"
 _FLAC_START = b"fLaC\x00\x00\x00\x22"
 
@@ -112,6 +116,41 @@ def _element_end(data: bytes, at: int) -> int | None:
     highest = (1 << 7 * width) - 1
     size = int.from_bytes(data[at : at + width], "big") & highest
     return None if size == highest else at + width + size
+
+
+def refuse_truncated_mp4(data: bytes) -> None:
+    """Raise when MP4, M4A or MOV ends before one of its parts does, as far as their headers say."""
+    end = max((end for name, _, end in _boxes(data, 0) if name in _MP4_PARTS), default=0)
+    if end > len(data):
+        raise AudioError(f"the file is truncated: {len(data)} bytes where its header says {end}")
+
+
+def movie_seconds(data: bytes) -> float:
+    """Return how long MP4, M4A or MOV says it is; 0 where it does not."""
+    movie = next((start for name, start, _ in _boxes(data, 0) if name == b"moov"), None)
+    head = next((start for name, start, _ in _boxes(data, movie) if name == b"mvhd"), None) if movie else None
+    if head is None or len(data) < head + 32:
+        return 0.0
+    # Version and flags, two dates, ticks in a second, length in ticks; version 1 has longer dates and length.
+    at, form = (head + 20, ">IQ") if data[head] else (head + 12, ">II")
+    rate, ticks = struct.unpack_from(form, data, at)
+    return ticks / rate if rate else 0.0
+
+
+def _boxes(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, start of the content and end of boxes that stand one behind the other."""
+    for _ in range(_MAX_CHUNKS):
+        if at + 16 > len(data):
+            return
+        size, name = struct.unpack_from(">I4s", data, at)
+        start = at + 8
+        if size == 1:
+            size, start = int.from_bytes(data[at + 8 : at + 16], "big"), at + 16
+        end = at + size if size else len(data)
+        if end < start:
+            return
+        yield name, start, end
+        at = end
 
 
 def container(data: bytes) -> Format | None:

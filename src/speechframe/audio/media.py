@@ -160,17 +160,23 @@ def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
     return path.open("rb")
 
 
-def refuse_truncated(path: Path) -> None:
+def refuse_truncated(path: Path) -> float:
     """Raise where a file is empty, or its own headers say that it is cut off; nothing is decoded.
+
+    Returns
+    -------
+    float
+        How many seconds MP4, M4A or MOV says it has, which FFmpeg does not tell; 0 of everything else.
 
     Raises
     ------
     AudioError
-        No bytes; MKV, WebM, WAV, OGG or MP3 that ends too early; OGG or FLAC that was joined.
+        No bytes; MP4, MKV, WAV, OGG, MP3 or the like that ends too early; OGG or FLAC that was joined.
     """
     _refuse_empty(path)
     with _mapped(path) as data:
         _refuse_truncated(data)
+        return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
 
 
 @contextlib.contextmanager
@@ -187,6 +193,8 @@ def _refuse_empty(path: Path) -> None:
 def _refuse_truncated(data: bytes) -> _mp3.Mp3 | None:
     if data[:4] == _headers.MATROSKA:
         _headers.refuse_truncated_matroska(data)
+    if data[4:8] == _headers.MP4:
+        _headers.refuse_truncated_mp4(data)
     found = _headers.container(data[: _headers.MAGIC_BYTES])
     if found is not None:
         _headers.refuse_truncated(data, found)

@@ -40,7 +40,9 @@ def cast(
     if not able:
         return {}
     chosen = {
-        speaker: wanted[speaker] for speaker in registers if is_able(wanted.get(speaker), locale, known)
+        speaker: wanted[speaker]
+        for speaker in registers
+        if speaker in wanted and is_able(wanted[speaker], locale, known)
     }
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:

@@ -39,9 +39,11 @@ _LONGEST_GAP_S = 1.2
 """A longer silence ends a sentence without any sign, too: nobody is dubbed through it."""
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
 
-_F0_HOP_S = 0.01
 _SHORTEST_TURN_S = 0.4
-"""Of voiced sound: less in another register is intonation, not another speaker."""
+_SHORTEST_TURN_WORDS = 2
+"""Less voiced sound, or fewer words, in another register are intonation, not another speaker."""
+_BACKGROUND_DB = 15.0
+"""A sentence that is nowhere nearer to the level of the others is music, or people in the background."""
 _BETWEEN_SHARE = 0.8
 """Of the variance of registers, what must lie between two groups of them: of a single bell it is 0.64."""
 _LEAST_APART_OCTAVES = 0.33
@@ -96,16 +98,17 @@ class OtherLanguage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word, its span in seconds, and the pitch of its voiced moments in octaves above 1 Hz."""
+    """A word, its span in seconds, how loud it gets, and its voiced moments in octaves above 1 Hz."""
 
     text: str
     start_s: float
     end_s: float
+    loudest_db: float
     pitch: Array
 
     @property
     def voiced_s(self) -> float:
-        return len(self.pitch) * _F0_HOP_S
+        return len(self.pitch) * _STEP_S
 
 
 _Sentence = Sequence[_Word]
@@ -214,23 +217,30 @@ def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, know
 
 def _timed(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
     track = _pitch(piece)
+    level_db = measure.energy_db(piece, RATE_HZ, 1000 * _STEP_S)
     words = []
     for word in said.words:
-        first, last = (round(ms / 1000 / _F0_HOP_S) for ms in (word.start_ms, word.end_ms))
-        pitch = track[first:last]
-        start_s, end_s = at_s + word.start_ms / 1000, at_s + word.end_ms / 1000
-        words.append(_Word(word.word, start_s, end_s, pitch[np.isfinite(pitch)]))
+        start_s, end_s = word.start_ms / 1000, word.end_ms / 1000
+        here = slice(_step(start_s), _step(end_s) + 1)
+        pitch = track[here]
+        loudest_db = float(level_db[here].max(initial=measure.FLOOR_DB))
+        words.append(_Word(word.word, at_s + start_s, at_s + end_s, loudest_db, pitch[np.isfinite(pitch)]))
     return words
 
 
 def _pitch(samples: Samples) -> Array:
-    """Return the pitch in octaves above 1 Hz every :data:`_F0_HOP_S`; NaN where there is no voice."""
-    f0_hz, _ = measure.f0_track(samples, RATE_HZ, hop_ms=1000 * _F0_HOP_S)
+    """Return the pitch in octaves above 1 Hz every :data:`_STEP_S`; NaN where there is no voice."""
+    f0_hz, _ = measure.f0_track(samples, RATE_HZ, hop_ms=1000 * _STEP_S)
     return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
 
 
 def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[HeardUtterance]:
     sentences = list(_sentences(words))
+    levels_db = [max(word.loudest_db for word in sentence) for sentence in sentences]
+    audible_db = float(np.median(levels_db)) - _BACKGROUND_DB
+    sentences = [
+        sentence for sentence, level_db in zip(sentences, levels_db, strict=True) if level_db >= audible_db
+    ]
     registers = _registers(sentences)
     turns = [turn for sentence in sentences for turn in _turns(sentence, registers)]
     names: dict[int, str] = {}
@@ -297,14 +307,17 @@ def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
             runs.append((register, [word]))
     turns: list[tuple[int, list[_Word]]] = []
     for register, run in runs:
-        is_short = sum(word.voiced_s for word in run) < _SHORTEST_TURN_S
-        if turns and (is_short or turns[-1][0] == register):
+        if turns and (_is_short(run) or turns[-1][0] == register):
             turns[-1][1].extend(run)
-        elif turns and sum(word.voiced_s for word in turns[-1][1]) < _SHORTEST_TURN_S:
+        elif turns and _is_short(turns[-1][1]):
             turns[-1] = (register, [*turns[-1][1], *run])
         else:
             turns.append((register, run))
     return [run for _, run in turns]
+
+
+def _is_short(turn: _Sentence) -> bool:
+    return len(turn) < _SHORTEST_TURN_WORDS or sum(word.voiced_s for word in turn) < _SHORTEST_TURN_S
 
 
 def _nearest(words: _Sentence, registers: Sequence[float]) -> int:

@@ -139,11 +139,11 @@ def _limited(sums: Iterator[Samples]) -> Iterator[Samples]:
     while held is not None:
         following = next(sums, None)
         ahead = held if following is None else np.concatenate([held, following[:_AHEAD_FRAMES]])
-        peaks = np.abs(ahead).max(axis=1)
+        peaks = np.abs(ahead)
         if gain_db == 0 and peaks.max() <= 1:
             yield held
         else:
-            gains_db = _gains_db(peaks, gain_db)[: len(held)]
+            gains_db = _gains_db(peaks.max(axis=1), gain_db)[: len(held)]
             gain_db = gains_db[-1]
             yield held * (10 ** (gains_db / 20)).astype(np.float32)[:, None]
         held = following

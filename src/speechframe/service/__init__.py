@@ -22,13 +22,20 @@ short queue before it is refused (503) in step 7; between 8 and 9 it fetches a `
 clip decoded in a worker (400), because the clip's length is its price. What section 7.2 does not list for
 it is told otherwise: a stalled body is 400 there.
 
-Nothing is billed before step 11, and everything reserved is given back when it is not reached: an
+A dubbing job is created by steps 1 to 6, with a form like that of the voice changer, whose medium is looked
+at in a worker (400); what it costs is set aside when its turn in the queue comes, and settled when its first
+version is finished. Dubbing calls answer only 200, 400, 403, 500 and 503: a stalled body, a job and a project
+that are not there are 400.
+
+Nothing else is billed before step 11, and everything reserved is given back when it is not reached: an
 error, a client that went away, or a service that was killed.
 
 Files: ``app`` puts the room together, ``connection`` is HTTP below the
 application, ``readers`` who reads what is sent, ``middleware`` errors and trace ids;
-``body`` ``forms`` ``multipart`` what arrives, ``fetch`` what is fetched;
+``body`` ``forms`` ``multipart`` what arrives, ``fetch`` what is fetched, ``guard`` where anything may go;
 ``generate`` ``convert`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
 ``keys`` ``quota`` ``idempotency`` ``shelf`` ``uploads`` ``owners`` what is kept;
+``dub_create`` ``dub_calls`` ``dub_projects`` the calls of dubbing, ``dub_languages`` what it can do,
+``dub_jobs`` its rows, ``dub_queue`` its processes and folders, ``webhooks`` who is told;
 ``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.
 """

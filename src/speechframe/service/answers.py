@@ -7,6 +7,7 @@ from math import ceil
 from urllib.parse import quote
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
@@ -79,6 +80,14 @@ def error_response(refusal: Refusal, trace_id: str) -> web.Response:
         response.headers["retry-after-ms"] = str(max(1, ceil(refusal.retry_after_s * 1000)))
     if refusal.close:
         response.force_close()
+    return response
+
+
+def json_response(model: BaseModel, warnings: Iterable[str | None] = ()) -> web.Response:
+    """Return a model as an answer that nobody keeps, with its warnings in headers."""
+    body = model.model_dump_json(by_alias=True, exclude_none=True).encode()
+    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
+    add_warnings(response, filter(None, warnings))
     return response
 
 

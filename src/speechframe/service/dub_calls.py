@@ -1,16 +1,15 @@
 """What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
 
 import sqlite3
-from collections.abc import Iterable
 from typing import NoReturn
 
 from aiohttp import web
-from pydantic import TypeAdapter
+from pydantic import RootModel
 
 from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Outcome
 from speechframe.service import dub_jobs
-from speechframe.service.answers import JSON, Refusal, add_warnings
+from speechframe.service.answers import Refusal, json_response
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
@@ -20,20 +19,14 @@ from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
-    DestinationLocale,
-    DubbingType,
     DubJobStatus,
     DubUtterances,
     JobStatusValue,
-    SourceLocale,
     UtteranceCorrection,
     UtterancesQuery,
     UtterancesUpdateRequest,
 )
 from speechframe.spec.locales import dubbing_spelling, normalise
-
-_LISTED_TARGETS = TypeAdapter(list[DestinationLocale])
-_LISTED_SOURCES = TypeAdapter(list[SourceLocale])
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 
@@ -41,29 +34,13 @@ PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 async def list_destination_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-destination-languages``."""
     require_dub_key(request)
-    return _answer(
-        _LISTED_TARGETS.dump_json(
-            [
-                DestinationLocale(
-                    locale=dubbing_spelling(locale), language=language, supports=list(DubbingType)
-                )
-                for locale, language in request.app[STATE].languages.targets.items()
-            ]
-        )
-    )
+    return json_response(RootModel(request.app[STATE].languages.listed_targets))
 
 
 async def list_source_languages(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/list-source-languages``."""
     require_dub_key(request)
-    return _answer(
-        _LISTED_SOURCES.dump_json(
-            [
-                SourceLocale(locale=dubbing_spelling(locale), language=language)
-                for locale, language in request.app[STATE].languages.sources.items()
-            ]
-        )
-    )
+    return json_response(RootModel(request.app[STATE].languages.listed_sources))
 
 
 async def job_status(request: web.Request) -> web.Response:
@@ -84,7 +61,7 @@ async def _status(request: web.Request, key: Key, warning: str | None = None) ->
     if found is None:
         _refuse_job(job_id)
     told, warnings = found
-    return _answer(told.model_dump_json(exclude_none=True).encode(), [warning, *warnings])
+    return json_response(told, [warning, *warnings])
 
 
 async def utterances(request: web.Request) -> web.Response:
@@ -102,7 +79,7 @@ async def utterances(request: web.Request) -> web.Response:
         cues_over=outcome.cues_over,
         utterances=list(outcome.utterances),
     )
-    return _answer(answer.model_dump_json(exclude_none=True).encode(), outcome.warnings)
+    return json_response(answer, outcome.warnings)
 
 
 async def update_utterances(request: web.Request) -> web.Response:
@@ -179,12 +156,6 @@ async def file(request: web.Request) -> web.StreamResponse:
         _refuse("there is no such file, or its 72 hours are over")
     # A corrected dub has the address of the one before.
     return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
-
-
-def _answer(body: bytes, warnings: Iterable[str | None] = ()) -> web.Response:
-    response = web.Response(body=body, content_type=JSON, headers={"Cache-Control": "no-store"})
-    add_warnings(response, filter(None, warnings))
-    return response
 
 
 def _refuse_job(job_id: str) -> NoReturn:

@@ -8,7 +8,6 @@ leaves nothing behind.
 import hashlib
 import json
 import secrets
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
@@ -17,7 +16,7 @@ from aiohttp import web
 
 from speechframe.dubbing.folder import Task
 from speechframe.service import dub_jobs, dub_projects
-from speechframe.service.answers import JSON, Refusal
+from speechframe.service.answers import Refusal, json_response
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, unknown_warning
@@ -41,6 +40,7 @@ from speechframe.spec.dubbing import (
     JobCreateRequest,
     JobCreateWithProjectRequest,
     JobStatusValue,
+    Project,
 )
 from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import cues
@@ -51,16 +51,6 @@ _LEAST_BYTES_S = 1000
 """Of a medium: what is looked at for its length takes no longer than this allows."""
 
 _Wanted = JobCreateRequest | JobCreateWithProjectRequest
-
-
-@dataclass(frozen=True)
-class _Languages:
-    """What is dubbed into what, and how, with hyphens."""
-
-    targets: tuple[str, ...]
-    source: str | None
-    dubbing_type: str
-    project_id: str | None = None
 
 
 async def create_job(request: web.Request) -> web.Response:
@@ -88,7 +78,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                 warnings = [unknown_warning(result.unknown)]
                 answer = await _queued(request, state, key, (wanted, form, mark), warnings)
     request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
-    return web.Response(body=answer.model_dump_json(exclude_none=True).encode(), content_type=JSON)
+    return json_response(answer)
 
 
 def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
@@ -108,7 +98,10 @@ async def _queued(
     warnings: list[str | None],
 ) -> DubJob:
     wanted, form, mark = asked
-    languages = await _languages(state, key, wanted)
+    project = await _project(state, key, wanted)
+    # Those of a project were good when they were given; engines may have gone since.
+    targets = state.languages.checked_targets(project.target_locales)
+    source = state.languages.checked_source("source_locale", project.source_locale)
     _check_webhook(wanted)
     if wanted.webhook_secret is not None and wanted.webhook_url is None:
         warnings.append("webhook_secret is for a webhook_url only and was ignored")
@@ -121,8 +114,8 @@ async def _queued(
         media_s = await _probed(state, key, upload)
         task = Task(
             file_name=_file_name(wanted, upload),
-            targets=languages.targets,
-            source_locale=languages.source,
+            targets=targets,
+            source_locale=source,
             script=wanted.script,
             script_locale=script_locale,
             cast=cast,
@@ -135,19 +128,19 @@ async def _queued(
         job_id = secrets.token_hex(16)
         answer = DubJob(
             job_id=job_id,
-            dubbing_type=languages.dubbing_type,
+            dubbing_type=project.dubbing_type,
             file_name=task.file_name,
             priority=wanted.priority,
-            target_locales=[*map(dubbing_spelling, languages.targets)],
+            target_locales=[*map(dubbing_spelling, targets)],
             file_url=wanted.file_url,
             webhook_url=wanted.webhook_url,
-            source_locale=languages.source and dubbing_spelling(languages.source),
+            source_locale=source and dubbing_spelling(source),
             warning="; ".join(words for words in warnings if words) or None,
         )
         job = Job(
             job_id=job_id,
             key_hash=key.key_hash,
-            project_id=languages.project_id,
+            project_id=project.project_id or None,
             answer=answer,
             task=task,
             media_s=media_s,
@@ -158,23 +151,19 @@ async def _queued(
         return await state.dubs.add(job, upload.path, mark)
 
 
-async def _languages(state: State, key: Key, wanted: _Wanted) -> _Languages:
+async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
+    """Return the project of a job; one without is a project of its own, which has no id."""
     if isinstance(wanted, JobCreateRequest):
-        return _Languages(
-            state.languages.checked_targets(wanted.target_locales),
-            state.languages.checked_source("source_locale", wanted.source_locale),
-            DubbingType.AUTOMATED,
+        return Project(
+            project_id="",
+            dubbing_type=DubbingType.AUTOMATED,
+            target_locales=wanted.target_locales,
+            source_locale=wanted.source_locale,
         )
     project = await state.database.run(lambda c: dub_projects.find(c, key.key_hash, wanted.project_id))
     if project is None:
         _refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
-    # They were good when they were given; engines may have gone since.
-    return _Languages(
-        state.languages.checked_targets(project.target_locales),
-        state.languages.checked_source("source_locale of the project", project.source_locale),
-        project.dubbing_type,
-        project.project_id,
-    )
+    return project
 
 
 def _check_webhook(wanted: _Wanted) -> None:

@@ -8,7 +8,7 @@ outlives the process; it is settled once, when the first version is finished.
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
@@ -39,11 +39,7 @@ LOST = Failure(
     code=FailureCode.SERVER_ERROR,
     reason="the dubbing process crashed or took too long, twice; nothing was billed for what it left undone",
 )
-_POOR = Failure(
-    code=FailureCode.INSUFFICIENT_CREDITS,
-    reason="the credits that are left in this billing cycle do not cover the job (what is set aside for jobs "
-    "under way counts as used); nothing was billed",
-)
+_OVER = f"the links are over: they live for {chosen.DUB_LINK_SECONDS // 3600} hours"
 _NOT_CORRECTED = "the correction could not be made; the version before it stands"
 
 _Status = JobStatusValue
@@ -79,7 +75,7 @@ class Job:
     task: Task
     media_s: float
     base_url: str
-    webhook_secret: str | None
+    webhook_secret: str | None = field(repr=False)
     status: str
     billed_millis: int | None = None
     failure: Failure | None = None
@@ -208,8 +204,8 @@ def take(
         ).fetchone()
         job = _job(row)
         assert job is not None  # noqa: S101 - read a moment ago
-        if not _set_aside(connection, job):
-            end(connection, job, {}, _POOR)
+        if (poor := _set_aside(connection, job)) is not None:
+            end(connection, job, {}, poor)
             continue
         connection.execute(
             "UPDATE dub_jobs SET owner = ?, status = ? WHERE number = ?", (owner, _Status.IN_PROGRESS, number)
@@ -222,18 +218,20 @@ def take(
     return None
 
 
-def _set_aside(connection: sqlite3.Connection, job: Job) -> bool:
-    """Set a job's credits aside, unless that was done before; return whether they are there."""
-    if (
-        job.billed_millis is not None
-        or connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
-    ):
-        return True
-    try:
-        quota.reserve(connection, _reservation(connection, job), job.price_millis)
-    except quota.QuotaExhausted:
-        return False
-    return True
+def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
+    """Set a job's credits aside, unless that was done before; return why where they are not there."""
+    is_done = "SELECT 1 FROM reservations WHERE id = ?"
+    if job.billed_millis is None and not connection.execute(is_done, (job.job_id,)).fetchone():
+        try:
+            quota.reserve(connection, _reservation(connection, job), job.price_millis)
+        except quota.QuotaExhausted as short:
+            return Failure(
+                code=FailureCode.INSUFFICIENT_CREDITS,
+                reason=f"the job costs {billing.to_credits(job.price_millis):,g} credits, and "
+                f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
+                "counts as used); nothing was billed",
+            )
+    return None
 
 
 def _reservation(connection: sqlite3.Connection, job: Job) -> quota.Reservation:
@@ -437,9 +435,9 @@ class Needed(StrEnum):
 def drop_links(connection: sqlite3.Connection, job_ids: Collection[str]) -> dict[str, Needed]:
     """Forget the files of jobs without project whose 72 hours are over; return what is still needed."""
     connection.execute(
-        "UPDATE dub_locales SET files = '{}' WHERE files != '{}' AND job_id IN "
+        "UPDATE dub_locales SET files = '{}', error_message = ? WHERE files != '{}' AND job_id IN "
         "(SELECT job_id FROM dub_jobs WHERE project_id IS NULL AND ended_at <= ?)",
-        (now() - chosen.DUB_LINK_SECONDS,),
+        (_OVER, now() - chosen.DUB_LINK_SECONDS),
     )
     rows = connection.execute(
         "SELECT job_id, status, EXISTS (SELECT 1 FROM dub_locales WHERE job_id = dub_jobs.job_id "

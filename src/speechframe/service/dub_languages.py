@@ -12,6 +12,7 @@ from speechframe.service.answers import Refusal
 from speechframe.spec import locales
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.dubbing import DestinationLocale, DubbingType, SourceLocale
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,24 @@ class Languages:
         sources = languages.sources(routes, recognisers, voices.values())
         targets = languages.targets(routes, voices.values())
         return cls(sources, targets, voices) if sources and targets else cls()
+
+    @property
+    def listed_sources(self) -> list[SourceLocale]:
+        """The sources as they are answered."""
+        return [
+            SourceLocale(locale=locales.dubbing_spelling(locale), language=language)
+            for locale, language in self.sources.items()
+        ]
+
+    @property
+    def listed_targets(self) -> list[DestinationLocale]:
+        """The targets as they are answered: whatever is made can be reviewed, too."""
+        return [
+            DestinationLocale(
+                locale=locales.dubbing_spelling(locale), language=language, supports=[*DubbingType]
+            )
+            for locale, language in self.targets.items()
+        ]
 
     def check_installed(self) -> None:
         """Refuse with 503 where nothing can be dubbed.

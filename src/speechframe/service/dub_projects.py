@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from aiohttp import web
 
-from speechframe.service.answers import JSON, Refusal, add_warnings
+from speechframe.service.answers import Refusal, json_response
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
 from speechframe.service.keys import Key, KeyRing
@@ -54,14 +54,13 @@ async def create_project(request: web.Request) -> web.Response:
         description=wanted.description,
         source_locale=source and dubbing_spelling(source),
     )
-    words = project.model_dump_json(exclude_none=True)
     await state.database.run(
         lambda c: c.execute(
             "INSERT INTO dub_projects (project_id, key_hash, project) VALUES (?, ?, ?)",
-            (project.project_id, key.key_hash, words),
+            (project.project_id, key.key_hash, project.model_dump_json()),
         )
     )
-    return _answer(words, unknown_warning(result.unknown))
+    return json_response(project, [unknown_warning(result.unknown)])
 
 
 async def update_project(request: web.Request) -> web.Response:
@@ -73,18 +72,21 @@ async def update_project(request: web.Request) -> web.Response:
     targets = _targets(state, wanted)
     project_id = request.match_info["project_id"]
 
-    def update(connection: sqlite3.Connection) -> str | None:
-        project = find(connection, key.key_hash, project_id)
-        if project is None:
+    def update(connection: sqlite3.Connection) -> Project | None:
+        known = find(connection, key.key_hash, project_id)
+        if known is None:
             return None
-        words = project.model_copy(update={"target_locales": targets}).model_dump_json(exclude_none=True)
-        connection.execute("UPDATE dub_projects SET project = ? WHERE project_id = ?", (words, project_id))
-        return words
+        project = known.model_copy(update={"target_locales": targets})
+        connection.execute(
+            "UPDATE dub_projects SET project = ? WHERE project_id = ?",
+            (project.model_dump_json(), project_id),
+        )
+        return project
 
-    words = await state.database.run(update)
-    if words is None:
+    project = await state.database.run(update)
+    if project is None:
         _refuse(f"there is no such project of this key (got {shown(project_id)})")
-    return _answer(words, unknown_warning(result.unknown))
+    return json_response(project, [unknown_warning(result.unknown)])
 
 
 async def list_projects(request: web.Request) -> web.Response:
@@ -106,17 +108,11 @@ async def list_projects(request: web.Request) -> web.Response:
         projects=[Project.model_validate_json(project) for _, project in shown_rows],
         next=_cursor(state.dub_ring, key, shown_rows[-1][0]) if len(rows) > wanted.limit else None,
     )
-    return _answer(page.model_dump_json(exclude_none=True))
+    return json_response(page)
 
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
     return [*map(dubbing_spelling, state.languages.checked_targets(wanted.target_locales))]
-
-
-def _answer(words: str, warning: str | None = None) -> web.Response:
-    response = web.Response(body=words.encode(), content_type=JSON, headers={"Cache-Control": "no-store"})
-    add_warnings(response, [warning] if warning else [])
-    return response
 
 
 def _cursor(ring: KeyRing, key: Key, number: int) -> str:

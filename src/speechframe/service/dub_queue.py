@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -189,7 +189,6 @@ class DubQueue:
             try:
                 step = Step.model_validate_json(line)
             except ValidationError:
-                log.debug("a dubbing process said: %s", line.decode(errors="replace").rstrip())
                 continue
             # How much of a step is done comes often, and is not kept.
             if (step.locale, step.step) == said:
@@ -244,19 +243,20 @@ def _tidy(there: Collection[Path], needed: Mapping[str, Needed]) -> None:
 
 
 def _strip(place: Path) -> None:
-    """Leave of a job that is over what can be fetched, and its outcomes."""
-    locales = [path.parent for path in place.glob("*/outcome.json")]
-    outcomes, _ = _found(place, [path.name for path in locales])
-    kept = {
-        place / locale / name
-        for locale, outcome in outcomes.items()
-        for name in (outcome.media, outcome.srt, outcome.vtt, "outcome.json")
-    }
-    for path in sorted(place.rglob("*"), reverse=True):
+    """Leave of a job that is over what can be fetched, and its outcomes; at last its medium goes."""
+    outcomes, _ = _found(place, [path.parent.name for path in place.glob("*/outcome.json")])
+    for path in place.iterdir():
+        if (outcome := outcomes.get(path.name)) is not None:
+            kept = {outcome.media, outcome.srt, outcome.vtt, "outcome.json"}
+            _remove(each for each in path.iterdir() if each.name not in kept)
+        elif path.name != job_folder.SOURCE:
+            _remove([path])
+    _remove([place / job_folder.SOURCE])
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in list(paths):
         if path.is_dir():
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        elif path not in kept and path.name != job_folder.SOURCE:
+            shutil.rmtree(path)
+        else:
             path.unlink()
-    # At the end: as long as it is there, this is to be done.
-    (place / job_folder.SOURCE).unlink()

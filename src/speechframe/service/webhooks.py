@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from yarl import URL
@@ -26,7 +26,6 @@ log = logging.getLogger("speechframe.service")
 
 _ANSWER_S = 10.0
 """The longest a receiver may take."""
-_CLAIM_S = 2 * _ANSWER_S
 _AT_ONCE = 8
 _LOOK_S = 5.0
 _OK = range(200, 300)
@@ -36,8 +35,8 @@ _OK = range(200, 300)
 class _Webhook:
     id: str
     url: str
-    secret: str | None
-    body: bytes
+    secret: str | None = field(repr=False)
+    body: bytes = field(repr=False)
     tries: int
 
 
@@ -84,6 +83,7 @@ class Webhooks:
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
         self._config = config
+        self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
         self._added = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
@@ -125,7 +125,7 @@ class Webhooks:
             "UPDATE webhooks SET tries = tries + 1, due_at = ? WHERE id IN "
             "(SELECT id FROM webhooks WHERE due_at <= ? ORDER BY due_at LIMIT ?) "
             "RETURNING id, url, secret, body, tries",
-            (moment + _CLAIM_S, moment, room),
+            (moment + 2 * self._answer_s, moment, room),
         ).fetchall()
         due_at = connection.execute("SELECT MIN(due_at) FROM webhooks").fetchone()[0]
         # Without room the next look is when one of those under way is done.
@@ -148,7 +148,7 @@ class Webhooks:
     async def _problem(self, webhook: _Webhook) -> str | None:
         """Send it; return why it was not taken."""
         try:
-            async with asyncio.timeout(min(_ANSWER_S, self._config.webhook_seconds)):
+            async with asyncio.timeout(self._answer_s):
                 url = parsed(webhook.url)
                 addresses = await allowed_addresses(url, allow_private=self._config.allow_private_urls)
                 async with session_to(addresses, _headers(webhook)) as session:

@@ -1,0 +1,83 @@
+"""What tests of dubbing share: samples with their truth, jobs in a folder, and what is to be heard in a dub."""
+
+import re
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import numpy as np
+
+from speechframe.audio import codec
+from speechframe.dubbing.folder import SOURCE, Outcome, Task, outcome_path, task_path
+from speechframe.dubbing.media import RATE_HZ, extract
+from speechframe.engines import registry
+from speechframe.engines.base import Recording
+
+SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
+DATASETS = SCRIPT.parents[1] / "datasets"
+WORKER = [sys.executable, "-m", "speechframe.dubbing.worker"]
+
+
+def sample_script():
+    """The script that makes samples, as a module."""
+    loader = SourceFileLoader("make_dub_sample", str(SCRIPT))
+    module = module_from_spec(spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    return module
+
+
+def job(folder, medium, **asked):
+    """Put a job into a folder, as the service does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SOURCE).write_bytes(medium)
+    Task(file_name="medium", **asked).write(task_path(folder))
+    return folder
+
+
+def dubbed(folder, *locales):
+    """Have the worker do a job; its outcomes."""
+    subprocess.run([*WORKER, folder], check=True, timeout=1200, stdout=subprocess.DEVNULL)
+    return [Outcome.read(outcome_path(folder, locale)) for locale in locales]
+
+
+def sound_of(medium, folder):
+    """The audio of a medium: mono float32 at 48000 Hz."""
+    folder.mkdir()
+    return extract(medium, folder).sound.mean(axis=1) / 32768
+
+
+def words(text):
+    """The words of a text as they are compared: small, without signs."""
+    return re.findall(r"\w+", text.lower())
+
+
+def words_heard(samples, locale):
+    """What a recogniser writes down of samples at 48000 Hz."""
+    recording = Recording(codec.resample(samples.astype(np.float32), RATE_HZ, 16_000), 16_000)
+    return words(registry.recognisers()["whisper"].recognise(recording, language=locale).text)
+
+
+def wrong_words(wanted, found):
+    """How many words are to be put in, taken out or replaced (Levenshtein)."""
+    row = np.arange(len(found) + 1)
+    for place, word in enumerate(wanted, 1):
+        below = [place]
+        for column, other in enumerate(found, 1):
+            below.append(min(row[column] + 1, below[-1] + 1, row[column - 1] + (word != other)))
+        row = np.array(below)
+    return int(row[-1])
+
+
+def correlation(one, other, lag):
+    """The highest correlation of two signals, of which the second may be up to `lag` frames late."""
+    best = 0.0
+    for shift in range(-lag, lag + 1, 24):
+        there = other[lag + shift : lag + shift + len(one)]
+        if len(there) == len(one):
+            best = max(
+                best, float(np.dot(one, there) / np.sqrt(np.dot(one, one) * np.dot(there, there) + 1e-12))
+            )
+    return best

@@ -1,0 +1,213 @@
+"""Media in and out: what they are, where their sound is, and the same again with other sound."""
+
+import struct
+import subprocess
+import sys
+import time
+
+import av
+import numpy as np
+import pytest
+import soundfile
+from tests.dubbing.films import BEEP_S, decoded, film, onset_s, pictures
+
+from speechframe.dubbing.media import Track, extract, mux, probe
+from speechframe.dubbing.mix import mix
+from speechframe.errors import AudioError
+
+KINDS = {
+    "a.mp4": {},
+    "late.mp4": {"late_s": 0.5, "layout": "5.1", "rate_hz": 48000},
+    "a.mov": {"layout": "mono"},
+    "late.mkv": {"late_s": 0.5},
+    "a.webm": {"audio": "libopus", "video": "libvpx", "rate_hz": 48000},
+    "a.m4a": {"video": None, "rate_hz": 22050},
+    "a.mp3": {"audio": "libmp3lame", "video": None, "cover": True},
+    "a.wav": {"audio": "pcm_s16le", "video": None, "layout": "mono", "rate_hz": 8000},
+    "a.flac": {"audio": "flac", "video": None},
+}
+
+
+def refused(path, *, max_seconds=60.0):
+    begun = time.monotonic()
+    with pytest.raises(AudioError) as caught:
+        probe(path, max_seconds=max_seconds)
+    assert time.monotonic() - begun < 2
+    return str(caught.value)
+
+
+def header_s(path):
+    with av.open(str(path)) as file:
+        return file.duration / av.time_base
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
+    source = film(tmp_path / name, **KINDS[name])
+    probed = probe(source, max_seconds=60)
+    assert (probed.container, probed.has_video) == (
+        source.suffix[1:],
+        KINDS[name].get("video", "") is not None,
+    )
+    assert probed.seconds == pytest.approx(3.0, abs=0.04)
+
+    track = extract(source, tmp_path)
+    assert Track.read(tmp_path) == track
+    assert (track.sound.dtype, track.sound.shape[1]) == (np.int16, min(2, probed.channels))
+    assert track.seconds == pytest.approx(probed.seconds, abs=1e-4)
+    assert len(track.speech) / 16000 == pytest.approx(track.seconds, abs=1e-4)
+    assert onset_s(track.sound[:, 0]) == pytest.approx(BEEP_S, abs=0.005)
+    assert onset_s(track.speech, 16000) == pytest.approx(BEEP_S, abs=0.005)
+
+    mix(track, [], tmp_path / "mixed.wav", lowered=[])
+    target = tmp_path / f"dubbed.{probed.container}"
+    mux(source, tmp_path / "mixed.wav", target, language="de", container=probed.container)
+    again = probe(target, max_seconds=60)
+    assert (again.container, again.content_type) == (probed.container, probed.content_type)
+    assert header_s(target) == pytest.approx(header_s(source), abs=0.04), "within a frame"
+    assert again.seconds == pytest.approx(probed.seconds, abs=0.04)
+    assert pictures(target) == pictures(source)
+    assert onset_s(decoded(target)) == pytest.approx(BEEP_S, abs=0.005), "no encoder delay is heard"
+    with av.open(str(target)) as file:
+        code = file.streams.audio[0].metadata.get("language") or file.metadata["language"]
+        assert code in {"deu", "ger"}
+        assert len(file.streams) == 1 + probed.has_video
+    assert not list(tmp_path.glob(".*")), "what is being written beside its place is gone"
+
+
+def test_what_a_player_goes_by_is_kept(tmp_path):
+    source = tmp_path / "turned.mp4"
+    with (
+        av.open(
+            str(film(tmp_path / "a.mp4", "aac", "libx265", **{"x265-params": "log-level=none"}))
+        ) as given,
+        av.open(str(source), "w") as made,
+    ):
+        video = made.add_stream_from_template(given.streams.video[0], opaque=True)
+        audio = made.add_stream_from_template(given.streams.audio[0])
+        video.codec_context.codec_tag = "hvc1"
+        video.set_display_rotation(90)
+        for packet in given.demux():
+            if packet.size:
+                packet.stream = video if packet.stream.type == "video" else audio
+                made.mux(packet)
+    mix(extract(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    mux(source, tmp_path / "mixed.wav", tmp_path / "out.mp4", language="en", container="mp4")
+    with av.open(str(tmp_path / "out.mp4")) as file:
+        assert file.streams.video[0].codec_context.codec_tag == "hvc1"
+        assert next(file.decode(video=0)).rotation == 90
+
+
+def _mvhd(data):
+    at = data.index(b"mvhd") + 4
+    ticks = struct.unpack_from(">I", data, at + 12)[0]
+    struct.pack_into(">I", data, at + 16, 36000 * ticks)
+
+
+def _duration(data):
+    struct.pack_into(">d", data, data.index(b"\x44\x89\x88") + 3, 36e6)
+
+
+def _data(data):
+    struct.pack_into("<I", data, data.index(b"data") + 4, 36000 * 32000)
+
+
+def _streaminfo(data):
+    frames = 36000 * 44100
+    data[21] = (data[21] & 0xF0) | (frames >> 32)
+    data[22:26] = (frames & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [("a.mp4", _mvhd), ("late.mkv", _duration), ("a.wav", _data), ("a.flac", _streaminfo)],
+)
+def test_a_header_that_claims_ten_hours_is_refused_at_once(tmp_path, name, changed):
+    path = film(tmp_path / name, **KINDS[name])
+    data = bytearray(path.read_bytes())
+    changed(data)
+    path.write_bytes(data)
+    assert "truncated" in refused(path, max_seconds=1e6)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_cut_off_is_refused(tmp_path, name):
+    path = film(tmp_path / name, **KINDS[name])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(path)
+
+
+@pytest.mark.parametrize("options", [{"movflags": "faststart"}, {"movflags": "frag_keyframe+empty_moov"}])
+def test_mp4_that_is_cut_off_behind_its_index_is_refused(tmp_path, options):
+    path = film(tmp_path / "a.mp4", **options)
+    assert probe(path, max_seconds=60).seconds == pytest.approx(3.0, abs=0.2)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "truncated" in refused(path)
+
+
+def test_what_cannot_be_dubbed_says_why(tmp_path):
+    path = tmp_path / "upload.mp4"
+    path.write_bytes(b"")
+    assert refused(path) == "no audio: the file is empty"
+    path.write_bytes(b"A letter, and not a film. " * 400)
+    assert refused(path) == "no audio that can be read"
+    assert refused(film(path, None)) == "no audio: the file has no audio stream"
+    assert (
+        refused(film(path), max_seconds=2) == "the medium is 3 seconds long; 2 is the longest that is taken"
+    )
+    assert refused(film(tmp_path / "a.ogg", "libopus", None, rate_hz=48000)).startswith(
+        "a container that is not"
+    )
+
+
+def _long_film(path, minutes):
+    """Write hours in seconds: few frames of video, and audio that is encoded once and repeated."""
+    random = np.random.default_rng(0)
+    with av.open(str(path), "w") as file:
+        picture = file.add_stream("mpeg4", rate=25, width=64, height=64, pix_fmt="yuv420p")
+        sound = file.add_stream("pcm_s16le", rate=48000, layout="stereo")
+        frame = av.VideoFrame.from_ndarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8))
+        still = bytes(next(iter([*picture.encode(frame), *picture.encode(None)])))
+        second = np.zeros((48000, 2), np.int16)
+        second[:4800] = random.integers(-9000, 9000, (4800, 2))
+        for at in range(minutes * 60):
+            for index in range(25):
+                packet = av.Packet(still)
+                packet.stream, packet.time_base = picture, picture.codec_context.time_base
+                packet.pts = packet.dts = at * 25 + index
+                packet.duration, packet.is_keyframe = 1, True
+                file.mux(packet)
+            frame = av.AudioFrame.from_ndarray(second.reshape(1, -1), format="s16", layout="stereo")
+            frame.sample_rate, frame.pts = 48000, at * 48000
+            file.mux(sound.encode(frame))
+    return path
+
+
+@pytest.mark.slow
+def test_an_hour_takes_no_more_memory_than_a_minute_and_loses_no_frame(tmp_path):
+    # The high-water mark of a process of its own: what libraries allocate counts too.
+    script = """
+import sys
+from pathlib import Path
+from speechframe.dubbing.media import extract, mux, probe
+from speechframe.dubbing.mix import Spoken, mix
+import av, soundfile, soxr
+def peak_mb():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
+source, line, folder = map(Path, sys.argv[1:])
+before = peak_mb()
+probe(source, max_seconds=1e5)
+track = extract(source, folder)
+lines = [Spoken(start, line) for start in range(0, 3590, 20)]
+mix(track, lines, folder / "mixed.wav", lowered=[(start, start + 2) for start in range(0, 3590, 20)])
+mux(source, folder / "mixed.wav", folder / "dubbed.mkv", language="en", container="mkv")
+print(peak_mb() - before)
+"""
+    source, line = _long_film(tmp_path / "hour.mkv", 60), tmp_path / "line.wav"
+    soundfile.write(line, 0.3 * np.sin(np.arange(48000) / 20), 24000)
+    done = subprocess.run(
+        [sys.executable, "-c", script, source, line, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 60
+    assert header_s(tmp_path / "dubbed.mkv") == pytest.approx(header_s(source), abs=0.04)
+    assert pictures(tmp_path / "dubbed.mkv") == pictures(source)

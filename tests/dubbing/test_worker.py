@@ -1,0 +1,164 @@
+"""The worker: a job in its folder, whatever happens to the process that does it."""
+
+import io
+import json
+import random
+import signal
+import subprocess
+
+import numpy as np
+import psutil
+import pytest
+import soundfile
+from dub_lab import DATASETS, WORKER, dubbed, job
+
+from speechframe.dubbing.folder import Failure, Outcome, Task, failure_path, outcome_path, task_path
+from speechframe.spec.dubbing import UtteranceCorrection
+
+SCRIPT = """1
+00:00:00,500 --> 00:00:02,400
+ANNA: Good morning, and welcome to our shop.
+
+2
+00:00:02,700 --> 00:00:04,100
+BRUNO: Thank you, the weather is nice.
+
+3
+00:00:04,400 --> 00:00:05,900
+ANNA: What would you like to buy today?
+"""
+ASKED = {
+    "targets": ("pt-BR", "pt-PT", "fi-FI"),
+    "script": SCRIPT,
+    "script_locale": "en-US",
+    "cast": {"ANNA": "pt-BR-larissa", "BRUNO": "pt-BR-caio"},
+}
+
+
+def tone(seconds=6.0, amplitude=0.05):
+    """A WAV file of a soft hum."""
+    samples = amplitude * np.sin(np.arange(int(seconds * 16_000)) / 20)
+    file = io.BytesIO()
+    soundfile.write(file, samples, 16_000, format="WAV")
+    return file.getvalue()
+
+
+def left(folder):
+    """Every file of a job, by its path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(folder):
+    """What a job has come to: everything but what it was made of."""
+    return {path: data for path, data in left(folder).items() if "/lines/" not in path}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A job that nobody disturbed."""
+    folder = job(tmp_path_factory.mktemp("whole"), tone(), **ASKED)
+    done = subprocess.run([*WORKER, folder], stdout=subprocess.PIPE, check=True, timeout=120)
+    return folder, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_locale_has_its_files_or_its_failure(whole):
+    folder, steps = whole
+    brazil, portugal, finland = (Outcome.read(outcome_path(folder, locale)) for locale in ASKED["targets"])
+    assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
+    assert (brazil.failure, portugal.failure) == (None, None)
+    assert [each.voice_id for each in brazil.utterances] == ["pt-BR-larissa", "pt-BR-caio", "pt-BR-larissa"]
+    assert brazil.warnings == ()
+    assert portugal.warnings == ("pt-PT is not known here; the translation is in pt-BR",)
+    for outcome in (brazil, portugal):
+        assert [each.source_text for each in outcome.utterances][1] == "Thank you, the weather is nice."
+        assert "Obrigado" in outcome.utterances[1].text
+        assert 0.5 < outcome.overlap <= 1
+    assert {"dub.wav", "dub.srt", "dub.vtt"} <= {path.name for path in (folder / "pt-BR").iterdir()}
+    assert (folder / "pt-BR/dub.vtt").read_text(encoding="utf-8").count("<v ANNA>") >= 2
+    assert soundfile.info(folder / "pt-BR/dub.wav").duration == 6.0
+    assert not (folder / "audio").exists()
+    order = [(step["locale"], step["step"]) for step in steps]
+    assert order[:2] == [(None, "audio"), (None, "recognise")]
+    made = [step for locale, step in dict.fromkeys(order) if locale == "pt-BR"]
+    assert made == ["translate", "speak", "mix", "done"]
+
+
+def test_a_worker_that_is_killed_at_any_step_is_gone_on_with(whole, tmp_path):
+    folder = job(tmp_path / "killed", tone(), **ASKED)
+    seed = random.randrange(1000)
+    kill_at = random.Random(seed).randrange(1, len(whole[1]))
+    with subprocess.Popen([*WORKER, folder], stdout=subprocess.PIPE) as worker:
+        for _ in range(kill_at):
+            worker.stdout.readline()
+        worker.kill()
+    assert worker.returncode == -signal.SIGKILL, f"seed {seed}"
+    dubbed(folder)
+    assert results(folder) == results(whole[0]), f"seed {seed}, killed after step {kill_at}"
+
+
+def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_path):
+    folder = job(tmp_path / "corrected", tone(), **ASKED)
+    for path, data in left(whole[0]).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    before = left(folder)
+    corrections = (
+        UtteranceCorrection(utterance_id=2, text="Muito obrigado, senhora."),
+        UtteranceCorrection(utterance_id=3, voice_id="pt-BR-bianca"),
+        UtteranceCorrection(utterance_id=1, voice_id="en-US-joe"),
+    )
+    Task(file_name="medium", version=2, corrections={"pt-BR": corrections}, **ASKED).write(task_path(folder))
+    brazil, portugal, finland = dubbed(folder, *ASKED["targets"])
+    assert [each.version for each in (brazil, portugal, finland)] == [2, 2, 2]
+    assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
+    first, second, third = brazil.utterances
+    old = Outcome.model_validate_json(before["pt-BR/outcome.json"]).utterances
+    assert (first.text, first.voice_id) == (old[0].text, old[0].voice_id)
+    assert (second.text, second.voice_id) == ("Muito obrigado, senhora.", "pt-BR-caio")
+    assert (third.text, third.voice_id) == (old[2].text, "pt-BR-bianca")
+    assert any("en-US-joe" in words for words in brazil.warnings)
+    after = left(folder)
+    assert after["pt-BR/dub.wav"] != before["pt-BR/dub.wav"]
+    assert after["pt-PT/dub.wav"] == before["pt-PT/dub.wav"]
+    spoken = [
+        path for path in after.keys() - before.keys() if "/lines/" in path and "-" not in path.split("/")[-1]
+    ]
+    assert len(spoken) == 2
+
+
+def test_the_worker_ends_with_its_parent(tmp_path):
+    folder = job(tmp_path / "orphan", tone(), **ASKED)
+    parent = (
+        "import subprocess, sys, time\n"
+        "worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"
+        "worker.stdout.readline(); print(worker.pid, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([WORKER[0], "-c", parent, *WORKER, folder], stdout=subprocess.PIPE) as started:
+        pid = int(started.stdout.readline())
+        process = psutil.Process(pid)
+        assert process.nice() >= 15
+        started.kill()
+    assert psutil.wait_procs([process], timeout=30)[1] == []
+
+
+def test_what_is_no_medium_fails_as_a_whole(tmp_path):
+    folder = job(tmp_path / "text", b"This is no audio. " * 99, **ASKED)
+    dubbed(folder)
+    failure = Failure.read(failure_path(folder))
+    assert failure.code == "SERVER_ERROR"
+    assert "no audio" in failure.reason
+
+
+@pytest.mark.slow
+def test_silence_has_no_speech(tmp_path):
+    folder = job(tmp_path / "silence", tone(amplitude=0.0), targets=("pt-BR",))
+    dubbed(folder)
+    assert Failure.read(failure_path(folder)).code == "SPEECH_NOT_PRESENT"
+
+
+@pytest.mark.slow
+def test_a_medium_in_another_language_than_is_said_is_not_dubbed(tmp_path):
+    sample = (DATASETS / "dub_sample.webm").read_bytes()
+    folder = job(tmp_path / "other", sample, targets=("en-US",), source_locale="pt-BR")
+    dubbed(folder)
+    assert Failure.read(failure_path(folder)).code == "SOURCE_LANGUAGE_MISMATCH"

@@ -1,0 +1,149 @@
+"""The rows of dubbing jobs: whose turn it is, what is billed of a part, corrections, links that end."""
+
+import pytest
+from pydantic import SecretStr
+
+from speechframe.dubbing.folder import Failure, Outcome, Task
+from speechframe.service import dub_jobs, keys
+from speechframe.service.config import KeySpec
+from speechframe.service.database import connect, now
+from speechframe.service.dub_jobs import Job, Needed
+from speechframe.service.dub_queue import Turns
+from speechframe.service.keys import KeyRing
+from speechframe.spec import chosen
+from speechframe.spec.dubbing import DubJob, Priority, UtteranceCorrection
+
+HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
+MEDIA_S = 10.0
+DONE = Outcome(version=1, media="dub.mp4", content_type="video/mp4", srt="dub.srt", vtt="dub.vtt")
+FAILED = Outcome(version=1, failure=Failure(code="LANGUAGE_NOT_SUPPORTED", reason="no pair"))
+
+
+@pytest.fixture
+def ring():
+    return KeyRing(b"salt", [KeySpec(SecretStr("key"), 35)], balance="dubbing")
+
+
+@pytest.fixture
+def rows(tmp_path, ring):
+    connection = connect(tmp_path / "service.sqlite3")
+    keys.record_keys(connection, ring)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def add(rows, ring):
+    key_hash = next(iter(ring)).key_hash
+
+    def add(name, *, targets=("pt-BR", "en-GB"), priority=NORMAL, kind="AUTOMATED", project_id=None):
+        answer = DubJob(
+            job_id=name, dubbing_type=kind, file_name="a.mp4", priority=priority, target_locales=list(targets)
+        )
+        task = Task(file_name="a.mp4", targets=targets)
+        job = Job(name, key_hash, project_id, answer, task, MEDIA_S, "http://x", None, "QUEUED")
+        dub_jobs.add(rows, job, [f"{name}-{target}" for target in targets], None)
+        return job
+
+    return add
+
+
+def status(rows, job):
+    return dub_jobs.status_of(rows, dub_jobs.find(rows, job.key_hash, job.job_id), "http://x")
+
+
+def reserved(rows):
+    return rows.execute("SELECT COALESCE(SUM(millis), 0) FROM reservations").fetchone()[0]
+
+
+def test_each_lower_class_that_waits_has_every_fifth_start():
+    turns = Turns()
+    started = "".join(turns.next([LOW, NORMAL, HIGH])[0] for _ in range(16))
+    assert started == "HHHHNLHHHNLHHHNL"
+    # One that does not wait is not passed over.
+    turns = Turns()
+    waiting = [[HIGH], [HIGH], [HIGH], [HIGH], *[[LOW, HIGH]] * 5, [LOW]]
+    assert "".join(turns.next(each)[0] for each in waiting) == "HHHHHHHHLL"
+
+
+def test_jobs_start_by_priority_and_then_in_their_order(rows, add):
+    for name, priority in (("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", HIGH)):
+        add(name, priority=priority, targets=())
+    turns = Turns()
+    taken = [dub_jobs.take(rows, "me", turns.next).job_id for _ in range(4)]
+    assert taken == ["c", "d", "b", "a"]
+    assert dub_jobs.take(rows, "me", turns.next) is None
+
+
+def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
+    job = add("first")
+    # Of 35 credits, the first job sets 20 aside; the second has to fail.
+    taken = dub_jobs.take(rows, "dead", Turns().next)
+    add("second")
+    assert dub_jobs.take(rows, "other", Turns().next) is None
+    assert reserved(rows) == 20_000
+    # Its process dies: it waits again with what was set aside, and is not paid twice for.
+    dub_jobs.release_owner(rows, "dead")
+    taken = dub_jobs.take(rows, "other", Turns().next)
+    assert (taken.job_id, reserved(rows)) == ("first", 20_000)
+    dub_jobs.end(rows, taken, {"pt-BR": DONE, "en-GB": FAILED}, None)
+    found = status(rows, job)
+    assert (found.status, found.credits_used, found.credits_remaining) == ("PARTIALLY_COMPLETED", 10, 25)
+    assert [detail.status for detail in found.download_details] == ["COMPLETED", "FAILED"]
+    assert found.download_details[1].error_message == "LANGUAGE_NOT_SUPPORTED: no pair"
+    assert found.failure_code is None
+    assert reserved(rows) == 0
+    assert rows.execute("SELECT operation, millis FROM billed").fetchall() == [("dub", 10_000)]
+
+
+def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
+    long = add("long", targets=("pt-BR", "en-GB", "pt-PT", "en-US"))
+    add("short", targets=("pt-BR",))
+    assert dub_jobs.take(rows, "me", Turns().next).job_id == "short"
+    found = status(rows, long)
+    assert (found.status, found.failure_code) == ("FAILED", "INSUFFICIENT_CREDITS")
+    assert "costs 40 credits, and 35 are left" in found.failure_reason
+
+
+def test_a_correction_costs_nothing_and_stands_beside_earlier_ones(rows, add):
+    job = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
+    assert not dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
+    for version, correction in enumerate(
+        [
+            UtteranceCorrection(utterance_id=1, text="Oi."),
+            UtteranceCorrection(utterance_id=1, voice_id="nora"),
+            UtteranceCorrection(utterance_id=2, text="Tchau."),
+        ],
+        start=1,
+    ):
+        taken = dub_jobs.take(rows, "me", Turns().next)
+        assert taken.task.version == version
+        dub_jobs.end(rows, taken, {"pt-BR": DONE.model_copy(update={"version": version})}, None)
+        assert status(rows, job).status == "IN_REVIEW"
+        assert dub_jobs.correct(rows, job, "pt-BR", [correction])
+    taken = dub_jobs.take(rows, "me", Turns().next)
+    assert [one.model_dump() for one in taken.task.corrections["pt-BR"]] == [
+        {"utterance_id": 1, "text": "Oi.", "voice_id": "nora"},
+        {"utterance_id": 2, "text": "Tchau.", "voice_id": None},
+    ]
+    # The process falls over: the version before stands, and is told to be that.
+    dub_jobs.end(rows, taken, {"pt-BR": DONE}, None)
+    found = status(rows, job)
+    assert (found.status, found.credits_used, found.credits_remaining) == ("IN_REVIEW", 10, 25)
+    assert "could not be made" in found.download_details[0].error_message
+    assert found.download_details[0].download_url.endswith("/qa-pt-BR/dub.mp4")
+
+
+@pytest.mark.parametrize(("project_id", "left"), [(None, Needed.NOTHING), ("p", Needed.FILES)])
+def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id, left):
+    job = add("job", targets=("pt-BR",), project_id=project_id)
+    dub_jobs.end(rows, dub_jobs.take(rows, "me", Turns().next), {"pt-BR": DONE}, None)
+    ended_at = now() - chosen.DUB_LINK_SECONDS + 60
+    rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at,))
+    assert dub_jobs.drop_links(rows, ["job", "stranger"]) == {"job": Needed.FILES}
+    assert dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") == ("job", "pt-BR", "video/mp4")
+    assert dub_jobs.find_file(rows, "job-pt-BR", "outcome.json") is None
+    rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at - 120,))
+    assert dub_jobs.drop_links(rows, ["job"]) == {"job": left}
+    is_there = dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") is not None
+    assert is_there == (left is Needed.FILES) == bool(status(rows, job).download_details[0].download_url)
