@@ -9,22 +9,29 @@ import pytest
 
 from speechframe.client import (
     Client,
+    Dubbing,
     Stream,
     StreamContext,
     StreamSession,
     SyncClient,
+    SyncDubbing,
     SyncStream,
     SyncStreamContext,
     SyncStreamSession,
 )
 from speechframe.errors import InvalidRows, RateLimited, SettingsError
 
-_TWINS = {Stream: SyncStream, StreamSession: SyncStreamSession, StreamContext: SyncStreamContext}
+_TWINS = {
+    Dubbing: SyncDubbing,
+    Stream: SyncStream,
+    StreamSession: SyncStreamSession,
+    StreamContext: SyncStreamContext,
+}
 
 
 INNER = {
     "ask", "get", "url", "headers_of", "redactor_of", "exchange", "persist", "redactor", "timeouts", "bounds", "patience",
-    "open", "owning", "send_raw", "fetch", "next_audio", "add_event",
+    "open", "owning", "send_raw", "create", "read", "read_list", "fetch", "next_audio", "add_event",
 }  # fmt: skip
 """What other modules of the room call, and no user."""
 

@@ -45,6 +45,7 @@ def test_an_unknown_status_is_a_plain_service_error():
         errors.BudgetExceeded("m", max_credits=1.0, spent_credits=2.0, needed_credits=3.0),
         errors.BadAnswer("m", trace_id="t", remaining_characters=5),
         errors.StreamBroken("m", received_bytes=7, trace_id="t"),
+        errors.JobFailed("m", code="C"),
         errors.AnalysisError("m", column="votes", rows=[3, 5]),
         errors.RunLocked("m"),
         errors.ListeningError("m", missing=[("item", "a")]),

@@ -21,13 +21,13 @@ from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     Alert AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest Bridge BudgetExceeded Changes
-    Client Clip ConnectionFailed EngineError Estimate Finding Forecast InvalidRows LaneSpec ListeningError
-    LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout
+    Client Clip ConnectionFailed EngineError Estimate Finding Forecast InvalidRows JobFailed LaneSpec
+    ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout
     Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError
     SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession
     TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice changes check_budgets col
-    compare_voices configure forecast gallery generate listening_test local_service open_run open_test play
-    plot_burn_down plot_usage read_votes reconcile report resume run say serve_test stream translate
+    compare_voices configure dub forecast gallery generate listening_test local_service open_run open_test play
+    plot_burn_down plot_usage read_votes receive_webhooks reconcile report resume run say serve_test stream translate
     tune_allocator usage voices watch
 """
 
@@ -54,7 +54,7 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize(
-    "name", ["generate", "change_voice", "translate", "run", "resume", "changes", "say", "voices"]
+    "name", ["generate", "change_voice", "translate", "dub", "run", "resume", "changes", "say", "voices"]
 )
 def test_sync_and_async_faces_agree(name):
     sync_face, async_face = getattr(api, name), getattr(aio, name)

@@ -58,6 +58,8 @@ def test_environment_is_read_at_call_time(monkeypatch):
 def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     values = {
         "SPEECHFRAME_API_KEY": KEY,
+        "SPEECHFRAME_DUB_API_KEY": f"{KEY} of dubbing",
+        "SPEECHFRAME_WEBHOOK_SECRET": f"{KEY} of webhooks",
         "SPEECHFRAME_BASE_URL": "https://speech.example",
         "SPEECHFRAME_REGIONS": "global",
         "SPEECHFRAME_PROFILE": "team",
@@ -73,6 +75,8 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
     assert found.identity() == "team"
     assert found.ledger == tmp_path / "ledger"
     assert found.cache == Path.home() / "calls"
+    assert found.dub_api_key.get_secret_value().endswith("of dubbing")
+    assert KEY not in repr(found)
 
 
 def test_profiles_of_the_file(tmp_path):
@@ -90,7 +94,9 @@ def test_profiles_of_the_file(tmp_path):
     ("given", "words"),
     [
         ({"api_key": KEY}, "SPEECHFRAME_BASE_URL"),
+        ({"dub_api_key": KEY}, "SPEECHFRAME_BASE_URL"),
         ({"base_url": "https://speech.example"}, "SPEECHFRAME_API_KEY"),
+        ({"base_url": "https://speech.example", "dub_api_key": KEY}, "to the dubbing key"),
         ({"api_key": KEY, "base_url": "speech.example"}, "is not an address"),
         ({"api_key": KEY, "base_url": "ftp://speech.example"}, "is not an address"),
         ({"api_key": KEY, "base_url": "https://speech.example:port"}, "is not an address"),
