@@ -1,6 +1,7 @@
 """The tables and clips of `datasets/` are what their README says: complete, consistent, in the right script."""
 
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ import pytest
 import soundfile
 
 from speechframe.audio.measure import clipped_fraction, f0_track, loudness_lufs, silences
+from speechframe.dubbing import media
+from speechframe.wire import cues
 
 FOLDER = Path(__file__).parents[2] / "datasets"
 KINDS = ("narration", "ui_strings", "dialogue")
@@ -378,6 +381,20 @@ def test_the_question_rises_at_its_end_and_the_statement_does_not(sounds):
 
     assert rise("en-question") > 1.25
     assert rise("en-statement") < 1.1
+
+
+def test_the_sample_video_is_a_small_dense_dialogue_with_its_truth():
+    path = FOLDER / "dub_sample.webm"
+    found = media.probe(path, max_seconds=100)
+    truth = cues.parse((FOLDER / "dub_sample.srt").read_text(encoding="utf-8"))
+    assert path.stat().st_size <= 1_000_000
+    assert 40 <= found.seconds <= 65
+    assert found.has_video
+    assert [cue.speaker for cue in truth] == ["Daniel", "Alice"] * 7
+    assert sum(cue.end_ms - cue.start_ms for cue in truth) >= 650 * found.seconds
+    gaps_ms = [later.start_ms - cue.end_ms for cue, later in itertools.pairwise(truth)]
+    assert 0 < np.median(gaps_ms) <= 500
+    assert truth[-1].end_ms < 1000 * found.seconds
 
 
 def make_clips(*arguments):

@@ -45,16 +45,20 @@ def measure(script, locale, target, seed, folder):
         first = utterance.dub_start_ms * RATE_HZ // 1000
         lag = RATE_HZ // 50
         slot = np.pad(mix, lag)[first : first + len(fitted) + 2 * lag]
-        wanted = words(utterance.text)
+        wanted, in_line, in_mix = (
+            words(utterance.text),
+            words_heard(fitted, target),
+            words_heard(slot, target),
+        )
         heard.append(
             {
                 "correlation": correlation(fitted, slot, lag),
                 "words": len(wanted),
-                "wrong_in_line": wrong_words(wanted, words_heard(fitted, target)),
-                "wrong_in_mix": wrong_words(wanted, words_heard(slot, target)),
+                "wrong_in_line": wrong_words(wanted, in_line),
+                "wrong_in_mix": wrong_words(wanted, in_mix),
+                "last_word": in_mix[-1:] in (wanted[-1:], in_line[-1:]),
             }
         )
-    last = words_heard(mix[outcome.utterances[-1].dub_start_ms * RATE_HZ // 1000 :], target)
     return {
         "late_ms": [
             min((each.start_ms - 1000 * line.start_s for each in outcome.utterances), key=abs)
@@ -62,7 +66,6 @@ def measure(script, locale, target, seed, folder):
         ],
         "speech": sum(line.end_s - line.start_s for line in sample.lines) * RATE_HZ / len(sample.samples),
         "speakers": speakers_match(sample, outcome),
-        "last": (words(outcome.utterances[-1].text)[-1:], last[-1:]),
         "outcome": outcome,
         "heard": heard,
     }
@@ -101,7 +104,7 @@ def summary(found):
         "speeds": [round(f([each.speed for each in outcome.utterances]), 3) for f in (min, np.median, max)],
         "overlap": round(outcome.overlap, 3),
         "speakers": round(found["speakers"], 3),
-        "last": found["last"],
+        "last_words": sum(line["last_word"] for line in heard),
         "correlation": sorted(round(line["correlation"], 2) for line in heard)[:5],
         "error_lines": round(sum(line["wrong_in_line"] for line in heard) / of_words, 3),
         "error_mix": round(sum(line["wrong_in_mix"] for line in heard) / of_words, 3),
@@ -138,6 +141,8 @@ def test_each_line_is_in_the_mix_to_its_last_word(measured):
     _, found = measured
     heard = [line for each in found for line in each["heard"]]
     assert min(line["correlation"] for line in heard) >= 0.8
+    assert np.mean([line["last_word"] for line in heard]) >= 0.9
+    assert all(each["heard"][-1]["last_word"] for each in found)
 
 
 def test_the_mix_is_as_clear_as_its_lines(measured):

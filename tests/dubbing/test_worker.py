@@ -5,6 +5,7 @@ import json
 import random
 import signal
 import subprocess
+import time
 
 import numpy as np
 import psutil
@@ -108,7 +109,9 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
         UtteranceCorrection(utterance_id=1, voice_id="en-US-joe"),
     )
     Task(file_name="medium", version=2, corrections={"pt-BR": corrections}, **ASKED).write(task_path(folder))
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "pt-BR/lines").iterdir()}
     brazil, portugal, finland = dubbed(folder, *ASKED["targets"])
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert [each.version for each in (brazil, portugal, finland)] == [2, 2, 2]
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     first, second, third = brazil.utterances
@@ -128,17 +131,20 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
 
 def test_the_worker_ends_with_its_parent(tmp_path):
     folder = job(tmp_path / "orphan", tone(), **ASKED)
+    # Nothing but the kernel tells the worker: its standard output stays open.
     parent = (
         "import subprocess, sys, time\n"
-        "worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"
-        "worker.stdout.readline(); print(worker.pid, flush=True); time.sleep(60)\n"
+        "worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+        "print(worker.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([WORKER[0], "-c", parent, *WORKER, folder], stdout=subprocess.PIPE) as started:
-        pid = int(started.stdout.readline())
-        process = psutil.Process(pid)
+        process = psutil.Process(int(started.stdout.readline()))
+        while not (folder / "audio").exists():
+            time.sleep(0.01)
         assert process.nice() >= 15
         started.kill()
     assert psutil.wait_procs([process], timeout=30)[1] == []
+    assert Outcome.read(outcome_path(folder, "fi-FI")) is None
 
 
 def test_what_is_no_medium_fails_as_a_whole(tmp_path):
@@ -147,6 +153,7 @@ def test_what_is_no_medium_fails_as_a_whole(tmp_path):
     failure = Failure.read(failure_path(folder))
     assert failure.code == "SERVER_ERROR"
     assert "no audio" in failure.reason
+    assert not (folder / "audio").exists()
 
 
 @pytest.mark.slow

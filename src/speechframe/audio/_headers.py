@@ -27,7 +27,7 @@ MAGIC_BYTES = 12
 """Beginning of a file that tells its format."""
 
 _MAX_CHUNKS = 10_000
-_MP4_PARTS = frozenset({b"moov", b"mdat", b"moof", b"mfra"})
+_MP4_PARTS = frozenset({b"moov", b"mdat", b"moof"})
 _SEGMENT = b"\x18\x53\x80\x67"
 _FLAC_START = b"fLaC\x00\x00\x00\x22"
 

@@ -38,6 +38,7 @@ __all__ = ["work"]
 _log = logging.getLogger("speechframe.dubbing")
 
 Tell = Callable[[Step], None]
+_AUDIO = "audio"
 _MASK_MS = 10
 
 
@@ -90,14 +91,18 @@ def work(folder: Path, tell: Tell) -> None:
     if not wanted or failure_path(folder).exists():
         return
     try:
-        said = _heard(task, folder, tell)
+        _dub_all(task, folder, wanted, tell)
     except _Refused as refused:
         refused.failure.write(failure_path(folder))
-        return
     except Exception as error:  # noqa: BLE001 - the service reads the file, whatever went wrong
         _failure(error).write(failure_path(folder))
-        return
-    for locale in wanted:
+    # It is many times the size of the medium, and made again within seconds where something is corrected.
+    shutil.rmtree(folder / _AUDIO, ignore_errors=True)
+
+
+def _dub_all(task: Task, folder: Path, locales: Sequence[str], tell: Tell) -> None:
+    said = _heard(task, folder, tell)
+    for locale in locales:
         try:
             outcome = _dubbed(said, locale, tell)
         except _Refused as refused:
@@ -106,8 +111,6 @@ def work(folder: Path, tell: Tell) -> None:
             outcome = Outcome(version=task.version, failure=_failure(error))
         outcome.write(outcome_path(folder, locale))
         tell(Step(locale=locale, step="done", share=1.0))
-    # It is many times the size of the medium, and made again within seconds where something is corrected.
-    shutil.rmtree(said.track.folder)
 
 
 def _failure(error: Exception) -> Failure:
@@ -130,8 +133,8 @@ def _is_made(task: Task, folder: Path, locale: str) -> bool:
 def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     """Return who says what, as it is written down or as it is recognised."""
     tell(Step(locale=None, step="audio"))
-    (folder / "audio").mkdir(exist_ok=True)
-    track = Track.read(folder / "audio") or extract(folder / SOURCE, folder / "audio")
+    (folder / _AUDIO).mkdir(exist_ok=True)
+    track = Track.read(folder / _AUDIO) or extract(folder / SOURCE, folder / _AUDIO)
     heard = Heard.read(folder / "heard.json")
     if heard is None:
         tell(Step(locale=None, step="recognise"))
@@ -149,7 +152,10 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
 def _read(task: Task, track: Track) -> Heard:
     locale = task.script_locale or task.source_locale
     known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
-    heard = script.read(task.script or "", locale=locale, languages=sorted(known))
+    try:
+        heard = script.read(task.script or "", locale=locale, languages=sorted(known))
+    except ValueError as error:
+        raise _Refused(FailureCode.SERVER_ERROR, f"the script cannot be read: {error}") from None
     media_ms = round(1000 * track.seconds)
     inside = (
         utterance.model_copy(update={"end_ms": min(utterance.end_ms, media_ms)})

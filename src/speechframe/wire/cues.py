@@ -27,6 +27,7 @@ _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
 # A break behind a mark is as good as one without that is nearer to the middle by so many characters.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
+_MOST_CLOSERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,12 @@ def _clock(timed: Timed, text: str) -> Callable[[int], int]:
             # Words that are not those of the text say nothing of it.
             points = points[:1]
             break
-        at = found + len(spoken)
+        # Marks belong to the word that they touch.
+        gap = text[at:found]
+        if " " in gap:
+            points.append((at + gap.index(" "), points[-1][1]))
+            found -= len(gap) - gap.rindex(" ") - 1
+        at = text.index(spoken, found) + len(spoken)
         points += [(found, word.start_ms), (at, word.end_ms)]
     points.append((len(text), timed.end_ms))
 
@@ -199,7 +205,7 @@ def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
     def cost(place: tuple[int, int]) -> int:
         left, right = place
-        before = text[:left].rstrip(_CLOSERS)[-1:]
+        before = text[max(0, left - _MOST_CLOSERS) : left].rstrip(_CLOSERS)[-1:]
         worth = _SENTENCE_WORTH * (before in _SENTENCE) or _CLAUSE_WORTH * (before in _CLAUSE)
         return abs(left - (len(text) - right)) - 2 * worth
 
@@ -284,7 +290,7 @@ def _time(ms: int, point: str) -> str:
 _TIME = r"(?:(\d{1,3}):)?([0-5]?\d):([0-5]?\d)[.,](\d{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 _NO_CUES = ("NOTE", "STYLE", "REGION", "WEBVTT")
-_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]{1,200})>")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s+([^<>]{1,200})>")
 _TAG = re.compile(
     r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:.]*)(?:[\s.][^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE
 )
@@ -309,7 +315,7 @@ def parse(text: str) -> list[Cue]:
     [Cue(start_ms=500, end_ms=2000, text='Good morning.', speaker='ANNA')]
     """
     blocks = list(_blocks(text))
-    lines = [line for _, _, said in blocks for line in said]
+    lines = [_plain(line) for _, _, said in blocks for line in said]
     counted = Counter(match[1] for line in lines if (match := _NAME.match(line)))
     names = {name for name, count in counted.items() if count > 1 or name.isupper()}
     found = [cue for start_ms, end_ms, said in blocks for cue in _parted(start_ms, end_ms, said, names)]
@@ -368,10 +374,14 @@ def _parted(start_ms: int, end_ms: int, said: Sequence[str], names: set[str]) ->
         )
 
 
+def _plain(line: str) -> str:
+    return html.unescape(_TAG.sub("", line)).strip()
+
+
 def _speaker(line: str, names: set[str]) -> tuple[str | None, str]:
     voice = _VOICE.search(line)
     speaker = html.unescape(voice[1]).strip() if voice else None
-    words = html.unescape(_TAG.sub("", line)).strip()
+    words = _plain(line)
     if speaker is None and (match := _NAME.match(words)) and match[1] in names:
         return match[1].strip(), words[match.end() :]
     return speaker, words

@@ -1,0 +1,191 @@
+"""What is said, as cues that can be read; and subtitles in and out."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechframe.wire.cues import Cue, Timed, TimedWord, cues, parse, srt, vtt
+
+WORDS = st.sampled_from(
+    ["a", "to", "Hello,", "yes!", "morning.", "incomprehensible", "é\u0301tude", "x" * 97, "— no", "你好，世界。今天天气很好",
+     "これはとても長い文章です。", "การแปลภาษา", "(see)", "3.14", "don’t"]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=40).map(" ".join) | st.text(max_size=200)
+
+
+@st.composite
+def speech(draw):
+    timed = []
+    for _ in range(draw(st.integers(0, 8))):
+        start = draw(st.integers(0, 60_000))
+        timed.append(Timed(start, start + draw(st.integers(0, 20_000)), draw(TEXTS)))
+    return timed, draw(st.integers(5_000, 80_000))
+
+
+def letters(texts):
+    return "".join("".join(text.split()) for text in texts)
+
+
+@given(speech())
+def test_cues_never_overlap_lose_nothing_and_always_fit(given_):
+    timed, media_ms = given_
+    made, over = cues(timed, media_ms)
+    ordered = sorted(timed, key=lambda each: each.start_ms)
+    assert letters(cue.text for cue in made) == letters(each.text for each in ordered)
+    assert all(0 <= cue.start_ms < cue.end_ms <= media_ms for cue in made)
+    assert all(a.end_ms <= b.start_ms for a, b in itertools.pairwise(made))
+    for cue in made:
+        lines = cue.text.split("\n")
+        assert 1 <= len(lines) <= 2
+        assert all(line.strip() == line and 0 < len(line) <= 42 for line in lines)
+    lengths = [cue.end_ms - cue.start_ms for cue in made]
+    misses = [
+        len(cue.text) * 50 > ms or ms < 5000 / 6 or ms > 7000 for cue, ms in zip(made, lengths, strict=True)
+    ]
+    assert over == sum(misses)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Good morning.", ["Good morning."]),
+        ("Good morning, everybody, and welcome to the first day.", ["Good morning, everybody,\nand welcome to the first day."]),
+        (
+            "I never said that. You must have heard it somewhere else, from someone who was not there at all.",
+            ["I never said that.\nYou must have heard it somewhere else,", "from someone who was not there at all."],
+        ),
+        ("今天天气很好，我们去公园散步吧。晚上我们一起吃饭，然后看一部电影，好不好？明天早上我还要上班。", ["今天天气很好，我们去公园散步吧。\n晚上我们一起吃饭，然后看一部电影，好不好？明天早上我还要上班。"]),
+    ],
+)  # fmt: skip
+def test_lines_are_broken_where_one_would_breathe(text, shown):
+    assert [cue.text for cue in cues([Timed(0, 6500, text)], 10_000)[0]] == shown
+
+
+def test_a_cue_stays_until_it_is_read_where_nothing_follows():
+    timed = [
+        Timed(0, 400, "Yes, and no."),
+        Timed(2000, 2500, "This has twenty-nine letters."),
+        Timed(2600, 9000, "Oh."),
+    ]
+    made, over = cues(timed, 9000)
+    assert [(cue.start_ms, cue.end_ms) for cue in made] == [(0, 834), (2000, 2600), (2600, 9000)]
+    assert over == 1
+
+
+def test_a_long_utterance_is_shared_out_by_its_words_and_else_by_its_letters():
+    text = (
+        "The first half is spoken very slowly indeed, and the other half comes quite fast after a long pause."
+    )
+    words, at = [], 0
+    for index, word in enumerate(text.split()):
+        at += 2000 if word == "and" else 0
+        length = 400 if index < 8 else 100
+        words.append(TimedWord(word.strip(",."), at, at + length))
+        at += length
+    made, _ = cues([Timed(0, at, text, words)], 20_000)
+    assert [(cue.text.split()[0], cue.start_ms) for cue in made] == [("The", 0), ("and", 5200)]
+    assert made[0].end_ms == 3200
+    guessed, _ = cues(
+        [Timed(0, 10_000, text, [TimedWord("something", 0, 1), TimedWord("else", 1, 2)])], 20_000
+    )
+    assert guessed[1].start_ms == round(10_000 * text.index("and") / len(text))
+
+
+def test_two_at_once_are_shown_one_behind_the_other():
+    made, _ = cues([Timed(1000, 4000, "What are you doing?"), Timed(1200, 2000, "Wait!")], 9000)
+    assert [(cue.start_ms, cue.end_ms, cue.text) for cue in made] == [
+        (1000, 1950, "What are you doing?"),
+        (1950, 2784, "Wait!"),
+    ]
+
+
+LINES = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" "), min_size=1, max_size=30
+)
+SAID = LINES.map(str.strip).filter(lambda line: line and "{\\" not in line and "-->" not in line)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 10**7), st.integers(1, 10**6), SAID, st.none() | st.sampled_from(["Anna", "B & C"])
+        ),
+        min_size=1,
+    )
+)
+def test_webvtt_comes_back_as_it_went(parts):
+    made = sorted(
+        (Cue(start, start + length, text, who) for start, length, text, who in parts),
+        key=lambda cue: cue.start_ms,
+    )
+    read = parse(vtt(made))
+    assert [(cue.start_ms, cue.end_ms) for cue in read] == [(cue.start_ms, cue.end_ms) for cue in made]
+    if not any(":" in cue.text or "：" in cue.text for cue in made):
+        assert read == made
+
+
+def test_srt_is_as_players_write_it():
+    made = [Cue(500, 2000, "One\ntwo"), Cue(3_600_001, 3_661_000, "Three", "ANNA")]
+    assert srt(made) == (
+        "1\n00:00:00,500 --> 00:00:02,000\nOne\ntwo\n\n2\n01:00:00,001 --> 01:01:01,000\nThree\n\n"
+    )
+    assert [cue.text for cue in parse(srt(made))] == ["One\ntwo", "Three"]
+
+
+def test_what_people_write_is_read():
+    text = """\ufeffWEBVTT - a film
+
+NOTE Nobody reads this
+00 -> 01
+
+STYLE
+::cue { color: red }
+
+intro
+00:01.000 --> 00:02.500 align:start position:10%
+<v.loud Anna Maria>Good <i>morning</i> &amp; <00:01.500>welcome
+
+00:03.000 --> 00:05.000
+<v Ben>Hi!</v>
+<v Anna Maria>Hello, Ben.</v>
+"""
+    assert parse(text) == [
+        Cue(1000, 2500, "Good morning & welcome", "Anna Maria"),
+        Cue(3000, 3428, "Hi!", "Ben"),
+        Cue(3428, 5000, "Hello, Ben.", "Anna Maria"),
+    ]
+    text = """1
+00:00:05,0 --> 00:00:06,000
+Ben: 3 < 4
+
+
+2
+00:00:01,000 --> 00:00:02,000
+{\\an8}<font color='red'>ANNA:</font> Note: it is late.
+
+3
+00:00:07,000 --> 00:00:08,000
+- Ben: Really?
+""".replace("\n", "\r\n")
+    assert parse(text) == [
+        Cue(1000, 2000, "Note: it is late.", "ANNA"),
+        Cue(5000, 6000, "3 < 4", "Ben"),
+        Cue(7000, 8000, "Really?", "Ben"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("A letter, and no film.", 1),
+        ("1\n00:00:01,000 --> 00:00:02,000\nOne.\n\n2\n00:00:03 -> 4\nTwo.", 5),
+        ("1\n00:00:01,000 --> late\nOne.", 2),
+        ("WEBVTT\n\n00:02.000 --> 00:01.000\nOne.", 3),
+    ],
+)
+def test_what_is_no_subtitle_is_refused_by_its_line(text, line):
+    with pytest.raises(ValueError, match=rf"^line {line}: "):
+        parse(text)
