@@ -69,6 +69,16 @@ async def ready(http, job_id, limit_s=90.0, key=...):
             await asyncio.sleep(0.05)
 
 
+async def step(http, job_id, wanted, limit_s=90.0):
+    """Wait until the first locale of a job is at a step."""
+    async with asyncio.timeout(limit_s):
+        while True:
+            found = await status(http, job_id)
+            if found["download_details"][0].get("step") == wanted:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def project(http, key=..., **fields):
     body = {"name": "Series", "dubbing_type": "QA", "target_locales": ["pt-BR"], **fields}
     answer = await http.ask("POST", by_name("create_project").path, json=body, key=key)

@@ -137,6 +137,7 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
         ({"target_locales": "nonsense words"}, "is no locale"),
         ({"target_locales": ""}, "target_locales is missing"),
         ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
+        ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
         ({"priority": "URGENT"}, "priority is not one of the allowed values"),
         ({"file_url": "http://127.0.0.1:1/a.mp4"}, "file"),
         (

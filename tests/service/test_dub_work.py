@@ -1,5 +1,6 @@
 """Jobs that are really done: files, credits, reviews, two at once, a worker that dies, a service that is killed."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -8,6 +9,7 @@ import pytest
 from dub_lab import WITH_PROJECT, Receiver, create, listening, project, ready, told
 
 from speechframe.service.database import FILE_NAME
+from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 
 OPTIONS = ["--dub-key", "dub:1000", "--dub-key", "poor:5", "--dub-workers", "2"]
@@ -186,3 +188,14 @@ async def test_the_higher_priority_starts_first_and_all_are_done(start, http_to,
         ended = rows(service, "SELECT priority FROM dub_jobs ORDER BY ended_at")
         # The first was there alone; then each lower class had its turn at the fifth start.
         assert [word for (word,) in ended[1:]] == ["HIGH"] * 4 + ["NORMAL", "LOW", "HIGH", "NORMAL", "LOW"]
+
+
+@pytest.mark.slow
+async def test_twenty_jobs_at_once_are_done(start, http_to):
+    with start(keys=["main"], workers=1, options=["--dub-workers", "2"]) as service:
+        http = http_to(service)
+        answers = await asyncio.gather(*(create(http) for _ in range(20)))
+        assert len({answer.json["job_id"] for answer in answers}) == 20
+        found = await asyncio.gather(*(ready(http, answer.json["job_id"], limit_s=400) for answer in answers))
+        assert {each["status"] for each in found} == {"COMPLETED"}
+        assert min(each["credits_remaining"] for each in found) == chosen.DEFAULT_DUB_CREDITS - 60

@@ -39,8 +39,8 @@ _LONGEST_GAP_S = 1.2
 """A longer silence ends a sentence without any sign, too: nobody is dubbed through it."""
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
 
-_SHORTEST_TURN_S = 0.4
-_SHORTEST_TURN_WORDS = 2
+_SHORTEST_TURN_S = 0.6
+_SHORTEST_TURN_WORDS = 3
 """Less voiced sound, or fewer words, in another register are intonation, not another speaker."""
 _BACKGROUND_DB = 15.0
 """A sentence that is nowhere nearer to the level of the others is music, or people in the background."""

@@ -182,7 +182,7 @@ def _script_locale(state: State, wanted: _Wanted) -> str | None:
         cues.parse(wanted.script)
     except ValueError as error:
         _refuse(f"script is neither SRT nor WebVTT: {error}")
-    return state.languages.checked_source("script_locale", wanted.script_locale)
+    return state.languages.checked_script("script_locale", wanted.script_locale)
 
 
 def _voice(state: State, speaker: str, name: str) -> str:

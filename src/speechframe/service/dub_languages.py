@@ -97,10 +97,23 @@ class Languages:
         Refusal
             400 for a language that nothing is dubbed from, with those that are.
         """
+        return self._checked(name, wanted, "is not dubbed from here", self.sources)
+
+    def checked_script(self, name: str, wanted: str | None) -> str | None:
+        """Return the locale of a script, with hyphens: it may be of the original, or translated already.
+
+        Raises
+        ------
+        Refusal
+            400 for a language that is neither dubbed from nor into.
+        """
+        return self._checked(name, wanted, "is of no dub here", {**self.sources, **self.targets})
+
+    def _checked(self, name: str, wanted: str | None, problem: str, known: Mapping[str, str]) -> str | None:
         if wanted is None:
             return None
-        if locales.language_of(wanted) not in map(locales.language_of, self.sources):
-            _refuse(name, wanted, "is not dubbed from here", self.sources)
+        if locales.language_of(wanted) not in map(locales.language_of, known):
+            _refuse(name, wanted, problem, known)
         return locales.normalise(wanted)
 
     def voice_id(self, asked: str) -> str | None:

@@ -33,7 +33,8 @@ _WORKER = "speechframe.dubbing.worker"
 _TRIES = 2
 _LOOK_S = 2.0
 """How often it is looked for jobs that another service process left, or put there."""
-_BASE_S = 60.0
+_BASE_S = 300.0
+"""That a job may take whatever its length: models load slowly where the machine is busy with other things."""
 _PER_MEDIA_SECOND_S = 30.0
 """What a second of media and locale adds to the time that a job may take."""
 _ORPHAN_S = 3600.0
