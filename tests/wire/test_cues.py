@@ -168,11 +168,12 @@ Ben: 3 < 4
 3
 00:00:07,000 --> 00:00:08,000
 - Ben: Really?
+Remember: it is late.
 """.replace("\n", "\r\n")
     assert parse(text) == [
         Cue(1000, 2000, "Note: it is late.", "ANNA"),
         Cue(5000, 6000, "3 < 4", "Ben"),
-        Cue(7000, 8000, "Really?", "Ben"),
+        Cue(7000, 8000, "Really?\nRemember: it is late.", "Ben"),
     ]
 
 
