@@ -137,11 +137,12 @@ def options_of(command):
     return {name for action in below.choices[command]._actions for name in action.option_strings}
 
 
-PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16}
+PARAMETERS = {"generate": 16, "translate": 4, "change_voice": 16, "dub": 13}
 COLUMNS = {
     "generate": {"--voice-col", "--locale-col", "--rate-col"},
     "change_voice": {"--audio", "--voice-col", "--transcription-col"},
-    "translate": {"--source-locale-col", "--target", "--glossary"},
+    "translate": {"--source-locale-col", "--target", "--targets", "--glossary"},
+    "dub": {"--target", "--targets", "--media", "--scripts-col", "--seconds", "--out", "--no-wait"},
 }
 
 
@@ -151,18 +152,18 @@ def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
     function = getattr(aio, verb)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(names) >= PARAMETERS[verb]
-    assert {docstrings.option_name(name) for name in names if name != "targets"} <= offered
+    assert {docstrings.option_name(name) for name in names if name != "webhook_secret"} <= offered
     run = set(typing.get_type_hints(speechframe.RunOptions)) - {"wait", "service", "tags", "on_alert"}
     assert {docstrings.option_name(name) for name in run} | {"--tag", "--no-progress", "--json"} <= offered
     assert not {"--wait", "--service", "--on-alert", "--api-keys", "--table", "--tags"} & offered
     assert COLUMNS[verb] <= offered
     assert (
-        not {"--text-col", "--targets", "--target-col", "--glossary-col", "--model-col", "--run-dir-col"}
+        not {"--text-col", "--webhook-secret", "--target-col", "--glossary-col", "--model-col", "--run-dir-col"}
         & offered
     )
 
 
-@pytest.mark.parametrize("verb", ["generate", "translate"])
+@pytest.mark.parametrize("verb", ["generate", "translate", "dub"])
 def test_every_option_of_a_verb_says_what_it_does(verb):
     parameters = [*declared.parameters(getattr(aio, verb)), *declared.run_options()]
     assert [p.name for p in parameters if len(p.help) < 5] == []
@@ -184,11 +185,11 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
 
 
 def test_the_verbs_are_found_without_importing_them():
-    assert sorted(VERBS) == ["change_voice", "generate", "translate"]
+    assert sorted(VERBS) == ["change_voice", "dub", "generate", "translate"]
     assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
-    others = ["resume", "runs", "usage", "reconcile", "report", "cache", "listening-test", "spec", "doctor"]
+    others = ["resume", "jobs", "runs", "usage", "reconcile", "report", "cache", "listening-test", "spec", "doctor"]
     assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}
     assert names[-len(others) :] == others
 

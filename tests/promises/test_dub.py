@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,17 @@ import pandas as pd
 import pytest
 import soundfile as sf
 from dub_service import DUB, DUB_KEY, KEY, DubService
+from pydantic import SecretStr
 
 import speechframe as spf
+from served import Served
+from speechframe.client import SyncClient
+from speechframe.local import local_service
+from speechframe.verbs.dub_job import jobs_of
 
 TARGETS = ["pt-BR", "fr-FR"]
 SECONDS = 2.0
+SECRET = "secret-of-the-webhooks"
 
 
 @pytest.fixture
@@ -52,13 +59,15 @@ def dub(medium, tmp_path):
     return run
 
 
-def command(service, *words):
+def command(service, *words, **more):
+    settings = service.settings
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPEECHFRAME_")},
-        "SPEECHFRAME_BASE_URL": service.settings.base_url,
-        "SPEECHFRAME_API_KEY": KEY,
-        "SPEECHFRAME_DUB_API_KEY": DUB_KEY,
+        "SPEECHFRAME_BASE_URL": settings.base_url,
+        "SPEECHFRAME_API_KEY": settings.api_key.get_secret_value(),
+        "SPEECHFRAME_DUB_API_KEY": (settings.dub_api_key or settings.api_key).get_secret_value(),
         "SPEECHFRAME_LEDGER": os.environ["SPEECHFRAME_LEDGER"],
+        **more,
     }
     return subprocess.Popen(
         [sys.executable, "-m", "speechframe", *map(str, words)],
@@ -172,12 +181,11 @@ def test_a_medium_that_is_refused_is_sent_once_and_fails_in_all_locales(serving,
 
 def test_each_call_has_the_key_of_its_kind_and_none_is_in_a_file(serving, dub, tmp_path):
     service = serving(is_ours=True)
-    secret = "secret-of-the-webhooks"
-    run = dub(service, webhook_url="https://example.com/hook", webhook_secret=secret)
+    run = dub(service, webhook_url="https://example.com/hook", webhook_secret=SECRET)
     assert dict(service.seen) == {"create": DUB_KEY, "status": DUB_KEY, "file": None}
-    assert ("webhook_secret", secret) in service.jobs["job-1"].fields
+    assert ("webhook_secret", SECRET) in service.jobs["job-1"].fields
     for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
-        assert not any(word.encode() in path.read_bytes() for word in (KEY, DUB_KEY, secret)), path
+        assert not any(word.encode() in path.read_bytes() for word in (KEY, DUB_KEY, SECRET)), path
     with pytest.raises(spf.SettingsError, match="SPEECHFRAME_WEBHOOK_SECRET"):
         spf.resume(run, service=service.settings, progress=False)
 
@@ -263,3 +271,62 @@ def test_the_command_leaves_its_jobs_to_the_service_and_fetches_them_later(servi
     assert "intro.pt-BR.mp4" in said
     assert len(service.jobs) == 1
     is_delivered(spf.open_run(folder))
+
+
+SCRIPT = """1
+00:00:00,200 --> 00:00:01,000
+ANNA: Good morning.
+
+2
+00:00:01,100 --> 00:00:01,900
+BEN: Good night.
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_on_the_local_service_a_killed_run_finds_its_job_and_its_receiver_is_told(medium, tmp_path):
+    told = []
+    receiver = Receiver(told.append)
+    receiver.up()
+    with local_service(workers=1, allow_private_urls=True) as service, SyncClient(service.settings) as client:
+        folder, script = tmp_path / "run", tmp_path / "intro.srt"
+        script.write_text(SCRIPT)
+        words = ["--targets", "pt-BR,pt-PT", "--scripts", script, "--source-locale", "en-US"]
+        words += ["--webhook-url", f"http://127.0.0.1:{receiver.port}/dubbed", "--run-dir", folder]
+        process = command(service, "dub", medium, *words, SPEECHFRAME_WEBHOOK_SECRET=SECRET)
+        while not (folder / "run.json").exists() or not jobs_of(spf.open_run(folder)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.kill()
+        process.communicate()
+        (job_id,) = jobs_of(spf.open_run(folder))
+        settings = replace(service.settings, webhook_secret=SecretStr(SECRET))
+        run = spf.resume(folder, service=settings, progress=False)
+        frame = run.to_pandas()
+        assert set(frame["status"]) == {"done"}
+        assert set(frame["job_id"]) == {job_id}
+        assert set(frame["utterances"]) == {2}
+        for row in frame.itertuples():
+            assert sf.info(run.path / row.dub_path).duration == pytest.approx(SECONDS, abs=0.05)
+            assert "Bom dia" in (run.path / row.vtt_path).read_text()
+        used = client.limits()["dubbing"]
+        assert used["quota_credits"] - used["remaining_credits"] == 2 * SECONDS
+        assert run.ledger["credits"].sum() == 2 * SECONDS
+        receiver.until(lambda _: told)
+        assert (told[0].job_id, told[0].status) == (job_id, "COMPLETED")
+    receiver.down()
+
+
+class Receiver(Served):
+    """An application that takes webhooks, on a port of its own."""
+
+    port = 0
+
+    def __init__(self, on_status):
+        self._app = spf.receive_webhooks(on_status, secret=SECRET, path="/dubbed")
+
+    def routes(self):
+        return [
+            (route.method, route.resource.canonical, route.handler) for route in self._app.router.routes()
+        ]

@@ -221,8 +221,9 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
 def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
     names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
     if parameter.kind is list or parameter.name == _PAIRS:
-        # People type the argument's own name, too.
-        names, words = [names[0].removesuffix("s"), *names], f"{words.rstrip('.')}; repeatable"
+        # Of a list people type the argument's own name, too.
+        own = names if parameter.kind is list else []
+        names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
     # An exclusive group refuses an option that is required.
     asked = {"required": True} if required else {}
     dest = f"{_PREFIX}.{parameter.name}"
