@@ -22,13 +22,13 @@ from speechframe.spec.speech import Format, Model
 PUBLIC = """
     Alert AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest Bridge BudgetExceeded Changes
     Client Clip ConnectionFailed EngineError Estimate Finding Forecast InvalidRows JobFailed LaneSpec
-    ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request RequestTimeout
-    Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings SettingsError
-    SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream SyncStreamSession
-    TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice changes check_budgets col
-    compare_voices configure dub forecast gallery generate listening_test local_service open_run open_test play
-    plot_burn_down plot_usage read_votes receive_webhooks reconcile report resume run say serve_test stream translate
-    tune_allocator usage voices watch
+    ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request
+    RequestTimeout Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings
+    SettingsError SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream
+    SyncStreamSession TimedOut Unavailable UsageTable VoteRefused __version__ aio browse change_voice
+    changes check_budgets col compare_voices configure correct dub forecast gallery generate listening_test
+    local_service open_run open_test play plot_burn_down plot_usage read_votes receive_webhooks reconcile
+    report resume review run say serve_test stream translate tune_allocator usage utterances voices watch
 """
 
 

@@ -6,6 +6,7 @@ one's is moved a little. What still runs into the next line is left as it is and
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from speechframe.spec.chosen import (
     DUB_EARLY_SECONDS,
@@ -127,6 +128,6 @@ def _called(line: Line, start_s: float, speed: float, is_over: bool) -> Fit:  # 
         return Fit.OVERRUN
     if start_s != line.start_s:
         return Fit.MOVED
-    if speed == 1:
+    if isclose(speed, 1.0):
         return Fit.FITS
     return Fit.FASTER if speed > 1 else Fit.SLOWER
