@@ -158,7 +158,14 @@ def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
     assert not {"--wait", "--service", "--on-alert", "--api-keys", "--table", "--tags"} & offered
     assert COLUMNS[verb] <= offered
     assert (
-        not {"--text-col", "--webhook-secret", "--target-col", "--glossary-col", "--model-col", "--run-dir-col"}
+        not {
+            "--text-col",
+            "--webhook-secret",
+            "--target-col",
+            "--glossary-col",
+            "--model-col",
+            "--run-dir-col",
+        }
         & offered
     )
 
@@ -189,7 +196,18 @@ def test_the_verbs_are_found_without_importing_them():
     assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
-    others = ["resume", "jobs", "runs", "usage", "reconcile", "report", "cache", "listening-test", "spec", "doctor"]
+    others = [
+        "resume",
+        "jobs",
+        "runs",
+        "usage",
+        "reconcile",
+        "report",
+        "cache",
+        "listening-test",
+        "spec",
+        "doctor",
+    ]
     assert {declared.command_name(name) for name in VERBS} == {*names[4 : -len(others)]}
     assert names[-len(others) :] == others
 
