@@ -7,7 +7,7 @@ from speechframe.dubbing.folder import Failure, Outcome, Task
 from speechframe.service import dub_jobs, keys, quota
 from speechframe.service.config import KeySpec
 from speechframe.service.database import connect, now
-from speechframe.service.dub_jobs import Job, Needed
+from speechframe.service.dub_jobs import Job
 from speechframe.service.dub_queue import Turns
 from speechframe.service.keys import KeyRing
 from speechframe.spec import chosen
@@ -136,16 +136,21 @@ def test_a_correction_costs_nothing_and_stands_beside_earlier_ones(rows, add):
     assert found.download_details[0].download_url.endswith("/qa-pt-BR/dub.mp4")
 
 
-@pytest.mark.parametrize(("project_id", "left"), [(None, Needed.NOTHING), ("p", Needed.FILES)])
-def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id, left):
+@pytest.mark.parametrize("project_id", [None, "p"])
+def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id):
     job = add("job", targets=("pt-BR",), project_id=project_id)
-    dub_jobs.end(rows, dub_jobs.take(rows, "me", Turns().next), {"pt-BR": DONE}, None)
-    ended_at = now() - chosen.DUB_LINK_SECONDS + 60
+    taken = dub_jobs.take(rows, "me", Turns().next)
+    assert dub_jobs.drop_links(rows, ["job", "stranger"]) == {"job": None}
+    dub_jobs.end(rows, taken, {"pt-BR": DONE}, None)
+    ended_at, files = (
+        now() - chosen.DUB_LINK_SECONDS + 60,
+        {"pt-BR/dub.mp4", "pt-BR/dub.srt", "pt-BR/dub.vtt"},
+    )
     rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at,))
-    assert dub_jobs.drop_links(rows, ["job", "stranger"]) == {"job": Needed.FILES}
+    assert dub_jobs.drop_links(rows, ["job"]) == {"job": files}
     assert dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") == ("job", "pt-BR", "video/mp4")
     assert dub_jobs.find_file(rows, "job-pt-BR", "outcome.json") is None
     rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at - 120,))
-    assert dub_jobs.drop_links(rows, ["job"]) == {"job": left}
+    assert dub_jobs.drop_links(rows, ["job"]) == {"job": files if project_id else set()}
     is_there = dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") is not None
-    assert is_there == (left is Needed.FILES) == bool(status(rows, job).download_details[0].download_url)
+    assert is_there == bool(project_id) == bool(status(rows, job).download_details[0].download_url)

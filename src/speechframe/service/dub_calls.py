@@ -51,25 +51,21 @@ async def job_status(request: web.Request) -> web.Response:
 async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
     job_id, url = request.match_info["job_id"], base_url(request)
 
-    def read(connection: sqlite3.Connection) -> tuple[DubJobStatus, list[str]] | None:
+    def read(connection: sqlite3.Connection) -> DubJobStatus | None:
         job = dub_jobs.find(connection, key.key_hash, job_id)
-        if job is None:
-            return None
-        return dub_jobs.status_of(connection, job, url), dub_jobs.warnings_of(connection, job)
+        return None if job is None else dub_jobs.status_of(connection, job, url)
 
     found = await request.app[STATE].database.run(read)
     if found is None:
         _refuse_job(job_id)
-    told, warnings = found
-    return json_response(told, [warning, *warnings])
+    return json_response(found, [warning])
 
 
 async def utterances(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/jobs/{job_id}/utterances``."""
     state = request.app[STATE]
     job = await _job(request, state, require_dub_key(request))
-    name = "locale"
-    wanted, _ = checked(UtterancesQuery, {name: request.query[name]} if request.query.get(name) else {})
+    wanted, _ = checked(UtterancesQuery, {name: value for name, value in request.query.items() if value})
     locale, outcome = await _outcome(state, job, wanted.locale)
     answer = DubUtterances(
         job_id=job.job_id,

@@ -8,7 +8,7 @@ leaves nothing behind.
 import hashlib
 import json
 import secrets
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -75,8 +75,8 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             mark = _mark(request, wanted, form)
             answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
-                warnings = [unknown_warning(result.unknown)]
-                answer = await _queued(request, state, key, (wanted, form, mark), warnings)
+                warning = unknown_warning(result.unknown)
+                answer = await _queued(request, key, (wanted, form, mark), warning)
     request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
     return json_response(answer)
 
@@ -91,26 +91,21 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
 
 
 async def _queued(
-    request: web.Request,
-    state: State,
-    key: Key,
-    asked: tuple[_Wanted, Form, Mark | None],
-    warnings: list[str | None],
+    request: web.Request, key: Key, asked: tuple[_Wanted, Form, Mark | None], warning: str | None
 ) -> DubJob:
+    state = request.app[STATE]
     wanted, form, mark = asked
     project = await _project(state, key, wanted)
     # Those of a project were good when they were given; engines may have gone since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     _check_webhook(wanted)
-    if wanted.webhook_secret is not None and wanted.webhook_url is None:
-        warnings.append("webhook_secret is for a webhook_url only and was ignored")
     script_locale = _script_locale(state, wanted)
     cast = {speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()}
     # Before anything is fetched or looked at: a full queue costs its caller nothing.
     state.pool.check_room(key.key_hash)
     with state.uploads.lent() as path:
-        upload = form.files.get(_FILE) or await _fetched(state, wanted, path)
+        upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
         media_s = await _probed(state, key, upload)
         task = Task(
             file_name=_file_name(wanted, upload),
@@ -119,11 +114,7 @@ async def _queued(
             script=wanted.script,
             script_locale=script_locale,
             cast=cast,
-            original_gain_db=(
-                chosen.ORIGINAL_GAIN_DB.default or 0.0
-                if wanted.original_gain_db is None
-                else wanted.original_gain_db
-            ),
+            original_gain_db=wanted.original_gain_db,
         )
         job_id = secrets.token_hex(16)
         answer = DubJob(
@@ -135,7 +126,7 @@ async def _queued(
             file_url=wanted.file_url,
             webhook_url=wanted.webhook_url,
             source_locale=source and dubbing_spelling(source),
-            warning="; ".join(words for words in warnings if words) or None,
+            warning=warning,
         )
         job = Job(
             job_id=job_id,
@@ -190,11 +181,6 @@ def _voice(state: State, speaker: str, name: str) -> str:
     if voice_id is None:
         _refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
     return voice_id
-
-
-async def _fetched(state: State, wanted: _Wanted, path: Path) -> Upload:
-    assert wanted.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
-    return await fetched(wanted.file_url, state.config, path)
 
 
 async def _probed(state: State, key: Key, upload: Upload) -> float:

@@ -8,8 +8,7 @@ outlives the process; it is settled once, when the first version is finished.
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -43,7 +42,6 @@ _OVER = f"the links are over: they live for {chosen.DUB_LINK_SECONDS // 3600} ho
 _NOT_CORRECTED = "the correction could not be made; the version before it stands"
 
 _Status = JobStatusValue
-_OPERATION = "dub"
 # Reservations of this owner are given back by whoever ends the job, and not when a service process dies.
 _OWNER = "dubbing"
 
@@ -85,11 +83,6 @@ class Job:
         """Whether somebody is to look at it before it is done."""
         return self.answer.dubbing_type == DubbingType.QA
 
-    @property
-    def price_millis(self) -> int:
-        """What it costs when every locale succeeds."""
-        return billing.dub_millicredits(self.media_s, len(self.task.targets))
-
 
 _COLUMNS = (
     "job_id, key_hash, project_id, answer, task, media_s, base_url, webhook_secret, "
@@ -97,7 +90,9 @@ _COLUMNS = (
 )
 
 
-def _job(row: Sequence[Any] | None) -> Job | None:
+def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
+    query = f"SELECT {_COLUMNS} FROM dub_jobs WHERE {condition}"  # noqa: S608 - words of ours
+    row = connection.execute(query, values).fetchone()
     if row is None:
         return None
     fields = dict(zip(_COLUMNS.split(", "), row, strict=True))
@@ -172,11 +167,7 @@ def add(connection: sqlite3.Connection, job: Job, links: Sequence[str], mark: Ma
 
 def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | None:
     """Return a job of a key."""
-    row = connection.execute(
-        f"SELECT {_COLUMNS} FROM dub_jobs WHERE job_id = ? AND key_hash = ?",  # noqa: S608 - names of ours
-        (job_id, key_hash),
-    ).fetchone()
-    return _job(row)
+    return _read(connection, "job_id = ? AND key_hash = ?", job_id, key_hash)
 
 
 def take(
@@ -198,11 +189,7 @@ def take(
         ).fetchall()
     ):
         number = waiting[turn([Priority(word) for word in waiting])]
-        row = connection.execute(
-            f"SELECT {_COLUMNS} FROM dub_jobs WHERE number = ?",  # noqa: S608 - names of ours
-            (number,),
-        ).fetchone()
-        job = _job(row)
+        job = _read(connection, "number = ?", number)
         assert job is not None  # noqa: S101 - read a moment ago
         if (poor := _set_aside(connection, job)) is not None:
             end(connection, job, {}, poor)
@@ -220,22 +207,24 @@ def take(
 
 def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
     """Set a job's credits aside, unless that was done before; return why where they are not there."""
-    is_done = "SELECT 1 FROM reservations WHERE id = ?"
-    if job.billed_millis is None and not connection.execute(is_done, (job.job_id,)).fetchone():
-        try:
-            quota.reserve(connection, _reservation(connection, job), job.price_millis)
-        except quota.QuotaExhausted as short:
-            return Failure(
-                code=FailureCode.INSUFFICIENT_CREDITS,
-                reason=f"the job costs {billing.to_credits(job.price_millis):,g} credits, and "
-                f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
-                "counts as used); nothing was billed",
-            )
+    is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
+    if is_done or job.billed_millis is not None:
+        return None
+    price_millis = billing.dub_millicredits(job.media_s, len(job.task.targets))
+    try:
+        quota.reserve(connection, _reservation(connection, job), price_millis)
+    except quota.QuotaExhausted as short:
+        return Failure(
+            code=FailureCode.INSUFFICIENT_CREDITS,
+            reason=f"the job costs {billing.to_credits(price_millis):,g} credits, and "
+            f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
+            "counts as used); nothing was billed",
+        )
     return None
 
 
 def _reservation(connection: sqlite3.Connection, job: Job) -> quota.Reservation:
-    return quota.Reservation(job.job_id, _OWNER, _payer(connection, job), None, _OPERATION)
+    return quota.Reservation(job.job_id, _OWNER, _payer(connection, job), None, "dub")
 
 
 def _payer(connection: sqlite3.Connection, job: Job) -> Key:
@@ -264,7 +253,7 @@ def note_outcome(connection: sqlite3.Connection, job: Job, locale: str, outcome:
         words = f"{outcome.failure.code}: {outcome.failure.reason}"
     else:
         status = _Status.IN_REVIEW if job.is_reviewed else _Status.COMPLETED
-        files = outcome.model_dump(include={"media", "content_type", "srt", "vtt", "warnings"})
+        files = outcome.model_dump(include={"media", "content_type", "srt", "vtt"})
         if outcome.version < job.task.version:
             words = _NOT_CORRECTED
     connection.execute(
@@ -301,28 +290,21 @@ def end(
     billed_millis = job.billed_millis
     if billed_millis is None:
         billed_millis = billing.dub_millicredits(job.media_s, good)
-        _settle(connection, job, billed_millis)
-    told = (*failures, failure)[0].model_dump_json() if status is _Status.FAILED else None
+        if good:
+            quota.settle(connection, _reservation(connection, job), billed_millis)
+        else:
+            quota.release(connection, job.job_id)
+    told = (*failures, failure)[0] if status is _Status.FAILED else None
     connection.execute(
         "UPDATE dub_jobs SET status = ?, owner = NULL, billed_millis = ?, failure = ?, ended_at = ? "
         "WHERE job_id = ?",
-        (status, billed_millis, told, now(), job.job_id),
+        (status, billed_millis, told and told.model_dump_json(), now(), job.job_id),
     )
     if job.answer.webhook_url is not None:
-        ended = find(connection, job.key_hash, job.job_id)
-        assert ended is not None  # noqa: S101 - written a moment ago
-        body = {
-            "eventName": "DUB_JOB",
-            "data": status_of(connection, ended, job.base_url).model_dump(mode="json", exclude_none=True),
-        }
+        ended = replace(job, status=status, billed_millis=billed_millis, failure=told)
+        data = status_of(connection, ended, job.base_url).model_dump(mode="json", exclude_none=True)
+        body = {"eventName": "DUB_JOB", "data": data}
         webhooks.add(connection, job.answer.webhook_url, job.webhook_secret, json.dumps(body).encode())
-
-
-def _settle(connection: sqlite3.Connection, job: Job, millis: int) -> None:
-    if millis:
-        quota.settle(connection, _reservation(connection, job), millis)
-    else:
-        quota.release(connection, job.job_id)
 
 
 def correct(
@@ -399,15 +381,6 @@ def _detail(row: Sequence[Any], base_url: str) -> DownloadDetail:
     )
 
 
-def warnings_of(connection: sqlite3.Connection, job: Job) -> list[str]:
-    """Return what was replaced or left out in the locales that are done."""
-    rows = connection.execute(
-        "SELECT locale, value FROM dub_locales, json_each(files, '$.warnings') WHERE job_id = ?",
-        (job.job_id,),
-    ).fetchall()
-    return [f"{dubbing_spelling(locale)}: {words}" for locale, words in rows]
-
-
 _TEXT_TYPES = {"srt": "application/x-subrip", "vtt": "text/vtt"}
 
 
@@ -424,30 +397,30 @@ def find_file(connection: sqlite3.Connection, link: str, name: str) -> tuple[str
     return (row[0], row[1], types[name]) if name in types else None
 
 
-class Needed(StrEnum):
-    """What of a job's folder is still needed."""
+def drop_links(connection: sqlite3.Connection, job_ids: Collection[str]) -> dict[str, set[str] | None]:
+    """Forget the files of jobs without project whose 72 hours are over; return what is needed of each folder.
 
-    ALL = "all"
-    FILES = "what can be fetched"
-    NOTHING = "nothing"
-
-
-def drop_links(connection: sqlite3.Connection, job_ids: Collection[str]) -> dict[str, Needed]:
-    """Forget the files of jobs without project whose 72 hours are over; return what is still needed."""
+    Returns
+    -------
+    dict
+        Job to the paths, below its folder, of what can still be asked for; None for all of a job that is not
+        over.
+    """
     connection.execute(
         "UPDATE dub_locales SET files = '{}', error_message = ? WHERE files != '{}' AND job_id IN "
         "(SELECT job_id FROM dub_jobs WHERE project_id IS NULL AND ended_at <= ?)",
         (_OVER, now() - chosen.DUB_LINK_SECONDS),
     )
     rows = connection.execute(
-        "SELECT job_id, status, EXISTS (SELECT 1 FROM dub_locales WHERE job_id = dub_jobs.job_id "
-        "AND files != '{}') FROM dub_jobs WHERE job_id IN (SELECT value FROM json_each(?))",
+        "SELECT job_id, dub_jobs.status, locale, files FROM dub_jobs JOIN dub_locales USING (job_id) "
+        "WHERE job_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(job_ids)),),
     ).fetchall()
-    return {job_id: _needed(status, has_files=has_files) for job_id, status, has_files in rows}
-
-
-def _needed(status: str, *, has_files: bool) -> Needed:
-    if not is_terminal(status):
-        return Needed.ALL
-    return Needed.FILES if has_files else Needed.NOTHING
+    needed: dict[str, set[str] | None] = {job_id: set() for job_id, *_ in rows}
+    for job_id, status, locale, files in rows:
+        if not is_terminal(status):
+            needed[job_id] = None
+        elif (paths := needed[job_id]) is not None:
+            named = json.loads(files)
+            paths |= {f"{locale}/{named[kind]}" for kind in ("media", *_TEXT_TYPES) if named}
+    return needed

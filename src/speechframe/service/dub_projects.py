@@ -1,11 +1,9 @@
-"""Dubbing projects (sections 2.11 and 4.5): rows of a key, and a cursor over them.
+"""Dubbing projects (sections 2.11 and 4.5): rows of a key, listed page by page.
 
-They are listed in the order they were made in, and `next` stands for the last one that was shown: what
+They are listed in the order they were made in, and `next` is the id of the last one that was shown: what
 appears meanwhile comes at the end, and nothing moves.
 """
 
-import base64
-import hmac
 import secrets
 import sqlite3
 from typing import NoReturn
@@ -15,7 +13,6 @@ from aiohttp import web
 from speechframe.service.answers import Refusal, json_response
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
-from speechframe.service.keys import Key, KeyRing
 from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
@@ -27,8 +24,6 @@ from speechframe.spec.dubbing import (
     ProjectUpdateRequest,
 )
 from speechframe.spec.locales import dubbing_spelling
-
-_MARK_BYTES = 12
 
 
 def find(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:
@@ -93,47 +88,30 @@ async def list_projects(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/projects/list``."""
     state = request.app[STATE]
     key = require_dub_key(request)
-    given = {name: request.query[name] for name in ProjectListQuery.model_fields if request.query.get(name)}
-    wanted, _ = checked(ProjectListQuery, given)
-    after = _read_cursor(state.dub_ring, key, wanted.next) if wanted.next is not None else 0
-    rows = await state.database.run(
-        lambda c: c.execute(
-            "SELECT number, project FROM dub_projects WHERE key_hash = ? AND number > ? "
-            "ORDER BY number LIMIT ?",
-            (key.key_hash, after, wanted.limit + 1),
-        ).fetchall()
+    wanted, _ = checked(ProjectListQuery, {name: value for name, value in request.query.items() if value})
+
+    def read(connection: sqlite3.Connection) -> list[Project]:
+        if wanted.next is not None and find(connection, key.key_hash, wanted.next) is None:
+            _refuse(
+                f"next is no place in this list (got {shown(wanted.next)}); "
+                "allowed: the next of the page before"
+            )
+        rows = connection.execute(
+            "SELECT project FROM dub_projects WHERE key_hash = ? AND number > IFNULL("
+            "(SELECT number FROM dub_projects WHERE project_id = ?), 0) ORDER BY number LIMIT ?",
+            (key.key_hash, wanted.next, wanted.limit + 1),
+        )
+        return [Project.model_validate_json(project) for (project,) in rows.fetchall()]
+
+    found = await state.database.run(read)
+    page = found[: wanted.limit]
+    return json_response(
+        ProjectPage(projects=page, next=page[-1].project_id if len(found) > len(page) else None)
     )
-    shown_rows = rows[: wanted.limit]
-    page = ProjectPage(
-        projects=[Project.model_validate_json(project) for _, project in shown_rows],
-        next=_cursor(state.dub_ring, key, shown_rows[-1][0]) if len(rows) > wanted.limit else None,
-    )
-    return json_response(page)
 
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
     return [*map(dubbing_spelling, state.languages.checked_targets(wanted.target_locales))]
-
-
-def _cursor(ring: KeyRing, key: Key, number: int) -> str:
-    """Return what stands for a project's place in the list of its key; nobody else can make one."""
-    mark = ring.hashed(f"{key.key_hash.hex()} {number}")[:_MARK_BYTES]
-    return base64.urlsafe_b64encode(mark + b"%d" % number).decode().rstrip("=")
-
-
-def _read_cursor(ring: KeyRing, key: Key, words: str) -> int:
-    try:
-        data = base64.urlsafe_b64decode(words + "=" * (-len(words) % 4))
-        number = int(data[_MARK_BYTES:])
-    except ValueError:
-        _refuse_cursor(words)
-    if number < 0 or not hmac.compare_digest(_cursor(ring, key, number).encode(), words.encode()):
-        _refuse_cursor(words)
-    return number
-
-
-def _refuse_cursor(words: str) -> NoReturn:
-    _refuse(f"next is no place in this list (got {shown(words)}); allowed: the next of the page before")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -9,17 +9,15 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Failure, Outcome, Step
 from speechframe.service import dub_jobs
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database
-from speechframe.service.dub_jobs import Job, Needed
+from speechframe.service.dub_jobs import Job
 from speechframe.service.idempotency import Mark
 from speechframe.service.webhooks import Webhooks
 from speechframe.service.worker_process import killed, spawned
@@ -100,16 +98,10 @@ class DubQueue:
     async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
         """Put a job into the queue, and its medium into its folder; return what its creator is told."""
         place = self.folder / job.job_id
-        _place(source, place)
+        place.mkdir(mode=0o700)
+        await asyncio.to_thread(source.rename, place / job_folder.SOURCE)
         links = [secrets.token_hex(16) for _ in job.task.targets]
-        try:
-            # A creator that goes away now has made a job, and finds it with the same idempotency key.
-            answer = await asyncio.shield(
-                asyncio.ensure_future(self._database.run(lambda c: dub_jobs.add(c, job, links, mark)))
-            )
-        except Exception:
-            await asyncio.to_thread(shutil.rmtree, place)
-            raise
+        answer = await self._database.run(lambda c: dub_jobs.add(c, job, links, mark))
         if answer.job_id != job.job_id:
             await asyncio.to_thread(shutil.rmtree, place)
         self.wake()
@@ -167,13 +159,10 @@ class DubQueue:
             await asyncio.to_thread(job.task.write, job_folder.task_path(place))
             async with asyncio.timeout(limit_s):
                 process = await spawned(_WORKER, str(place), str(os.getpid()))
-                await self._follow(job, place, process)
+                await self._follow(job, process)
                 code = await process.wait()
-        except TimeoutError:
-            log.error("a dubbing process took longer than %.0f s and was ended", limit_s)  # noqa: TRY400 - words are enough
-            return False
         except (OSError, ValueError) as error:
-            log.error("a dubbing process could not be run: %s", error)  # noqa: TRY400 - same
+            log.error("a dubbing process that had %.0f s did not end well: %r", limit_s, error)  # noqa: TRY400 - words are enough
             return False
         finally:
             if process is not None:
@@ -182,48 +171,32 @@ class DubQueue:
             log.error("a dubbing process ended with status %d", code)
         return not code
 
-    async def _follow(self, job: Job, place: Path, process: asyncio.subprocess.Process) -> None:
+    async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
         """Keep what a worker says of itself, until it says no more."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
         said: tuple[str | None, str] | None = None
         async for line in process.stdout:
-            try:
-                step = Step.model_validate_json(line)
-            except ValidationError:
-                continue
+            step = Step.model_validate_json(line)
             # How much of a step is done comes often, and is not kept.
-            if (step.locale, step.step) == said:
-                continue
-            said = step.locale, step.step
-            if step.step == "done":
-                await self._keep_early(job, place, step.locale)
-            else:
-                await self._database.run(
-                    functools.partial(
-                        dub_jobs.note_step, job_id=job.job_id, locale=step.locale, step=step.step
-                    )
-                )
+            if (step.locale, step.step) != said:
+                said = step.locale, step.step
+                await self._keep(job, step)
 
-    async def _keep_early(self, job: Job, place: Path, locale: str | None) -> None:
-        """Keep the outcome of a locale while others are still under way."""
-        if locale in job.task.targets:
-            outcomes, _ = await asyncio.to_thread(_found, place, (locale,))
-            for outcome in outcomes.values():
-                await self._database.run(
-                    functools.partial(dub_jobs.note_outcome, job=job, locale=locale, outcome=outcome)
-                )
+    async def _keep(self, job: Job, step: Step) -> None:
+        """Keep a step; of a locale that is done its outcome, while others are still under way."""
+        locale = step.locale
+        outcome = await self.outcome(job, locale) if locale is not None and step.step == "done" else None
+        if locale is None or outcome is None:
+            await self._database.run(lambda c: dub_jobs.note_step(c, job.job_id, locale, step.step))
+        else:
+            await self._database.run(lambda c: dub_jobs.note_outcome(c, job, locale, outcome))
 
     async def tidy(self) -> None:
-        """Remove what nobody can ask for any more."""
+        """Remove what nobody can ask for any more, and what a service that was killed left without a job."""
         there = await asyncio.to_thread(lambda: list(self.folder.iterdir()))
         names = [place.name for place in there]
         needed = await self._database.run(functools.partial(dub_jobs.drop_links, job_ids=names))
         await asyncio.to_thread(_tidy, there, needed)
-
-
-def _place(source: Path, place: Path) -> None:
-    place.mkdir(mode=0o700)
-    source.rename(place / job_folder.SOURCE)
 
 
 def _found(place: Path, locales: Collection[str]) -> tuple[dict[str, Outcome], Failure | None]:
@@ -232,32 +205,23 @@ def _found(place: Path, locales: Collection[str]) -> tuple[dict[str, Outcome], F
     return {locale: outcome for locale, outcome in outcomes.items() if outcome is not None}, failure
 
 
-def _tidy(there: Collection[Path], needed: Mapping[str, Needed]) -> None:
+def _tidy(there: Collection[Path], needed: Mapping[str, set[str] | None]) -> None:
     before = time.time() - _ORPHAN_S
     for place in there:
         with contextlib.suppress(OSError):
-            what = needed.get(place.name)
-            if what is Needed.NOTHING or (what is None and place.stat().st_mtime < before):
+            paths = needed.get(place.name, set())
+            if paths:
+                _strip(place, paths)
+            elif paths is not None and (place.name in needed or place.stat().st_mtime < before):
                 shutil.rmtree(place)
-            elif what is Needed.FILES and (place / job_folder.SOURCE).exists():
-                _strip(place)
 
 
-def _strip(place: Path) -> None:
-    """Leave of a job that is over what can be fetched, and its outcomes; at last its medium goes."""
-    outcomes, _ = _found(place, [path.parent.name for path in place.glob("*/outcome.json")])
-    for path in place.iterdir():
-        if (outcome := outcomes.get(path.name)) is not None:
-            kept = {outcome.media, outcome.srt, outcome.vtt, "outcome.json"}
-            _remove(each for each in path.iterdir() if each.name not in kept)
-        elif path.name != job_folder.SOURCE:
-            _remove([path])
-    _remove([place / job_folder.SOURCE])
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in list(paths):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _strip(place: Path, needed: set[str]) -> None:
+    """Leave of a job that is over what can be fetched, and its outcomes; its medium goes last."""
+    source = place / job_folder.SOURCE
+    if source.exists():
+        for path in place.rglob("*"):
+            is_needed = str(path.relative_to(place)) in needed or path.name == "outcome.json"
+            if path.is_file() and not is_needed and path != source:
+                path.unlink()
+        source.unlink()

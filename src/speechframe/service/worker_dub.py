@@ -1,7 +1,5 @@
 """A worker's job ``probe``: what somebody wants dubbed is looked at, before anything is queued."""
 
-import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from speechframe.service.job import Facts, Reply
 
 
 def probe(job: dict[str, Any]) -> Reply:
-    """Look at all of ``upload``; the reply's words hold what it is."""
+    """Look at all of ``upload``; the reply says how long it is."""
     from speechframe.dubbing import media
 
     started = time.process_time()
@@ -20,5 +18,4 @@ def probe(job: dict[str, Any]) -> Reply:
     except AudioError as error:
         # It is what the caller brought that is no medium.
         raise EngineError(str(error)) from None
-    facts = Facts(audio_seconds=found.seconds, engine_ms=(time.process_time() - started) * 1000)
-    return Reply(facts, json.dumps(dataclasses.asdict(found)).encode())
+    return Reply(Facts(audio_seconds=found.seconds, engine_ms=(time.process_time() - started) * 1000))

@@ -242,8 +242,10 @@ class _JobForm(SnakeModel):
     cast: Annotated[dict[str, str], JsonText] | None = Field(
         None, description="Speaker to voice id, as JSON text.", json_schema_extra=_SCRIPT
     )
-    original_gain_db: Annotated[Number, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high)] | None = (
-        Field(None, description="Level of the original under the dub, in dB.", json_schema_extra=_SCRIPT)
+    original_gain_db: Annotated[Number, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high)] = Field(
+        ORIGINAL_GAIN_DB.default or 0.0,
+        description="Level of the original under the dub, in dB.",
+        json_schema_extra=_SCRIPT,
     )
 
     @classmethod
