@@ -7,10 +7,8 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 from speechframe.spec.chosen import (
     CUE_CHARACTERS_PER_SECOND,
@@ -19,7 +17,7 @@ from speechframe.spec.chosen import (
     CUE_SECONDS,
 )
 
-__all__ = ["Cue", "Timed", "TimedWord", "cues", "parse", "srt", "vtt"]
+__all__ = ["Cue", "Timed", "cues", "parse", "srt", "vtt"]
 
 _SENTENCE = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
@@ -50,14 +48,6 @@ class Cue:
     speaker: str | None = None
 
 
-class TimedWord(NamedTuple):
-    """A word and when it is spoken."""
-
-    text: str
-    start_ms: int
-    end_ms: int
-
-
 @dataclass(frozen=True, slots=True)
 class Timed:
     """What somebody says, and when.
@@ -68,8 +58,6 @@ class Timed:
         Beginning and end of all of it.
     text
         Any length.
-    words
-        Its words in order, where their times are known.
     speaker
         Who says it, where that is known.
     """
@@ -77,7 +65,6 @@ class Timed:
     start_ms: int
     end_ms: int
     text: str
-    words: Sequence[TimedWord] = ()
     speaker: str | None = None
 
 
@@ -132,72 +119,32 @@ def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
 
 
 def _cut(timed: Timed) -> Iterator[Cue]:
-    text = " ".join(timed.text.split())
-    if text:
-        clock = _clock(timed, text)
-        for start, end in _pieces(text, 0, len(text), clock):
-            yield Cue(clock(start), clock(end), "\n".join(_lines(text[start:end]) or ()), timed.speaker)
-
-
-def _clock(timed: Timed, text: str) -> Callable[[int], int]:
-    """Return the function that says when a place of the text is spoken: by its words, else by its length."""
-    points = [(0, timed.start_ms)]
-    at = 0
-    for word in timed.words:
-        spoken = word.text.strip()
-        found = text.find(spoken, at)
-        if found < 0:
-            # Words that are not those of the text say nothing of it.
-            points = points[:1]
-            break
-        # Marks belong to the word that they touch.
-        gap = text[at:found]
-        if " " in gap:
-            points.append((at + gap.index(" "), points[-1][1]))
-            found -= len(gap) - gap.rindex(" ") - 1
-        at = text.index(spoken, found) + len(spoken)
-        points += [(found, word.start_ms), (at, word.end_ms)]
-    points.append((len(text), timed.end_ms))
-
-    def clock(place: int) -> int:
-        (left, left_ms), (right, right_ms) = next(
-            pair for pair in pairwise(points) if pair[0][0] <= place <= pair[1][0]
-        )
-        share = (place - left) / (right - left) if right > left else 0.0
-        return min(max(timed.start_ms, round(left_ms + share * (right_ms - left_ms))), timed.end_ms)
-
-    return clock
-
-
-def _pieces(text: str, start: int, end: int, clock: Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a text that are a cue each: halved until they fit in, and are short enough."""
-    part = text[start:end]
-    breaks = list(_breaks(part))
-    is_long = clock(end) - clock(start) > 1000 * CUE_SECONDS.high and bool(breaks)
-    if _lines(part) is not None and not is_long:
-        yield start, end
+    """Yield the cues of what is said, halved until each fits and is short enough; time goes by letters."""
+    text, length_ms = " ".join(timed.text.split()), timed.end_ms - timed.start_ms
+    lines, breaks = _lines(text), list(_breaks(text))
+    if lines is not None and (length_ms <= 1000 * CUE_SECONDS.high or not breaks):
+        if text:
+            yield Cue(timed.start_ms, timed.end_ms, "\n".join(lines), timed.speaker)
         return
-    left, right = _best(part, breaks or _anywhere(part))
-    yield from _pieces(text, start, start + left, clock)
-    yield from _pieces(text, start + right, end, clock)
+    left, right = _best(text, breaks or _anywhere(text))
+    left_ms, right_ms = (timed.start_ms + length_ms * place // len(text) for place in (left, right))
+    yield from _cut(Timed(timed.start_ms, left_ms, text[:left], timed.speaker))
+    yield from _cut(Timed(right_ms, timed.end_ms, text[right:], timed.speaker))
 
 
 def _lines(text: str) -> list[str] | None:
     """Return a text as the lines of a cue; None where it is too long for one."""
-    if len(text) <= CUE_LINE_CHARACTERS:
+    longest = CUE_LINE_CHARACTERS
+    if len(text) <= longest:
         return [text]
-    if len(text) > CUE_LINES * CUE_LINE_CHARACTERS + 1:
+    if len(text) > CUE_LINES * longest + 1:
         return None
-
-    def fits(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        longest = CUE_LINE_CHARACTERS
-        return [(a, b) for a, b in places if a <= longest and len(text) - b <= longest]
-
-    breaks = list(_breaks(text))
-    if places := fits(breaks) or (fits(_anywhere(text)) if not breaks else []):
-        left, right = _best(text, places)
-        return [text[:left], text[right:]]
-    return None
+    places = list(_breaks(text)) or _anywhere(text)
+    places = [(left, right) for left, right in places if left <= longest and len(text) - right <= longest]
+    if not places:
+        return None
+    left, right = _best(text, places)
+    return [text[:left], text[right:]]
 
 
 def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -266,18 +213,14 @@ def vtt(cues: Iterable[Cue]) -> str:
     <v Anna>Good morning.
     <BLANKLINE>
     """
-    shown = (
-        (
-            cue,
-            f"<v {html.escape(cue.speaker, quote=False)}>" if cue.speaker else "",
-            html.escape(cue.text, quote=False),
-        )
-        for cue in cues
-    )
     return "WEBVTT\n\n" + "".join(
-        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{voice}{text}\n\n"
-        for cue, voice, text in shown
+        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{_tagged(cue)}\n\n" for cue in cues
     )
+
+
+def _tagged(cue: Cue) -> str:
+    text = html.escape(cue.text, quote=False)
+    return f"<v {html.escape(cue.speaker, quote=False)}>{text}" if cue.speaker else text
 
 
 def _time(ms: int, point: str) -> str:
@@ -330,12 +273,10 @@ def _blocks(text: str) -> Iterator[tuple[int, int, list[str]]]:
     at = 0
     while at < len(lines):
         block = lines[at : next((i for i in range(at, len(lines)) if not lines[i].strip()), len(lines))]
-        first = next((i for i, line in enumerate(block[:2]) if "-->" in line), None)
-        if first is not None:
+        first = next((i for i, line in enumerate(block[:2]) if "-->" in line), 0)
+        if block and ("-->" in block[first] or not block[0].startswith(_NO_CUES)):
             start_ms, end_ms = _times(block[first], at + first + 1)
             yield start_ms, end_ms, block[first + 1 :]
-        elif block and not block[0].startswith(_NO_CUES):
-            raise ValueError(f"line {at + 1}: times are needed, such as 00:00:01,000 --> 00:00:02,500")
         at += len(block) + 1
 
 
