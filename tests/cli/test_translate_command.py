@@ -80,7 +80,7 @@ def test_a_target_is_needed_and_usage_says_so(translate, here, table):
     assert said.code == 2
     assert "usage: speechframe translate TABLE --target TARGET [options]" in said.err
     told = " ".join(here("translate", "--help").out.split())
-    assert "--target TARGET Languages to translate into" in told
+    assert "--targets TARGET Languages to translate into" in told
     assert "--glossary PATH How terms are to be translated" in told
     assert "--source-locale-col COLUMN" in told
 

@@ -7,7 +7,7 @@ on with a run that was killed finds its jobs and starts none twice.
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from os import PathLike
@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.batch.backend import MAKERS, Answer, Attempt, Opened, Record, Request, packed
+from speechframe.batch.backend import MAKERS, Answer, Attempt, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
@@ -51,6 +51,7 @@ from speechframe.tables.columns import Column, problem
 from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain, projects
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.service import ServiceBackend
+from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
 from speechframe.wire.forms import canonical
 
 COLUMNS = columns(
@@ -144,12 +145,11 @@ class DubBackend(ServiceBackend):
         wanted = DubbingType.QA if self._review else DubbingType.AUTOMATED
         known = [plain(one.locale) for one in offered if wanted in one.supports]
         words = "is no locale that this service dubs into" + (" with a review" if self._review else "")
-        problems = []
-        for one in self._targets:
-            if one not in known:
-                near = dict.fromkeys([*locales.nearest(one, known), *known])
-                allowed = ", ".join([*near][:_MOST_SHOWN]) or "none: it dubs into no locale"
-                problems.append(problem("targets", words, value=one, allowed=allowed))
+        problems = [
+            problem("targets", words, value=one, allowed=listed([*locales.nearest(one, known), *known]))
+            for one in self._targets
+            if one not in known
+        ]
         if problems:
             raise InvalidRows(problems)
         return {}
@@ -258,9 +258,7 @@ class DubBackend(ServiceBackend):
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield a job for all locales of a medium; its rows come one after the other."""
         for _, rows in itertools.groupby(requests, key=lambda row: Dub.of(row).job):
-            # In the order of their keys, so that the same rows are the same call again.
-            parts = sorted(rows, key=lambda part: part.key)
-            yield packed(parts, b"") if len(parts) > 1 else parts[0]
+            yield packed_rows(rows)
 
     def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Nothing asks for it: a job is more than one call."""
@@ -339,28 +337,8 @@ def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int |
     total = sum(price or 0 for price in prices)
     if credits_used is None or credits_used == ceil(total / CREDIT):
         return [None] * len(prices)  # a started credit counts whole in what it says
-    # Cut at rounded sums: the parts add up to the whole.
-    weights = [0 if price is None else price or 1 for price in prices]
-    sums = itertools.accumulate(weights, initial=0)
-    ends = [round(credits_used * CREDIT * each / (sum(weights) or 1)) for each in sums]
-    return [end - start for start, end in itertools.pairwise(ends)]
-
-
-def _read_targets(given: Any) -> list[str]:
-    """Return the locales to dub into, each once; commas may stand between them."""
-    tags = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    tags = [part.strip() for tag in tags for part in (tag.split(",") if isinstance(tag, str) else [str(tag)])]
-    found, problems = [], []
-    for tag in tags:
-        try:
-            found.append(locales.normalise(tag))
-        except ValueError:
-            problems.append(problem("targets", "is no locale", value=tag, allowed="such as pt-BR"))
-    if not tags:
-        problems.append(problem("targets", "is empty", allowed="at least one locale, such as pt-BR"))
-    if problems:
-        raise InvalidRows(problems)
-    return list(dict.fromkeys(found))
+    # One whose price was not known weighs something, too.
+    return [*shares([0 if price is None else price or 1 for price in prices], credits_used)]
 
 
 MAKERS["dub"] = lambda service, constants: DubBackend(service, **constants)
@@ -458,7 +436,7 @@ async def dub(
     is_signed = getattr(service, "webhook_secret", None) is not None and webhook_url is not None
     arguments = {
         "media": media,
-        "targets": None if targets is None else _read_targets(targets),
+        "targets": None if targets is None else read_targets(targets),
         "project": project,
         "source_locale": source_locale,
         "scripts": os.fspath(scripts) if isinstance(scripts, PathLike) else scripts,
@@ -477,18 +455,14 @@ async def dub(
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
     """Raise InvalidRows for what cannot be told together."""
-    problems = []
     if (targets is None) is (project is None):
         words = "is missing, and so is project" if targets is None else "is given, and so is project"
-        problems.append(problem("targets", words, allowed="exactly one of targets and project"))
-    elif project is not None:
-        if not isinstance(project, str) or not project.strip():
-            problems.append(problem("project", "is no id", value=project, allowed="the id of a project"))
-        if source_locale is not None:
-            words, allowed = "is the project's own", "nothing, where project is given"
-            problems.append(problem("source_locale", words, value=source_locale, allowed=allowed))
-        if review:
-            words, allowed = "is the project's own", "False, where project is given"
-            problems.append(problem("review", words, value=True, allowed=allowed))
+        raise InvalidRows([problem("targets", words, allowed="exactly one of targets and project")])
+    own = {"source_locale": source_locale, "review": review or None} if project is not None else {}
+    problems = [
+        problem(name, "is the project's own", value=value, allowed="nothing, where project is given")
+        for name, value in own.items()
+        if value is not None
+    ]
     if problems:
         raise InvalidRows(problems)

@@ -1,17 +1,15 @@
 """The verb `translate`: rows of text in, each in every language asked for out (section 2.6)."""
 
 import contextlib
-import itertools
 import json
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
 
 import pyarrow as pa
 
-from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request, packed
+from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
@@ -20,7 +18,7 @@ from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, InvalidRows, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec import locales
-from speechframe.spec.billing import CREDIT, to_credits, translate_millicredits
+from speechframe.spec.billing import to_credits, translate_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
@@ -30,6 +28,7 @@ from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
 from speechframe.verbs.service import ServiceBackend
+from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
 from speechframe.wire.answers import whole_number
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.translate import encode_translate, pair_translations
@@ -43,7 +42,6 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_SHOWN_CHARACTERS = 400
 _UNKNOWN = "is no language this service translates into"
 
 # What a translation must be to be true. Only what no translator means is doubted.
@@ -105,18 +103,18 @@ class TranslateBackend(ServiceBackend):
         )
         self._sends_source = self.limits.get("source_language") is True
         said = self.limits.get("translation")
-        listed = said.get("pairs") if isinstance(said, Mapping) else None
-        if not isinstance(listed, list):
+        pairs = said.get("pairs") if isinstance(said, Mapping) else None
+        if not isinstance(pairs, list):
             return {}
         self._sources, known = {}, []
-        for pair in listed:
+        for pair in pairs:
             with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):
                 source, target = locales.normalise(pair["source"]), locales.normalise(pair["target"])
                 self._sources.setdefault(locales.language_of(target), []).append(source)
                 known.append(target)
         # Another region of a known language is up to the service.
         problems = [
-            problem("targets", _UNKNOWN, value=one, allowed=_listed([*locales.nearest(one, known), *known]))
+            problem("targets", _UNKNOWN, value=one, allowed=listed([*locales.nearest(one, known), *known]))
             for one in self._targets
             if locales.language_of(one) not in self._sources
         ]
@@ -172,7 +170,7 @@ class TranslateBackend(ServiceBackend):
         elif self._sources is None or language == into or language in map(locales.language_of, known):
             return source, []
         else:
-            words, allowed = f"is not translated into {target} by this service", _listed(known)
+            words, allowed = f"is not translated into {target} by this service", listed(known)
         return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
@@ -186,12 +184,12 @@ class TranslateBackend(ServiceBackend):
             parts = filling.setdefault(kind, [])
             characters = sum(part.characters for part in parts) + request.characters
             if parts and characters > self._most_characters:
-                yield _packed(filling.pop(kind))
+                yield packed_rows(filling.pop(kind))
                 parts = filling[kind] = []
             parts.append(request)
             if len(parts) >= self._most_texts:
-                yield _packed(filling.pop(kind))
-        yield from map(_packed, filling.values())
+                yield packed_rows(filling.pop(kind))
+        yield from map(packed_rows, filling.values())
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
         text = _Text.of(request)
@@ -224,7 +222,9 @@ class TranslateBackend(ServiceBackend):
         if said.credits_used is not None and said.credits_used != price:
             noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
         found: list[Record | SpeechframeError] = []
-        costs = _costs(request, said.credits_used)
+        costs: list[int | None] = [None for _ in request.rows]
+        if said.credits_used is not None:
+            costs = [*shares([row.price for row in request.rows], said.credits_used)]
         for part, translation, route, told, cost in zip(
             request.rows, said.texts, routes, of_texts, costs, strict=True
         ):
@@ -281,44 +281,6 @@ class TranslateBackend(ServiceBackend):
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
             findings.append(Finding("length", words))
         return findings
-
-
-def _costs(request: Request, credits_used: float | None) -> list[int | None]:
-    """Return each row's part of what the service says a call has cost; None where it says nothing."""
-    if credits_used is None:
-        return [None for _ in request.rows]
-    # Cut at rounded sums: the parts add up to the whole.
-    prices = itertools.accumulate((row.price for row in request.rows), initial=0)
-    ends = [round(credits_used * CREDIT * price / (request.price or 1)) for price in prices]
-    return [end - start for start, end in itertools.pairwise(ends)]
-
-
-def _packed(parts: list[Request]) -> Request:
-    # In the order of their keys: the same texts are the same call again, wherever they came from.
-    return packed(sorted(parts, key=lambda part: part.key), b"") if len(parts) > 1 else parts[0]
-
-
-def _listed(tags: Iterable[str]) -> str:
-    known = textwrap.shorten(", ".join(dict.fromkeys(tags)), _SHOWN_CHARACTERS, placeholder=" ...")
-    return known or "no language at all: the service has no translations"
-
-
-def _read_targets(given: Any) -> list[str]:
-    """Return the locales to translate into in the house spelling, each once."""
-    tags = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    found: list[str] = []
-    problems = []
-    for tag in tags:
-        try:
-            found.append(locales.normalise(tag))
-        except (ValueError, AttributeError):
-            allowed = "a code or locale, such as fr-FR"
-            problems.append(problem("targets", "is no language", value=tag, allowed=allowed))
-    if not tags:
-        problems.append(problem("targets", "is empty", allowed="at least one language, such as fr-FR"))
-    if problems:
-        raise InvalidRows(problems)
-    return list(dict.fromkeys(found))
 
 
 MAKERS["translate"] = lambda service, arguments: TranslateBackend(service, arguments.get("targets", ()))
@@ -386,6 +348,6 @@ async def translate(
     >>> run = spf.translate(["Good morning, {name}."], targets=["fr-FR", "pt-BR"])  # doctest: +SKIP
     >>> run.to_pandas()[["locale", "translated_text", "route"]]  # doctest: +SKIP
     """
-    found, terms = _read_targets(targets), read_glossary(glossary)
+    found, terms = read_targets(targets), read_glossary(glossary)
     arguments = {"text": text, "targets": found, "source_locale": source_locale, "glossary": terms}
     return await make(TranslateBackend(options["service"], found), table, arguments, options)
