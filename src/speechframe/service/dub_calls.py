@@ -1,6 +1,5 @@
 """What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
 
-import sqlite3
 from typing import NoReturn
 
 from aiohttp import web
@@ -19,7 +18,6 @@ from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
-    DubJobStatus,
     DubUtterances,
     JobStatusValue,
     UtteranceCorrection,
@@ -49,16 +47,10 @@ async def job_status(request: web.Request) -> web.Response:
 
 
 async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
-    job_id, url = request.match_info["job_id"], base_url(request)
-
-    def read(connection: sqlite3.Connection) -> DubJobStatus | None:
-        job = dub_jobs.find(connection, key.key_hash, job_id)
-        return None if job is None else dub_jobs.status_of(connection, job, url)
-
-    found = await request.app[STATE].database.run(read)
-    if found is None:
-        _refuse_job(job_id)
-    return json_response(found, [warning])
+    state, url = request.app[STATE], base_url(request)
+    job = await _job(request, state, key)
+    told = await state.database.run(lambda c: dub_jobs.status_of(c, job, url))
+    return json_response(told, [warning])
 
 
 async def utterances(request: web.Request) -> web.Response:
@@ -99,7 +91,7 @@ async def _job(request: web.Request, state: State, key: Key) -> Job:
     job_id = request.match_info["job_id"]
     job = await state.database.run(lambda c: dub_jobs.find(c, key.key_hash, job_id))
     if job is None:
-        _refuse_job(job_id)
+        _refuse(f"there is no such job of this key (got {shown(job_id)})")
     return job
 
 
@@ -152,10 +144,6 @@ async def file(request: web.Request) -> web.StreamResponse:
         _refuse("there is no such file, or its 72 hours are over")
     # A corrected dub has the address of the one before.
     return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
-
-
-def _refuse_job(job_id: str) -> NoReturn:
-    _refuse(f"there is no such job of this key (got {shown(job_id)})")
 
 
 def _refuse(message: str) -> NoReturn:

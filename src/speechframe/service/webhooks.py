@@ -14,7 +14,6 @@ import sqlite3
 from dataclasses import dataclass, field
 
 import aiohttp
-from yarl import URL
 
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
@@ -66,8 +65,7 @@ def pause_s(tries: int, seconds: float) -> float:
     >>> [pause_s(tries, 600) for tries in (1, 2, 3, 4)]
     [40.0, 80.0, 160.0, 320.0]
     """
-    shares = [2.0**number for number in range(chosen.WEBHOOK_TRIES - 1)]
-    return seconds * shares[tries - 1] / sum(shares)
+    return seconds * 2.0 ** (tries - 1) / (2.0 ** (chosen.WEBHOOK_TRIES - 1) - 1)
 
 
 class Webhooks:
@@ -151,18 +149,16 @@ class Webhooks:
             async with asyncio.timeout(self._answer_s):
                 url = parsed(webhook.url)
                 addresses = await allowed_addresses(url, allow_private=self._config.allow_private_urls)
-                async with session_to(addresses, _headers(webhook)) as session:
-                    status = await _status(session, url, webhook.body)
+                async with (
+                    session_to(addresses, _headers(webhook)) as session,
+                    session.post(url, data=webhook.body, allow_redirects=False) as answer,
+                ):
+                    status = answer.status
         except Forbidden as forbidden:
             return str(forbidden)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             return type(error).__name__
         return None if status in _OK else f"status {status}"
-
-
-async def _status(session: aiohttp.ClientSession, url: URL, body: bytes) -> int:
-    async with session.post(url, data=body, allow_redirects=False) as answer:
-        return answer.status
 
 
 def _headers(webhook: _Webhook) -> dict[str, str]:
