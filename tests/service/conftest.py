@@ -128,6 +128,16 @@ def service(start):
 
 
 @pytest.fixture(scope="session")
+def dubbing(start):
+    """Give a service with keys of dubbing; without credits, a job fails as soon as it is taken."""
+    keys = ["dub:0", "second:0", "rich:1000", "work:1000"]
+    options = [word for key in keys for word in ("--dub-key", key)]
+    options += ["--dub-workers", "2", "--max-upload-mb", "1"]
+    with start(keys=["speech"], workers=1, options=options, allow_private_urls=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def hasty(start):
     """Give a service that waits a second for headers and bodies, for tests of what stalls alone."""
     with start(keys=["main"], workers=1, options=["--body-timeout-s", "1"]) as running:

@@ -18,23 +18,6 @@ from speechframe.spec.endpoints import by_name
 DUB_STATUSES = {200, 400, 403, 500, 503}
 
 
-# Of no credits, jobs fail as soon as they are taken: what is asked here needs nothing dubbed.
-@pytest.fixture(scope="module")
-def dubbing(start):
-    options = [
-        "--dub-key",
-        "dub:0",
-        "--dub-key",
-        "second:0",
-        "--dub-key",
-        "rich:1000",
-        "--max-upload-mb",
-        "1",
-    ]
-    with start(keys=["speech"], workers=1, options=options, allow_private_urls=True) as running:
-        yield running
-
-
 @pytest.fixture
 def http(dubbing, http_to):
     return http_to(dubbing, "dub")
@@ -62,6 +45,12 @@ async def test_without_what_dubbing_needs_the_lists_are_empty_and_create_is_503(
     # Nothing but a speech engine is installed here.
     with start_with(install(tmp_path, "changer", alone=True), keys=["main"], workers=1) as bare:
         http = http_to(bare, "main")
+        # Nor is there a dubbing key: a speech key does for both, with two balances.
+        told = (await http.get("/v1/limits")).json
+        assert (told["quota_characters"], told["dubbing"]["quota_credits"]) == (
+            chosen.DEFAULT_QUOTA_CHARACTERS,
+            chosen.DEFAULT_DUB_CREDITS,
+        )
         for name in ("list_destination_languages", "list_source_languages"):
             answer = await http.get(by_name(name).path)
             assert (answer.status, answer.json) == (200, [])
@@ -90,12 +79,6 @@ async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_bal
     assert told["dub"]["remaining_characters"] == 0
     assert told["speech"]["dubbing"]["quota_credits"] is None
     assert told["speech"]["remaining_characters"] > 0
-
-
-async def test_without_a_dubbing_key_a_speech_key_does_for_both_with_two_balances(service, http_to):
-    told = (await http_to(service, "tiny").get("/v1/limits")).json
-    assert told["quota_characters"] == 10
-    assert told["dubbing"]["quota_credits"] == chosen.DEFAULT_DUB_CREDITS
 
 
 # Forms

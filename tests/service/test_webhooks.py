@@ -1,107 +1,113 @@
 """Webhooks: delivered at least once with one id, signed, tried again, and never to where they may not go."""
 
+import asyncio
+import contextlib
 import os
 import signal
-import sqlite3
 import time
 
 import pytest
-from dub_lab import Receiver, create, listening, ready, status
+from dub_lab import Receiver, create, listening, ready
 
-from speechframe.service.database import FILE_NAME
+from speechframe.service import webhooks
+from speechframe.service.config import ServiceConfig
+from speechframe.service.database import FILE_NAME, Database, connect
 from speechframe.spec import chosen
 
-SECONDS = 1.5
-# Without credits a job ends, and has its webhook sent, as soon as it is taken.
-OPTIONS = ["--dub-key", "dub:0", "--webhook-s", str(SECONDS)]
+SECONDS = 1.0
+BODY = b'{"eventName": "DUB_JOB"}'
 
 
-@pytest.fixture(scope="module")
-def dubbing(start):
-    with start(keys=["speech"], workers=1, options=OPTIONS, allow_private_urls=True) as running:
-        yield running
+class Deliveries:
+    """What a service has to deliver, within a second each."""
+
+    def __init__(self, folder, *, allow_private_urls):
+        config = ServiceConfig(data=folder, webhook_seconds=SECONDS, allow_private_urls=allow_private_urls)
+        self._database = Database(folder / FILE_NAME)
+        self._webhooks = webhooks.Webhooks(config, self._database)
+        self._connection = connect(folder / FILE_NAME)
+
+    async def add(self, url, secret=None):
+        await self._database.run(lambda c: webhooks.add(c, url, secret, BODY))
+        self._webhooks.wake()
+
+    def are_over(self):
+        return not waiting(self._connection)
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self._webhooks.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._connection.close()
+            self._database.close()
+
+
+def waiting(connection):
+    return connection.execute("SELECT id FROM webhooks").fetchall()
 
 
 @pytest.fixture
-def http(dubbing, http_to):
-    return http_to(dubbing, "dub")
+async def deliveries(tmp_path):
+    async with Deliveries(tmp_path, allow_private_urls=True).running() as made:
+        yield made
 
 
-def waiting(service):
-    connection = sqlite3.connect(service.data / FILE_NAME)
-    try:
-        return connection.execute("SELECT id FROM webhooks").fetchall()
-    finally:
-        connection.close()
-
-
-async def failed(http, url, **fields):
-    job_id = (await create(http, webhook_url=url, **fields)).json["job_id"]
-    assert (await ready(http, job_id))["status"] == "FAILED"
-    return job_id
-
-
-async def test_one_that_fails_four_times_is_delivered_the_fifth_with_the_same_id(http, dubbing, tools):
-    receiver = Receiver(500, 500, 404, 302, 204)
-    async with listening(receiver.receive) as url:
-        started = time.monotonic()
-        job_id = await failed(http, url, webhook_secret="geheim ü")
-        await tools.until(lambda: not waiting(dubbing))
-        assert time.monotonic() - started >= SECONDS
+async def test_one_that_fails_four_times_is_delivered_the_fifth_with_the_same_id(deliveries, tools):
+    elsewhere = Receiver(200)
+    async with listening(elsewhere.receive) as other:
+        receiver = Receiver(500, 500, 404, 307, 204, location=other)
+        async with listening(receiver.receive) as url:
+            started = time.monotonic()
+            await deliveries.add(url, "geheim ü")
+            await tools.until(deliveries.are_over)
+            assert time.monotonic() - started >= SECONDS
     assert len(receiver.received) == chosen.WEBHOOK_TRIES
     assert len(set(receiver.ids)) == 1
     assert all(receiver.is_signed("geheim ü"))
     assert len({headers[chosen.WEBHOOK_TIMESTAMP_HEADER] for headers, _ in receiver.received}) == 5
-    assert receiver.events[0]["data"] == await status(http, job_id)
+    # A redirect is a failure, and not followed.
+    assert not elsewhere.received
 
 
-@pytest.mark.parametrize("answers", [[500], ["hang"]])
-async def test_one_that_is_never_taken_is_given_up_and_the_job_is_as_it_was(http, dubbing, tools, answers):
-    receiver = Receiver(*answers)
-    async with listening(receiver.receive) as url:
-        job_id = await failed(http, url)
-        await tools.until(lambda: not waiting(dubbing))
-    assert len(receiver.received) == chosen.WEBHOOK_TRIES
-    assert (await status(http, job_id))["failure_code"] == "INSUFFICIENT_CREDITS"
-
-
-async def test_a_receiver_that_hangs_or_refuses_keeps_no_other_from_its_own(http, dubbing, tools):
+async def test_one_that_hangs_or_is_refused_is_given_up_and_keeps_no_other_from_its_own(deliveries, tools):
     slow, quick = Receiver("hang"), Receiver(200)
     async with listening(slow.receive) as hanging, listening(quick.receive) as url:
-        await failed(http, hanging)
-        await failed(http, "http://127.0.0.1:1/")
+        await deliveries.add(hanging)
+        await deliveries.add("http://127.0.0.1:1/")
         await tools.until(lambda: slow.received)
-        await failed(http, url)
+        await deliveries.add(url)
         await tools.until(lambda: quick.received, limit_s=SECONDS)
-    await tools.until(lambda: not waiting(dubbing))
+        await tools.until(deliveries.are_over)
+    assert len(slow.received) == chosen.WEBHOOK_TRIES
 
 
-async def test_a_redirect_is_not_followed_and_a_private_address_not_visited(
-    start, http, http_to, dubbing, tools
-):
+async def test_a_private_address_is_not_visited_unless_that_is_allowed(tmp_path, tools):
     secret = Receiver(200)
-    async with listening(secret.receive) as private:
-        redirecting = Receiver(307, location=private)
-        async with listening(redirecting.receive) as url:
-            await failed(http, url)
-            await tools.until(lambda: not waiting(dubbing))
-        assert len(redirecting.received) == chosen.WEBHOOK_TRIES
-        with start(keys=["speech"], workers=1, options=OPTIONS) as strict:
-            await failed(http_to(strict, "dub"), private)
-            await tools.until(lambda: not waiting(strict))
+    strict = Deliveries(tmp_path, allow_private_urls=False)
+    async with listening(secret.receive) as private, strict.running() as deliveries:
+        await deliveries.add(private)
+        await tools.until(deliveries.are_over)
     assert not secret.received
 
 
 @pytest.mark.slow
 async def test_one_is_delivered_after_a_kill(start, http_to, tmp_path, tools):
-    how = {"keys": ["speech"], "workers": 1, "options": OPTIONS, "data": tmp_path, "allow_private_urls": True}
+    options = ["--dub-key", "dub:0", "--webhook-s", "1.5"]
+    how = {"keys": ["speech"], "workers": 1, "options": options, "data": tmp_path, "allow_private_urls": True}
     receiver = Receiver("hang", 200)
     async with listening(receiver.receive) as url:
         with start(**how) as service:
-            await failed(http_to(service, "dub"), url)
+            http = http_to(service, "dub")
+            await ready(http, (await create(http, webhook_url=url)).json["job_id"])
             await tools.until(lambda: receiver.received)
             os.kill(service.pid, signal.SIGKILL)
         with start(**how) as service:
-            await tools.until(lambda: not waiting(service))
+            connection = connect(service.data / FILE_NAME)
+            await tools.until(lambda: not waiting(connection))
+            connection.close()
     assert len(receiver.received) == 2
     assert len(set(receiver.ids)) == 1
