@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from math import ceil
+from typing import NoReturn
 from urllib.parse import quote
 
 from aiohttp import web
@@ -64,6 +65,11 @@ def error_body(code: HttpErrorCode, message: str, trace_id: str) -> bytes:
     """Return the one error body (``spec.chosen``: http-error-body)."""
     fields = {"error_message": message, "error_code": code.value, "trace_id": trace_id}
     return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse a request that is wrong with 400."""
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
 
 
 def error_response(refusal: Refusal, trace_id: str) -> web.Response:

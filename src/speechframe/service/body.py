@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
 
-from speechframe.service.answers import Refusal
+from speechframe.service.answers import Refusal, refuse
 from speechframe.service.config import ServiceConfig
 from speechframe.service.state import STATE
 from speechframe.spec import chosen
@@ -114,24 +114,20 @@ def parse_object(data: bytes) -> dict[str, Any]:
         400, saying what is wrong and where.
     """
     if not data:
-        _refuse("the body is empty; a JSON object is expected")
+        refuse("the body is empty; a JSON object is expected")
     try:
         text = data.removeprefix(_BOM).decode()
     except UnicodeDecodeError as error:
-        _refuse(f"the body is not UTF-8 (byte {error.start})")
+        refuse(f"the body is not UTF-8 (byte {error.start})")
     try:
         value = read_json(text, unique_names=True)
     except json.JSONDecodeError as error:
-        _refuse(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
+        refuse(f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except ValueError as error:
-        _refuse(f"the JSON of the body is refused: {error}")
+        refuse(f"the JSON of the body is refused: {error}")
     if not isinstance(value, dict):
-        _refuse(f"the body is a JSON {_kind(value)}; an object is expected")
+        refuse(f"the body is a JSON {_kind(value)}; an object is expected")
     return value
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
 
 
 def _kind(value: Any) -> str:
@@ -156,7 +152,7 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
     if result.value is None:
         shown = "; ".join(str(problem) for problem in result.problems[:_SHOWN_PROBLEMS])
         more = len(result.problems) - _SHOWN_PROBLEMS
-        _refuse(shown + (f"; and {more} more" if more > 0 else ""))
+        refuse(shown + (f"; and {more} more" if more > 0 else ""))
     return result.value, result
 
 

@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from aiohttp import web
 
 from speechframe.service import quota
-from speechframe.service.answers import Refusal
+from speechframe.service.answers import refuse
 from speechframe.service.audio import address, json_answer
 from speechframe.service.auth import require_key
 from speechframe.service.body import checked, unknown_warning
@@ -28,14 +28,13 @@ from speechframe.service.forms import Form, received
 from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import Bill, mark_of, refusals, reserved, slot_in_time, take_of
+from speechframe.service.paid import Bill, check_done, mark_of, refusals, reserved, slot_in_time, take_of
 from speechframe.service.shelf import Clip
 from speechframe.service.speaking import all_warnings
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
-from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model
 
@@ -84,7 +83,7 @@ async def convert(request: web.Request) -> web.StreamResponse:
 def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
     wanted, result = checked(ConvertRequest, form.fields())
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
-        _refuse(
+        refuse(
             f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
@@ -108,7 +107,7 @@ def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
 def _changer(state: State) -> str:
     found = _engine(state, "changer", state.config.changer)
     if found is None:
-        _refuse("no voice changer is installed here: pip install 'speechframe[local]'")
+        refuse("no voice changer is installed here: pip install 'speechframe[local]'")
     return found
 
 
@@ -116,7 +115,7 @@ def _recogniser(state: State, wanted: ConvertRequest) -> str:
     found = _engine(state, "recogniser", state.config.recogniser)
     if found is None:
         field = "return_transcription=true" if wanted.retain_accent else "retain_accent=false"
-        _refuse(
+        refuse(
             f"{field} needs a transcription of the clip, and no speech recogniser is installed here; give "
             "transcription, or install one where the service runs: pip install 'speechframe[asr]'"
         )
@@ -156,8 +155,8 @@ async def _measured(state: State, key: Key, field: str, upload: Upload, samples:
         key_hash=key.key_hash,
     )
     if reply.facts.refused is not None:
-        _refuse(f"{field}: {reply.facts.refused}")
-    _check_done(reply, "the clip could not be decoded")
+        refuse(f"{field}: {reply.facts.refused}")
+    check_done(reply, "the clip could not be decoded")
     return _Source(samples, json.loads(reply.words)["sample_rate_hz"], reply.facts.audio_seconds)
 
 
@@ -167,7 +166,7 @@ def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
     a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
     most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
     if characters > most:
-        _refuse(
+        refuse(
             f"transcription is too long for a clip of {source.audio_seconds:,.1f} seconds "
             f"(got {characters:,} characters); allowed: at most {most:,}, which are "
             f"{a_second} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
@@ -238,8 +237,8 @@ async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Rep
     )
     reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
     if reply.facts.refused is not None:
-        _refuse(f"the voice cannot be changed: {reply.facts.refused}")
-    _check_done(reply, "the voice changer failed")
+        refuse(f"the voice cannot be changed: {reply.facts.refused}")
+    check_done(reply, "the voice changer failed")
     return reply
 
 
@@ -279,11 +278,6 @@ def _shape(wanted: ConvertRequest) -> dict[str, Any]:
     }
 
 
-def _check_done(reply: Reply, problem: str) -> None:
-    if reply.facts.failed is not None:
-        raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
-
-
 def _body(
     audio_file: str, call: _Call, reply: Reply, balance: quota.Balance, warnings: Sequence[str]
 ) -> bytes:
@@ -299,7 +293,3 @@ def _body(
         warning="; ".join(warnings) or None,
     )
     return answer.model_dump_json(exclude_none=True).encode()
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -92,8 +92,8 @@ CREATE TABLE IF NOT EXISTS webhooks (
 """Projects, jobs and their locales, and webhooks that are to be delivered.
 
 The secret that signs a webhook stands here as it is: it has to sign. Of a job, ``billed_millis`` is what it
-cost, once that is settled; ``owner`` the service process whose worker is at it; ``files`` of a locale maps
-the names in its links to content types.
+cost, once that is settled; ``owner`` the service process whose worker is at it; ``files`` of a locale has
+the names in its links, and the type of its medium.
 """
 
 

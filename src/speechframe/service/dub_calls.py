@@ -1,14 +1,12 @@
 """What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
 
-from typing import NoReturn
-
 from aiohttp import web
 from pydantic import RootModel
 
 from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Outcome
 from speechframe.service import dub_jobs
-from speechframe.service.answers import Refusal, json_response
+from speechframe.service.answers import json_response, refuse
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
@@ -16,7 +14,6 @@ from speechframe.service.dub_jobs import FILES_PATH, Job
 from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
-from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
     DubUtterances,
     JobStatusValue,
@@ -77,12 +74,12 @@ async def update_utterances(request: web.Request) -> web.Response:
     wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
     job = await _job(request, state, key)
     if not job.is_reviewed:
-        _refuse("the job is not of a QA project: it is made once, and not corrected")
+        refuse("the job is not of a QA project: it is made once, and not corrected")
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
     if not await state.database.run(lambda c: dub_jobs.correct(c, job, locale, corrections)):
-        _refuse(f"the job is {job.status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
+        refuse(f"the job is {job.status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
     state.dubs.wake()
     return await _status(request, key, unknown_warning(result.unknown))
 
@@ -91,7 +88,7 @@ async def _job(request: web.Request, state: State, key: Key) -> Job:
     job_id = request.match_info["job_id"]
     job = await state.database.run(lambda c: dub_jobs.find(c, key.key_hash, job_id))
     if job is None:
-        _refuse(f"there is no such job of this key (got {shown(job_id)})")
+        refuse(f"there is no such job of this key (got {shown(job_id)})")
     return job
 
 
@@ -100,12 +97,12 @@ async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
     locale = normalise(asked)
     if locale not in job.task.targets:
         known = ", ".join(map(dubbing_spelling, job.task.targets))
-        _refuse(f"locale is none of the job's (got {shown(asked)}); allowed: {known}")
+        refuse(f"locale is none of the job's (got {shown(asked)}); allowed: {known}")
     outcome = await state.dubs.outcome(job, locale)
     if outcome is None:
-        _refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
+        refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
     if outcome.failure is not None:
-        _refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
+        refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
     return locale, outcome
 
 
@@ -113,7 +110,7 @@ def _check_ids(wanted: UtterancesUpdateRequest, outcome: Outcome) -> None:
     known = {utterance.utterance_id for utterance in outcome.utterances}
     unknown = [one.utterance_id for one in wanted.utterances if one.utterance_id not in known]
     if unknown:
-        _refuse(
+        refuse(
             f"utterances: there is no utterance {', '.join(map(str, unknown))}; "
             f"allowed: {min(known, default=0)} to {max(known, default=0)}"
         )
@@ -127,7 +124,7 @@ def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -
     speaking = [voice_id for voice_id, voice in voices.items() if locale in voice.supported_locales]
     voice_id = state.languages.voice_id(correction.voice_id)
     if voice_id not in speaking:
-        _refuse(
+        refuse(
             f"utterances: no voice {shown(correction.voice_id)} speaks {locale}; "
             f"allowed: {', '.join(speaking)}"
         )
@@ -141,10 +138,6 @@ async def file(request: web.Request) -> web.StreamResponse:
     found = await state.database.run(lambda c: dub_jobs.find_file(c, link, name))
     path = found and job_folder.outcome_path(state.dubs.folder / found[0], found[1]).with_name(name)
     if found is None or path is None or not path.is_file():
-        _refuse("there is no such file, or its 72 hours are over")
+        refuse("there is no such file, or its 72 hours are over")
     # A corrected dub has the address of the one before.
     return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -9,14 +9,13 @@ import hashlib
 import json
 import secrets
 from pathlib import PurePosixPath
-from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
 from speechframe.dubbing.folder import Task
 from speechframe.service import dub_jobs, dub_projects
-from speechframe.service.answers import Refusal, json_response
+from speechframe.service.answers import json_response, refuse
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, unknown_warning
@@ -28,12 +27,11 @@ from speechframe.service.idempotency import Mark
 from speechframe.service.job import Job as WorkerJob
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import mark_of, refusals, slot_in_time
+from speechframe.service.paid import check_done, mark_of, refusals, slot_in_time
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
 from speechframe.spec import chosen
 from speechframe.spec.check import shown
-from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
     DubbingType,
     DubJob,
@@ -153,7 +151,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
         )
     project = await state.database.run(lambda c: dub_projects.find(c, key.key_hash, wanted.project_id))
     if project is None:
-        _refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
+        refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project
 
 
@@ -163,7 +161,7 @@ def _check_webhook(wanted: _Wanted) -> None:
             # Where it leads is looked at when it is called.
             parsed(wanted.webhook_url)
         except Forbidden as problem:
-            _refuse(f"webhook_url cannot be called: {problem}")
+            refuse(f"webhook_url cannot be called: {problem}")
 
 
 def _script_locale(state: State, wanted: _Wanted) -> str | None:
@@ -172,14 +170,14 @@ def _script_locale(state: State, wanted: _Wanted) -> str | None:
     try:
         cues.parse(wanted.script)
     except ValueError as error:
-        _refuse(f"script is neither SRT nor WebVTT: {error}")
-    return state.languages.checked_script("script_locale", wanted.script_locale)
+        refuse(f"script is neither SRT nor WebVTT: {error}")
+    return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)
 
 
 def _voice(state: State, speaker: str, name: str) -> str:
     voice_id = state.languages.voice_id(name)
     if voice_id is None:
-        _refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
+        refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
     return voice_id
 
 
@@ -192,12 +190,8 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
         key_hash=key.key_hash,
     )
     if reply.facts.refused is not None:
-        _refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
-    if reply.facts.failed is not None:
-        raise Refusal(
-            HttpErrorCode.INTERNAL_ERROR,
-            f"the medium could not be looked at: {reply.facts.failed}; nothing was billed",
-        )
+        refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
+    check_done(reply, "the medium could not be looked at")
     return reply.facts.audio_seconds
 
 
@@ -210,7 +204,3 @@ def _file_name(wanted: _Wanted, upload: Upload) -> str:
         if plain.strip(". "):
             return plain
     return "medium"
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

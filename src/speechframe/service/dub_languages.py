@@ -89,31 +89,26 @@ class Languages:
                 _refuse("target_locales", locale, "is not dubbed into here", self.targets)
         return tuple(found)
 
-    def checked_source(self, name: str, wanted: str | None) -> str | None:
+    def checked_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
         """Return a source locale with hyphens; any region of a language that is understood will do.
+
+        Parameters
+        ----------
+        name, wanted
+            The field, and what it says.
+        is_script
+            Whether it is of a script, which may be translated already.
 
         Raises
         ------
         Refusal
             400 for a language that nothing is dubbed from, with those that are.
         """
-        return self._checked(name, wanted, "is not dubbed from here", self.sources)
-
-    def checked_script(self, name: str, wanted: str | None) -> str | None:
-        """Return the locale of a script, with hyphens: it may be of the original, or translated already.
-
-        Raises
-        ------
-        Refusal
-            400 for a language that is neither dubbed from nor into.
-        """
-        return self._checked(name, wanted, "is of no dub here", {**self.sources, **self.targets})
-
-    def _checked(self, name: str, wanted: str | None, problem: str, known: Mapping[str, str]) -> str | None:
+        known = {**self.sources, **self.targets} if is_script else self.sources
         if wanted is None:
             return None
         if locales.language_of(wanted) not in map(locales.language_of, known):
-            _refuse(name, wanted, problem, known)
+            _refuse(name, wanted, "is of no dub here" if is_script else "is not dubbed from here", known)
         return locales.normalise(wanted)
 
     def voice_id(self, asked: str) -> str | None:

@@ -6,16 +6,14 @@ appears meanwhile comes at the end, and nothing moves.
 
 import secrets
 import sqlite3
-from typing import NoReturn
 
 from aiohttp import web
 
-from speechframe.service.answers import Refusal, json_response
+from speechframe.service.answers import json_response, refuse
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
 from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
-from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
     Project,
     ProjectCreateRequest,
@@ -80,7 +78,7 @@ async def update_project(request: web.Request) -> web.Response:
 
     project = await state.database.run(update)
     if project is None:
-        _refuse(f"there is no such project of this key (got {shown(project_id)})")
+        refuse(f"there is no such project of this key (got {shown(project_id)})")
     return json_response(project, [unknown_warning(result.unknown)])
 
 
@@ -92,7 +90,7 @@ async def list_projects(request: web.Request) -> web.Response:
 
     def read(connection: sqlite3.Connection) -> list[Project]:
         if wanted.next is not None and find(connection, key.key_hash, wanted.next) is None:
-            _refuse(
+            refuse(
                 f"next is no place in this list (got {shown(wanted.next)}); "
                 "allowed: the next of the page before"
             )
@@ -112,7 +110,3 @@ async def list_projects(request: web.Request) -> web.Response:
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
     return [*map(dubbing_spelling, state.languages.checked_targets(wanted.target_locales))]
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)

@@ -146,7 +146,9 @@ class DubQueue:
         for _ in range(_TRIES):
             if await self._is_worked(job, place):
                 break
-        outcomes, failure = await asyncio.to_thread(_found, place, job.task.targets)
+        found = {locale: await self.outcome(job, locale) for locale in job.task.targets}
+        outcomes = {locale: outcome for locale, outcome in found.items() if outcome is not None}
+        failure = await asyncio.to_thread(Failure.read, job_folder.failure_path(place))
         await self._database.run(lambda c: dub_jobs.end(c, job, outcomes, failure))
         self._webhooks.wake()
         await self.tidy()
@@ -197,12 +199,6 @@ class DubQueue:
         names = [place.name for place in there]
         needed = await self._database.run(functools.partial(dub_jobs.drop_links, job_ids=names))
         await asyncio.to_thread(_tidy, there, needed)
-
-
-def _found(place: Path, locales: Collection[str]) -> tuple[dict[str, Outcome], Failure | None]:
-    outcomes = {locale: Outcome.read(job_folder.outcome_path(place, locale)) for locale in locales}
-    failure = Failure.read(job_folder.failure_path(place))
-    return {locale: outcome for locale, outcome in outcomes.items() if outcome is not None}, failure
 
 
 def _tidy(there: Collection[Path], needed: Mapping[str, set[str] | None]) -> None:

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
 
-from speechframe.service.answers import Refusal
+from speechframe.service.answers import Refusal, refuse
 from speechframe.service.config import MEBI, ServiceConfig
 from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
@@ -65,7 +65,7 @@ class Form:
         """
         for name, values in self.texts.items():
             if len(values) > 1 and name not in lists:
-                _refuse(f"{_named(name)} is given {len(values)} times; allowed: once")
+                refuse(f"{_named(name)} is given {len(values)} times; allowed: once")
         texts = {name: list(values) if name in lists else values[0] for name, values in self.texts.items()}
         return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
 
@@ -120,12 +120,12 @@ async def _read(
     if kind == URLENCODED:
         return await _read_urlencoded(request, config)
     if kind != FORM:
-        _refuse(
+        refuse(
             f"the Content-Type is {shown(kind) if kind else 'missing'}; allowed: {FORM}, "
             f"or {URLENCODED} without a file"
         )
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
-        _refuse("a form with files may not be compressed as a whole (Content-Encoding)")
+        refuse("a form with files may not be compressed as a whole (Content-Encoding)")
     limit_bytes = config.max_upload_bytes + config.max_body_bytes
     if (request.content_length or 0) > limit_bytes:
         _too_large(config)
@@ -138,7 +138,7 @@ async def _read(
                 await reader.take(event)
         parser.close()
     except BrokenForm as error:
-        _refuse(f"the body is no form: {error}")
+        refuse(f"the body is no form: {error}")
     except TooLarge:
         _too_large(config)
     except NotKept as error:
@@ -207,12 +207,12 @@ class _Reader:
         if part.name not in self._wanted:
             return
         if not part.is_file:
-            _refuse(
+            refuse(
                 f"{_named(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
                 "Content-Type of its own"
             )
         if part.name in self._files:
-            _refuse(f"{_named(part.name)} is given more than once; allowed: once")
+            refuse(f"{_named(part.name)} is given more than once; allowed: once")
         path = self._stack.enter_context(self._uploads.lent())
         self._receiver = Receiver(path, self._config.max_upload_bytes)
         self._stack.callback(self._receiver.close)
@@ -243,7 +243,7 @@ def _decoded(name: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        _refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
+        refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
 
 
 async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
@@ -255,7 +255,7 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
     except TooLarge:
         _too_large(config)
     except ValueError as error:
-        _refuse(f"the body is no {URLENCODED} form: {error}")
+        refuse(f"the body is no {URLENCODED} form: {error}")
     texts: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         texts[name] = (*texts.get(name, ()), value)
@@ -268,10 +268,6 @@ def _too_large(config: ServiceConfig) -> NoReturn:
         f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBI:,g} MB, and "
         f"{config.max_body_bytes:,} bytes of other fields",
     )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(HttpErrorCode.INVALID_REQUEST, message)
 
 
 def _named(name: str) -> str:

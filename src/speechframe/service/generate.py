@@ -18,7 +18,7 @@ from speechframe.service.catalogue import Casting
 from speechframe.service.job import Job, Reply
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
-from speechframe.service.paid import Bill, mark_of, reserved, slot, take_of
+from speechframe.service.paid import Bill, check_done, mark_of, reserved, slot, take_of
 from speechframe.service.speaking import all_warnings, utterance
 from speechframe.service.state import STATE, State
 from speechframe.spec import billing, locales
@@ -131,11 +131,7 @@ async def _spoken(state: State, call: Call, path: Path) -> Reply:
     reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
     if reply.facts.refused is not None:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
-    if reply.facts.failed is not None:
-        raise Refusal(
-            HttpErrorCode.INTERNAL_ERROR,
-            f"the speech engine failed: {reply.facts.failed}; nothing was billed",
-        )
+    check_done(reply, "the speech engine failed")
     return reply
 
 

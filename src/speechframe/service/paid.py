@@ -11,6 +11,7 @@ from aiohttp import web
 from speechframe.service import quota
 from speechframe.service.answers import Refusal
 from speechframe.service.idempotency import Mark, OtherBody
+from speechframe.service.job import Reply
 from speechframe.service.keys import Key
 from speechframe.service.shelf import Clip
 from speechframe.service.slots import NoSlot
@@ -102,6 +103,12 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
         )
     body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
     return Mark(request.app[STATE].ring.hashed(header), body)
+
+
+def check_done(reply: Reply, problem: str) -> None:
+    """Refuse with 500 where a worker could not do its job, and the request is not to blame."""
+    if reply.facts.failed is not None:
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
 
 @contextlib.contextmanager

@@ -72,16 +72,17 @@ COLUMNS = columns(
 )
 """What is kept of a dub. Paths are below the run's folder; what our own service alone tells may be null."""
 
-# Argument of :func:`dub` to the field of the form that it fills.
-_FIELDS = {
-    "source_locale": "source_locale",
-    "scripts": "script",
-    "script_locale": "script_locale",
-    "cast": "cast",
-    "priority": "priority",
-    "webhook_url": "webhook_url",
-    "original_gain_db": "original_gain_db",
-}
+# Arguments of :func:`dub` that fill a field of the form: of the same name, but for that of `scripts`.
+_FIELDS = (
+    "source_locale",
+    "scripts",
+    "script_locale",
+    "cast",
+    "priority",
+    "webhook_url",
+    "original_gain_db",
+)
+_SCRIPT = "script"
 _ADDITIONS = ("scripts", "script_locale", "cast", "original_gain_db")
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
@@ -207,10 +208,9 @@ class DubBackend(ServiceBackend):
                 words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 allowed = "SRT or WebVTT, as text or as the path of a file"
                 problems.append(FieldProblem("scripts", words, shown(script), allowed))
-        asked = {field: given[name] for name, field in _FIELDS.items()}
-        found = check(JobCreateRequest, {**asked, "file": b"", "target_locales": [values["locale"]]})
-        argument = {field: name for name, field in _FIELDS.items()}
-        problems += [replace(one, field=argument.get(one.field, one.field)) for one in found.problems]
+        given[_SCRIPT] = given.pop("scripts")
+        found = check(JobCreateRequest, {**given, "file": b"", "target_locales": [values["locale"]]})
+        problems += [replace(one, field="scripts") if one.field == _SCRIPT else one for one in found.problems]
         if problems or found.value is None:
             return {}, problems
         left_out = {"file", "target_locales"}
