@@ -22,12 +22,11 @@ import time
 import traceback
 from pathlib import Path
 
-MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty", "speechframe.dubbing.worker")
+MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty")
 PRELOADED = (
     *("aiohttp.web", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile", "tqdm"),
     *("speechframe.service.app", "speechframe.service.connection", "speechframe.service.serve"),
     *("speechframe.service.worker", "speechframe.engines.espeak", "speechframe.engines.world"),
-    *("speechframe.dubbing.job", "speechframe.dubbing.worker"),
     *("speechframe.aio", "speechframe.cli", "speechframe.testing.faulty"),
 )
 WORKERS = ("speechframe.service.worker", "speechframe.dubbing.worker")

@@ -1,5 +1,6 @@
 """What tests of dubbing share: samples with their truth, jobs in a folder, and what is to be heard in a dub."""
 
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,11 @@ from speechframe.engines.base import Recording
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
 DATASETS = SCRIPT.parents[1] / "datasets"
-WORKER = [sys.executable, "-m", "speechframe.dubbing.worker"]
+
+
+def worker(folder):
+    """The command that does a job, as a child of this process."""
+    return [sys.executable, "-m", "speechframe.dubbing.worker", str(folder), str(os.getpid())]
 
 
 def sample_script():
@@ -39,7 +44,7 @@ def job(folder, medium, **asked):
 
 def dubbed(folder, *locales):
     """Have the worker do a job; its outcomes."""
-    subprocess.run([*WORKER, folder], check=True, timeout=1200, stdout=subprocess.DEVNULL)
+    subprocess.run(worker(folder), check=True, timeout=1200, stdout=subprocess.DEVNULL)
     return [Outcome.read(outcome_path(folder, locale)) for locale in locales]
 
 

@@ -65,6 +65,16 @@ def test_a_sentence_is_cut_where_the_speaker_changes_and_starts_with_its_sound()
     assert 60 < registers["Speaker 1"] < 150 < registers["Speaker 2"] < 300
 
 
+@pytest.mark.parametrize(("gap_s", "most_ms"), [(1.0, 60), (0.05, 250)])
+def test_an_utterance_is_audible_until_its_last_sound_has_died_away(gap_s, most_ms):
+    samples, _, starts = dialogue((MAN, "That was the last house."), (WOMAN, "Yes."), gap_s=gap_s)
+    end_ms = starts[1] - 1000 * gap_s
+    early = hear.HeardUtterance(start_ms=round(starts[0]), end_ms=round(end_ms) - 150, speaker="", text="")
+    ((start_s, end_s),) = hear.audible_spans(samples, [early])
+    assert start_s == pytest.approx(starts[0] / 1000, abs=0.001)
+    assert -50 <= 1000 * end_s - end_ms <= most_ms
+
+
 def test_one_voice_is_one_speaker_however_it_rises():
     samples, words, _ = dialogue(
         (WOMAN, "Are you sure that this is the right way?"),

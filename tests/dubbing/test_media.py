@@ -160,6 +160,15 @@ def test_what_cannot_be_dubbed_says_why(tmp_path):
     )
 
 
+def test_a_video_that_its_container_does_not_take_says_so_and_leaves_nothing(tmp_path):
+    source, mixed = film(tmp_path / "a.mp4"), tmp_path / "mixed.wav"
+    soundfile.write(mixed, np.zeros((48000, 2)), 48000)
+    before = {*tmp_path.iterdir()}
+    with pytest.raises(AudioError, match="cannot be copied into another webm file"):
+        mux(source, mixed, tmp_path / "out.webm", language="en", container="webm")
+    assert {*tmp_path.iterdir()} == before
+
+
 def _long_film(path, minutes):
     """Write hours in seconds: few frames of video, and audio that is encoded once and repeated."""
     random = np.random.default_rng(0)

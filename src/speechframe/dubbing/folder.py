@@ -8,8 +8,9 @@
 Files are written beside their place and renamed into it: what is there is whole.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -21,6 +22,17 @@ from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorr
 SOURCE = "source"
 
 
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Yield where to write a file; it becomes `path` when the block ends, and is removed where that fails."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 class JsonFile(BaseModel):
     """A JSON file of the folder."""
 
@@ -29,9 +41,8 @@ class JsonFile(BaseModel):
     def write(self, path: Path) -> None:
         """Put it in its place, whole."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(self.model_dump_json(indent=1), encoding="utf-8")
-        beside.replace(path)
+        with written(path) as beside:
+            beside.write_text(self.model_dump_json(indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Self | None:

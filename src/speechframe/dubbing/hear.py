@@ -19,7 +19,15 @@ from speechframe.dubbing.folder import JsonFile
 from speechframe.engines.base import Recogniser, Recording, Transcript
 from speechframe.spec.locales import language_of
 
-__all__ = ["RATE_HZ", "Heard", "HeardUtterance", "OtherLanguage", "heard", "registers_hz"]
+__all__ = [
+    "RATE_HZ",
+    "Heard",
+    "HeardUtterance",
+    "OtherLanguage",
+    "audible_spans",
+    "heard",
+    "registers_hz",
+]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
@@ -53,6 +61,10 @@ _REGISTER_S = 30.0
 _STEP_S = 0.01
 _EDGE_SHARE = 0.3
 """Of the way from the background's level to that of the speech, in dB, where sound begins."""
+_FADED_SHARE = 0.15
+"""The same, of where the last sound of a word has died away."""
+_FADE_S = 0.25
+"""A sound that goes on for longer is not the end of this word."""
 _MOST_CONTRAST_DB = 35.0
 _CLOSURE_S = 0.06
 """Shorter silences are inside of a word that begins."""
@@ -169,6 +181,31 @@ def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict
     for utterance in utterances:
         spans.setdefault(utterance.speaker, []).append(utterance)
     return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
+
+
+def audible_spans(samples: Samples, utterances: Iterable[HeardUtterance]) -> list[tuple[float, float]]:
+    """Return start and end of utterances in seconds, the end where the last sound has died away.
+
+    Parameters
+    ----------
+    samples
+        As for :func:`heard`.
+    utterances
+        Who speaks when; the end of a word is often softer than what is taken for its end.
+    """
+    return [
+        (start_s, end_s + _fade_s(samples, start_s, end_s))
+        for start_s, end_s in ((each.start_ms / 1000, each.end_ms / 1000) for each in utterances)
+    ]
+
+
+def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
+    around = _Around.of(samples, start_s, end_s)
+    if around is None:
+        return 0.0
+    end = _step(end_s - around.from_s)
+    loud = np.flatnonzero(around.is_above(_FADED_SHARE)[end : end + round(_FADE_S / _STEP_S)])
+    return (int(loud[-1]) + 1) * _STEP_S if len(loud) else 0.0
 
 
 def _register_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> float:
@@ -343,18 +380,41 @@ def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[flo
     return spans
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The level around a span of speech in dB, every :data:`_STEP_S`, that of background and of speech."""
+
+    from_s: float
+    level_db: Array
+    floor_db: float
+    loud_db: float
+
+    @classmethod
+    def of(cls, samples: Samples, start_s: float, end_s: float) -> "_Around | None":
+        """Return it; None where there is no sound of the span."""
+        from_s = max(0.0, start_s - _LATEST_ONSET_S)
+        until_s = min(len(samples) / RATE_HZ, end_s + _LATEST_ONSET_S)
+        around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
+        level_db = measure.energy_db(around, RATE_HZ, 1000 * _STEP_S)
+        speech_db = level_db[_step(start_s - from_s) : _step(end_s - from_s) + 1]
+        if not len(speech_db):
+            return None
+        loud_db = float(np.percentile(speech_db, 90))
+        floor_db = max(float(np.percentile(level_db, 5)), loud_db - _MOST_CONTRAST_DB)
+        return cls(from_s, level_db, floor_db, loud_db)
+
+    def is_above(self, share: float) -> NDArray[np.bool_]:
+        """Return where the level is above a share of the way from the background's to that of the speech."""
+        return self.level_db > self.floor_db + share * (self.loud_db - self.floor_db)
+
+
 def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float) -> tuple[float, float]:
     """Return where the sound of a turn begins and ends, by its level above that of the background."""
     first_s, last_s = turn[0].start_s, turn[-1].end_s
-    from_s = max(0.0, first_s - _LATEST_ONSET_S)
-    until_s = min(len(samples) / RATE_HZ, last_s + _LATEST_ONSET_S)
-    around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
-    if not len(around):
+    around = _Around.of(samples, first_s, last_s)
+    if around is None:
         return first_s, last_s
-    level_db = measure.energy_db(around, RATE_HZ, 1000 * _STEP_S)
-    loud_db = float(np.percentile(level_db[_step(first_s - from_s) : _step(last_s - from_s) + 1], 90))
-    floor_db = max(float(np.percentile(level_db, 5)), loud_db - _MOST_CONTRAST_DB)
-    is_loud = level_db > floor_db + _EDGE_SHARE * (loud_db - floor_db)
+    from_s, is_loud = around.from_s, around.is_above(_EDGE_SHARE)
     start = _onset(
         is_loud,
         _step(first_s - from_s),

@@ -21,14 +21,15 @@ from speechframe.dubbing.folder import (
     failure_path,
     outcome_path,
     task_path,
+    written,
 )
 from speechframe.dubbing.hear import Heard, HeardUtterance
 from speechframe.dubbing.media import Track, extract, mux, probe
 from speechframe.dubbing.mix import Spoken, mix
-from speechframe.engines import registry
+from speechframe.engines import registry, whisper
 from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, UnknownPair
-from speechframe.errors import SpeechframeError
+from speechframe.errors import EngineError, SpeechframeError
 from speechframe.spec.chosen import MAX_DUB_SECONDS
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode
 from speechframe.wire import cues
@@ -115,7 +116,8 @@ def _dub_all(task: Task, folder: Path, locales: Sequence[str], tell: Tell) -> No
 
 def _failure(error: Exception) -> Failure:
     _log.exception("a job failed")
-    words = str(error) if isinstance(error, SpeechframeError) else type(error).__name__
+    named = getattr(error, "strerror", None) or type(error).__name__
+    words = str(error) if isinstance(error, SpeechframeError) else named
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 
 
@@ -181,6 +183,9 @@ def _recognised(task: Task, track: Track, tell: Tell) -> Heard:
         )
     except hear.OtherLanguage as other:
         raise _Refused(FailureCode.SOURCE_LANGUAGE_MISMATCH, str(other)) from None
+    finally:
+        # Nothing is recognised any more, and the voices need the memory.
+        whisper.unload()
 
 
 def _dubbed(said: _Said, locale: str, tell: Tell) -> Outcome:
@@ -193,10 +198,19 @@ def _dubbed(said: _Said, locale: str, tell: Tell) -> Outcome:
         translated = _translated(said.heard, locale)
         translated.write(folder / "translated.json")
     wanted, warnings = _wanted(said, locale, translated.texts)
+    before = _before(folder)
     naturals = []
     for place, (text, voice) in enumerate(wanted):
         tell(Step(locale=locale, step="speak", share=place / len(wanted)))
-        naturals.append(lines.speak(text, voice, locale, folder / "lines"))
+        try:
+            natural = lines.speak(text, voice, locale, folder / "lines")
+        except EngineError as error:
+            if place not in before:
+                raise
+            warnings.append(f"utterance {place + 1} is as it was: {error}")
+            wanted[place] = before[place]
+            natural = lines.speak(*before[place], locale, folder / "lines")
+        naturals.append(natural)
     tell(Step(locale=locale, step="mix"))
     placed = fit(
         [
@@ -256,7 +270,7 @@ def _wanted(
             warnings.append(f"there is no utterance {correction.utterance_id}")
             continue
         text, voice = wanted[place]
-        if correction.text is not None and lines.is_speakable(correction.text):
+        if correction.text is not None:
             text = correction.text
         if correction.voice_id is not None:
             if is_able(correction.voice_id, locale, known):
@@ -265,6 +279,16 @@ def _wanted(
                 warnings.append(f"{correction.voice_id} does not speak {locale}")
         wanted[place] = (text, voice)
     return wanted, warnings
+
+
+def _before(folder: Path) -> dict[int, tuple[str, CatalogueEntry]]:
+    """Return what the version before says, by the place of an utterance; nothing where this is the first."""
+    known, outcome = languages.voices(), Outcome.read(outcome_path(folder.parent, folder.name))
+    return {
+        each.utterance_id - 1: (each.text, known[each.voice_id])
+        for each in (outcome.utterances if outcome is not None else ())
+        if each.voice_id in known
+    }
 
 
 def _mixed(
@@ -280,7 +304,7 @@ def _mixed(
         [Spoken(place.start_s, lines.fitted(natural, place.speed)) for natural, place in both],
         mixed,
         lowered=[
-            *((original.start_ms / 1000, original.end_ms / 1000) for original in said.heard.utterances),
+            *hear.audible_spans(said.track.speech, said.heard.utterances),
             *((place.start_s, place.start_s + natural.seconds / place.speed) for natural, place in both),
         ],
         gain_db=said.task.original_gain_db,
@@ -319,10 +343,9 @@ def _subtitled(utterances: Sequence[DubbedUtterance], folder: Path, media_ms: in
         cues.Timed(each.dub_start_ms, each.dub_end_ms, each.text, speaker=each.speaker) for each in utterances
     ]
     made, over = cues.cues(timed, media_ms)
-    for name, written in (("dub.srt", cues.srt(made)), ("dub.vtt", cues.vtt(made))):
-        beside = folder / f".{name}"
-        beside.write_text(written, encoding="utf-8")
-        beside.replace(folder / name)
+    for name, text in (("dub.srt", cues.srt(made)), ("dub.vtt", cues.vtt(made))):
+        with written(folder / name) as beside:
+            beside.write_text(text, encoding="utf-8")
     return over
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from speechframe.audio import stretch
 from speechframe.audio.codec import seconds_to_frames
+from speechframe.dubbing.folder import written
 from speechframe.engines import registry
 from speechframe.engines.base import Utterance
 from speechframe.engines.registry import CatalogueEntry
@@ -135,6 +135,5 @@ def _without_ends(samples: Samples, sample_rate_hz: int) -> Samples:
 
 def _write(path: Path, samples: Samples, sample_rate_hz: int) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    soundfile.write(beside, samples, sample_rate_hz, subtype="FLOAT", format="WAV")
-    beside.replace(path)
+    with written(path) as beside:
+        soundfile.write(beside, samples, sample_rate_hz, subtype="FLOAT", format="WAV")

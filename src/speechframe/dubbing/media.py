@@ -5,7 +5,6 @@ medium: audio that begins late has silence in front, so that a second of a track
 """
 
 import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import soundfile
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, seconds_to_frames
 from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
+from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
 from speechframe.spec.locales import three_letters
 
@@ -232,24 +232,23 @@ def extract(path: Path, folder: Path) -> Track:
     track = Track(folder)
     with demuxed(path) as source:
         frames = seconds_to_frames(_seconds(source), RATE_HZ)
-    beside = [each.with_name(f".{each.name}.{os.getpid()}") for each in (track.sound_path, track.speech_path)]
-    with demuxed(path) as source, beside[0].open("wb") as file:
-        channels = min(source.streams.audio[0].channels, _MAX_CHANNELS)
-        start = _begin(file, np.dtype(np.int16), (frames, channels))
-        end = 0
-        for at, samples in _decoded(source, channels):
-            if at < frames:
-                if at != end:
-                    file.seek(start + at * samples.itemsize * channels)
-                file.write(samples[: frames - at].tobytes())
-                end = at + len(samples)
-    with beside[1].open("wb") as file:
-        _begin(file, np.dtype(np.float32), (max(1, seconds_to_frames(frames / RATE_HZ, SPEECH_RATE_HZ)),))
-        for block in _speech(beside[0]):
-            file.write(block.tobytes())
-    # The other way round, so that where there is sound there is speech.
-    beside[1].replace(track.speech_path)
-    beside[0].replace(track.sound_path)
+    # Speech is in its place first: where there is sound there is speech.
+    with written(track.sound_path) as sound, written(track.speech_path) as speech:
+        with demuxed(path) as source, sound.open("wb") as file:
+            channels = min(source.streams.audio[0].channels, _MAX_CHANNELS)
+            start = _begin(file, np.dtype(np.int16), (frames, channels))
+            end = 0
+            for at, samples in _decoded(source, channels):
+                if at < frames:
+                    if at != end:
+                        file.seek(start + at * samples.itemsize * channels)
+                    file.write(samples[: frames - at].tobytes())
+                    end = at + len(samples)
+        with speech.open("wb") as file:
+            speech_frames = max(1, seconds_to_frames(frames / RATE_HZ, SPEECH_RATE_HZ))
+            _begin(file, np.dtype(np.float32), (speech_frames,))
+            for block in _speech(sound):
+                file.write(block.tobytes())
     return track
 
 
@@ -318,18 +317,28 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
         Locale of the audio.
     container
         That of the medium, as :class:`Probe` says it.
+
+    Raises
+    ------
+    AudioError
+        The container does not take the video, or its packets as they are.
     """
     import av
 
-    kind = _KINDS[container]
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with written(target) as beside, demuxed(source) as given, soundfile.SoundFile(mixed) as sound:
+            _mux(given, sound, beside, language=language, kind=_KINDS[container])
+    except (av.error.FFmpegError, ValueError) as error:
+        words = getattr(error, "strerror", None) or error
+        raise AudioError(f"the video cannot be copied into another {container} file: {words}") from error
+
+
+def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, kind: _Kind) -> None:
+    import av
+
     # An MP4 with its index in front plays before it has been fetched whole.
     options = {"movflags": "faststart"} if kind.muxer in {"mp4", "ipod", "mov"} else {}
-    with (
-        demuxed(source) as given,
-        soundfile.SoundFile(mixed) as sound,
-        av.open(str(beside), "w", format=kind.muxer, options=options) as made,
-    ):
+    with av.open(str(path), "w", format=kind.muxer, options=options) as made:
         video, copied = _video(given), None
         if video is not None:
             # Opaque: nothing is encoded, so no encoder is needed for what the video is in.
@@ -354,7 +363,6 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
                 made.mux(packet)
         for frame in itertools.chain(frames, (None,)):
             made.mux(encoder.encode(frame))
-    beside.replace(target)
 
 
 def _language(locale: str, muxer: str) -> str:

@@ -5,7 +5,6 @@ gain, the same throughout: nothing follows the loudness of anything. Only where 
 a limiter turns it down for a moment.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import soundfile
 
 from speechframe.audio._samples import Samples, seconds_to_frames
 from speechframe.audio.codec import resample
+from speechframe.dubbing.folder import written
 from speechframe.dubbing.media import RATE_HZ, Track, blocks
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 
@@ -79,13 +79,14 @@ def mix(
     gain_db
         Level of the original there.
     """
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
     channels = track.sound.shape[1]
-    with soundfile.SoundFile(beside, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file:
+    with (
+        written(target) as beside,
+        soundfile.SoundFile(beside, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file,
+    ):
         for block in _limited(_sums(track, lines, _Gain.of(lowered, gain_db))):
             whole = np.rint(block * _FULL_SCALE)
             file.write(np.clip(whole, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16))
-    beside.replace(target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from speechframe.spec.locales import language_of
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel
 
-__all__ = ["INSTALL", "MODEL_VARIABLE", "WhisperRecogniser"]
+__all__ = ["INSTALL", "MODEL_VARIABLE", "WhisperRecogniser", "unload"]
 
 INSTALL = "pip install 'speechframe[asr]'"
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
@@ -110,6 +110,11 @@ class WhisperRecogniser:
         told = language or _as_ours(code)
         timed = _words(spoken, recording.audio_seconds) if words else ()
         return Transcript(text, told, timed, probability)
+
+
+def unload() -> None:
+    """Give back the memory of the model; it is loaded again when it is needed."""
+    _loaded.cache_clear()
 
 
 def _refuse_missing() -> None:
