@@ -15,19 +15,18 @@ NOTHING_S = 3e-6
 
 @st.composite
 def dialogues(draw):
-    """Lines with gaps or overlaps between them, and speech of 0.2 to 3 times their slots."""
+    """Lines with gaps or without, and speech of 0.2 to 3 times their slots."""
     at, lines = draw(st.floats(0, 2)), []
     for _ in range(draw(st.integers(1, 12))):
         slot = draw(st.floats(0.1, 6))
         lines.append(Line(at, at + slot, slot * draw(st.floats(0.2, 3) | st.floats(0.9, 1.4))))
-        at += max(0.01, slot + draw(st.sampled_from([-1.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0])))
+        at += slot + draw(st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0, 5.0]))
     return lines, max(line.end_s for line in lines) + draw(st.floats(0, 2))
 
 
 @given(dialogues())
 @example(([Line(0, 1, 2), Line(1, 2, 1)], 2))
 @example(([Line(0, 1, 1), Line(1, 2, 2)], 2))
-@example(([Line(0, 4, 4), Line(3, 4, 1), Line(3.01, 4.01, 1)], 4.01))
 @example(([Line(0, 1, 1.4), Line(1, 2, 0.9), Line(2, 3, 1.33)], 3))
 def test_no_rule_is_broken(dialogue):
     lines, media_s = dialogue
@@ -43,8 +42,7 @@ def test_no_rule_is_broken(dialogue):
         assert -EARLY_S - NOTHING_S <= each.start_s - line.start_s <= LATE_S + NOTHING_S
         assert (each.fit is Fit.OVERRUN) == (end > limit + NOTHING_S)
     each, line, end, _ = last
-    # Of originals that overlap, whoever waits for the first may begin after the third.
-    assert starts == sorted(starts) or Fit.OVERRUN in {one.fit for one in placed}
+    assert starts == sorted(starts) or each.fit is Fit.OVERRUN
     assert end <= media_s + NOTHING_S or each.start_s == 0
     if each.fit is not Fit.OVERRUN:
         assert -EARLY_S - NOTHING_S <= each.start_s - line.start_s <= LATE_S + NOTHING_S

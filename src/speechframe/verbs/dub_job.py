@@ -282,7 +282,7 @@ def stem_of(row_id: str, locale: str) -> str:
     Examples
     --------
     >>> stem_of("intro/pt-BR", "pt-BR"), stem_of("../a b/pt-BR", "pt-BR")
-    ('intro.pt-BR', '_a_b-6bb43ba7.pt-BR')
+    ('intro.pt-BR', '_a_b-75e96e29.pt-BR')
     """
     base = row_id.removesuffix(f"/{locale}")
     safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
