@@ -313,6 +313,17 @@ def test_on_the_local_service_a_killed_run_finds_its_job_and_its_receiver_is_tol
         assert run.ledger["credits"].sum() == 2 * SECONDS
         receiver.until(lambda _: told)
         assert (told[0].job_id, told[0].status) == (job_id, "COMPLETED")
+        how = {"service": service.settings, "progress": False, "run_dir": tmp_path / "review"}
+        run = spf.dub([str(medium)], targets=["pt-PT"], scripts=str(script), review=True, **how)
+        said = spf.utterances(run, service=service.settings)
+        said.loc[0, "text"] = "Boa tarde."
+        again = spf.correct(run, said, service=service.settings)
+        assert list(again["text"]) == list(said["text"])
+        assert "Boa tarde." in (run.path / run.to_pandas()["vtt_path"][0]).read_text()
+        with pytest.raises(spf.InvalidRows, match="names no utterance of this run"):
+            spf.correct(
+                run, [{"row_id": "0/pt-PT", "utterance_id": 9, "text": "Oi."}], service=service.settings
+            )
     receiver.down()
 
 

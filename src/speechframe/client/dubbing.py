@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from speechframe.client.answers import Raw, explained
 from speechframe.client.caller import JSON, Caller, Patience
@@ -55,7 +55,7 @@ AWAY = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
 """How long a service may be away while a job is waited for, such as one that is started anew."""
 
 
-def is_url(media: Any) -> bool:
+def is_url(media: Any) -> TypeGuard[str]:
     """Return whether a medium is given as a URL."""
     return isinstance(media, str) and media.strip().lower().startswith(("http://", "https://"))
 
@@ -267,7 +267,7 @@ class Dubbing:
     ) -> DubJob:
         if (secret := fields.get("webhook_secret")) is not None:
             fields["webhook_secret"] = secret.get_secret_value()
-        source = {"file_url": media.strip()} if isinstance(media, str) and is_url(media) else {"file": b""}
+        source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
         request = _checked(model, {**fields, **source})
         upload = None if "file_url" in source else await asyncio.to_thread(_looked_at, media)
         return await self.create(request, upload, key=idempotency_key, region=region)

@@ -346,16 +346,16 @@ def correct(
 def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
     """Return how a job is doing, with links at an address of this service."""
     rows = connection.execute(
-        "SELECT locale, link, status, step, error_message, files FROM dub_locales WHERE job_id = ?",
+        "SELECT locale, link, status, step, error_message, files FROM dub_locales WHERE job_id = ? "
+        "ORDER BY rowid",
         (job.job_id,),
     ).fetchall()
-    by_locale = {row[0]: _detail(row, base_url) for row in rows}
     balance = quota.balance(connection, _payer(connection, job))
     return DubJobStatus(
         job_id=job.job_id,
         status=job.status,
         project_id=job.project_id,
-        download_details=[by_locale[locale] for locale in job.task.targets],
+        download_details=[_detail(row, base_url) for row in rows],
         credits_used=-(-(job.billed_millis or 0) // billing.CREDIT),
         credits_remaining=balance.remaining_characters,
         failure_reason=job.failure.reason if job.failure is not None else None,

@@ -127,8 +127,10 @@ class DubQueue:
                     log.exception("jobs cannot be read; this is tried again")
                 # One that failed for want of credits had no process that would tell.
                 self._webhooks.wake()
+                # Not wait_for, which before Python 3.12 can overlook that it is cancelled.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._added.wait(), _LOOK_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._added.wait()
         finally:
             for task in self._under_way:
                 task.cancel()

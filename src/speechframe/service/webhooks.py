@@ -104,8 +104,10 @@ class Webhooks:
                     task = asyncio.create_task(self._deliver(webhook))
                     self._under_way.add(task)
                     task.add_done_callback(self._done)
+                # Not wait_for, which before Python 3.12 can overlook that it is cancelled.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._added.wait(), next_s)
+                    async with asyncio.timeout(next_s):
+                        await self._added.wait()
         finally:
             for task in self._under_way:
                 task.cancel()

@@ -225,7 +225,7 @@ class DubBackend(ServiceBackend):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < _LONGEST_S):
             return {}, None, [FieldProblem("seconds", "is no length", shown(seconds), "a number above 0")]
-        if isinstance(given, str) and is_url(given):
+        if is_url(given):
             medium: dict[str, Any] = {"url": given.strip()}
         else:
             try:

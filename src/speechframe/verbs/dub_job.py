@@ -154,28 +154,20 @@ class JobCalls:
 
     async def fetch(self, request: Request, status: DubJobStatus) -> Found:
         """Return what there is of each row, with its files on disk."""
-        details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
         found: Found = {}
         for row in request.rows:
             dub = Dub.of(row)
-            detail = details.get(dub.locale)
             try:
-                found[dub.locale] = await self._delivered(row, dub, status, detail)
+                found[dub.locale] = await self._delivered(row, dub, status)
             except (BadAnswer, JobFailed) as error:
                 found[dub.locale] = error
         return found
 
     async def _delivered(
-        self, row: Request, dub: Dub, status: DubJobStatus, detail: DownloadDetail | None
+        self, row: Request, dub: Dub, status: DubJobStatus
     ) -> tuple[dict[str, Any], list[str]]:
-        if detail is None or detail.download_url is None or detail.status == JobStatusValue.FAILED:
-            said = detail.error_message if detail is not None else None
-            words = said or status.failure_reason or "there is no dub, and the service does not say why"
-            code, _, rest = words.partition(": ")  # our service begins with the code of the failure
-            if code not in {*FailureCode}:
-                code, rest = status.failure_code or "", words
-            raise JobFailed(rest, code=code or None)
-        suffix = Path(urlsplit(detail.download_url).path).suffix.lower()
+        detail = detail_of(status, dub.locale)
+        suffix = Path(urlsplit(detail.download_url or "").path).suffix.lower()
         if suffix not in MEDIA_SUFFIXES:
             kind = dub.medium.get("media_type", "application/octet-stream")
             suffix = Path(Upload("", 0, 0.0, kind).name).suffix
@@ -240,6 +232,20 @@ async def projects(client: Client) -> AsyncIterator[Project]:
         if not page.next or page.next == after:
             return
         after = page.next
+
+
+def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
+    """Return what there is to fetch of a locale, or raise JobFailed."""
+    details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
+    detail = details.get(locale, DownloadDetail.model_validate({}))
+    if detail.download_url is None or detail.status == JobStatusValue.FAILED:
+        words = detail.error_message or status.failure_reason
+        words = words or "there is no dub, and the service does not say why"
+        code, _, rest = words.partition(": ")  # our service begins with the code of the failure
+        if code not in {*FailureCode}:
+            code, rest = status.failure_code or "", words
+        raise JobFailed(rest, code=code or None)
+    return detail
 
 
 def jobs_of(run: StoredRun) -> dict[str, list[str]]:

@@ -9,10 +9,10 @@ from speechframe.batch.live import Run
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, JobFailed
 from speechframe.settings import Settings
-from speechframe.spec.dubbing import DubbedUtterance, JobStatusValue
+from speechframe.spec.dubbing import DubbedUtterance
 from speechframe.store.schema import FINISHED
 from speechframe.tables.columns import problem
-from speechframe.verbs.dub_job import plain
+from speechframe.verbs.dub_job import detail_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,12 +147,9 @@ async def _again(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]
     """Have one dub made again and fetch its files into their places."""
     await client.dubbing.update_utterances(row.job_id, row.locale, new)
     status = await client.dubbing.wait(row.job_id)
-    details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
-    detail = details.get(row.locale)
-    if detail is None or detail.download_url is None or detail.status == JobStatusValue.FAILED:
-        said = None if detail is None else detail.error_message
-        words = said or status.failure_reason or "it was not made again"
-        raise JobFailed(f"{row.row_id}: {words}", code=status.failure_code)
+    detail = detail_of(status, row.locale)
+    if detail.error_message is not None:  # what is there is the version before
+        raise JobFailed(f"{row.row_id}: {detail.error_message}")
     for name, link in _FILES.items():
         path, url = getattr(row, name), getattr(detail, link)
         if path is not None and url is not None:
