@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import benchmarks
-from benchmarks import changing, cost, memory, pace, reading, sound, spending, streaming, translating
+from benchmarks import changing, cost, dubbing, memory, pace, reading, sound, spending, streaming, translating
 from benchmarks.lab import BrokenRowError, Lab
 from benchmarks.report import HEADER, Figure, machine, remarks, table_line
 
@@ -18,6 +18,7 @@ ROWS = {
     **memory.ROWS,
     **translating.ROWS,
     **changing.ROWS,
+    **dubbing.ROWS,
     **streaming.ROWS,
     **reading.ROWS,
     **spending.ROWS,
@@ -37,6 +38,7 @@ ORDER = (
     "R1",
     "T1",
     "V1",
+    "D1",
     "S1",
     "S2",
     "S3",

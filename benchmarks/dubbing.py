@@ -1,0 +1,73 @@
+"""The row about dubbing (D1): a whole dub beside its engines alone, and what these two do."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.child import Clock
+from benchmarks.lab import Lab
+from benchmarks.report import Figure, at_most
+
+SAMPLE = Path(__file__).parents[1] / "datasets" / "dub_sample.webm"
+LOCALE = "pt-BR"
+SAMPLE_S = 57.5
+
+
+def whole(clock: Clock, folder: str, script: str | None):
+    """Dub the sample in this process, as a worker does."""
+    from speechframe.dubbing import job
+    from speechframe.dubbing.folder import SOURCE, Outcome, Task, outcome_path, task_path
+
+    place = Path(folder)
+    shutil.copy(SAMPLE, place / SOURCE)
+    task = Task(file_name=SAMPLE.name, targets=(LOCALE,), source_locale="en-US", script=script)
+    task.write(task_path(place))
+    with clock:
+        job.work(place, lambda _: None)
+    outcome = Outcome.read(outcome_path(place, LOCALE))
+    if outcome is None or outcome.failure is not None:
+        raise RuntimeError(f"there is no dub: {outcome}")
+    said = [[one.source_text, one.text, one.voice_id] for one in outcome.utterances]
+    return {"rows": len(said), "said": said}
+
+
+def engines(clock: Clock, said: list[list[str]], hears: bool):  # noqa: FBT001 - arguments come as JSON
+    """Recognise the sample, translate what was said in it and speak that, with nothing around it."""
+    from speechframe.audio import media
+    from speechframe.audio.codec import resample
+    from speechframe.dubbing import languages, lines
+    from speechframe.engines import registry
+    from speechframe.engines.base import Recording, Utterance
+
+    sound = media.read(SAMPLE, max_seconds=600)
+    samples = resample(sound.samples, sound.sample_rate_hz, 16_000)
+    voices, speakers = languages.voices(), registry.speakers()
+    recogniser = languages.recogniser(registry.recognisers())
+    with clock:
+        if hears:
+            for first in range(0, len(samples), 28 * 16_000):
+                recording = Recording(samples[first : first + 28 * 16_000], 16_000)
+                recogniser.recognise(recording, language="en", words=True)
+        lines.translate([source for source, _, _ in said], "en-US", LOCALE)
+        for _, text, voice_id in said:
+            speakers[voices[voice_id].engine].speak(Utterance(text, voice_id, LOCALE))
+    return {"rows": len(said)}
+
+
+def d1(lab: Lab) -> Iterator[Figure]:
+    script = SAMPLE.with_suffix(".srt").read_text(encoding="utf-8")
+    # Small, nothing is recognised, and two lines are all there is.
+    told = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
+    shares, works = [], []
+    for _ in range(lab.rounds):
+        with lab.folder() as folder:
+            ours = lab.child("dubbing.whole", folder=str(folder), script=told)
+        alone = lab.child("dubbing.engines", said=ours.more["said"], hears=told is None)
+        shares.append(ours.cpu_s / alone.cpu_s)
+        works.append(ours.cpu_s / SAMPLE_S)
+    what = f"processor time of a dub ({LOCALE}, {SAMPLE_S:g} s)"
+    yield Figure.of("D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", [])
+    yield Figure.of("D1", "the same, for a second of media", works, "s", None, "real time", [])
+
+
+ROWS = {"D1": d1}
