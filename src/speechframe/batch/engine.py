@@ -122,7 +122,8 @@ class Engine:
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls; those under way end, or (no `drain`) are cancelled and may have been billed."""
         self._queue.stop(reason)
-        if not drain:
+        # A job that is waited for may take hours, and it is noted: nothing is lost.
+        if not drain or self._backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
                 task.cancel()
@@ -210,7 +211,10 @@ class Engine:
         except asyncio.CancelledError:
             if not self._is_cancelled:
                 raise
-            outcome = ConnectionFailed("cancelled while the call was under way", sent=True)
+            words = "cancelled while the call was under way"
+            if self._backend.is_long and call.noted:
+                words = "its job was not waited for any longer: it goes on, and resume() finds it"
+            outcome = ConnectionFailed(words, sent=True)
         lane.end(ticket, outcome)
         if isinstance(outcome, Answer) and outcome.latency_ms is None:
             outcome.latency_ms = 1000 * (time.monotonic() - now)

@@ -47,6 +47,8 @@ def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -
 
 def existing_file(words: str) -> Path:
     """Return a path that exists; a mistyped one ends as a usage error, before a service is started."""
+    if words.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{words} is an address: it can stand in a column of a table")
     path = Path(words).expanduser()
     if not path.exists():
         raise argparse.ArgumentTypeError(f"{words} does not exist")

@@ -10,7 +10,6 @@ from speechframe.spec._model import (
     Int64,
     JsonText,
     NotBoolean,
-    Number,
     Open,
     PlainText,
     SnakeModel,
@@ -129,6 +128,7 @@ _REVIEW = "addition"
 
 Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
 Locale = Annotated[str, AfterValidator(dubbing_spelling)]
+Gain = Annotated[float, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high), NotBoolean]
 TargetLocales = Annotated[list[Locale], BeforeValidator(_one_or_many), Field(min_length=1)]
 
 
@@ -242,7 +242,7 @@ class _JobForm(SnakeModel):
     cast: Annotated[dict[str, str], JsonText] | None = Field(
         None, description="Speaker to voice id, as JSON text.", json_schema_extra=_SCRIPT
     )
-    original_gain_db: Annotated[Number, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high)] = Field(
+    original_gain_db: Gain = Field(
         ORIGINAL_GAIN_DB.default or 0.0,
         description="Level of the original under the dub, in dB.",
         json_schema_extra=_SCRIPT,

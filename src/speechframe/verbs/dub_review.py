@@ -102,7 +102,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     InvalidRows
         When there is no such row or utterance; nothing is sent then.
     JobFailed
-        When a dub could not be made again; the one before stays.
+        When a dub could not be made again (the one before stays), or a text cannot be spoken.
     ServiceError, ConnectionFailed
         When the service refuses a correction (the voice does not speak the locale, the job is not reviewed),
         or cannot be reached.
@@ -119,19 +119,26 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             row_id: await _told(client, rows[row_id]) for row_id in {*rows} & {one["row_id"] for one in asked}
         }
         for one in asked:
-            said = {each.utterance_id: each for each in known.get(one["row_id"], ())}
-            if one["utterance_id"] not in said:
+            there = {each.utterance_id: each for each in known.get(one["row_id"], ())}
+            if one["utterance_id"] not in there:
                 words = "names no utterance of this run"
                 value = f"{one['row_id']}, {one['utterance_id']}"
                 raise InvalidRows(
                     [problem("corrections", words, value=value, allowed="rows of utterances(run)")]
                 )
-            before = said[one["utterance_id"]]
+            before = there[one["utterance_id"]]
             new = {name: one[name] for name in _CORRECTED if one[name] not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(one["row_id"], []).append({"utterance_id": before.utterance_id, **new})
         await asyncio.gather(*(_again(client, run, rows[row_id], new) for row_id, new in changed.items()))
-        return _frame([(row, await _told(client, row)) for row in rows.values()])
+        found = [(row, await _told(client, row)) for row in rows.values()]
+    for row, now in found:
+        for new in changed.get(row.row_id, ()):
+            said = next(one for one in now if one.utterance_id == new["utterance_id"])
+            if any(getattr(said, name) != value for name, value in new.items()):
+                words = "is as it was: it cannot be spoken like that; the other corrections were made"
+                raise JobFailed(f"{row.row_id}, utterance {said.utterance_id} {words}")
+    return _frame(found)
 
 
 def _client(service: Any) -> Client:
@@ -166,7 +173,7 @@ def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
             raise InvalidRows([problem("corrections", "is no correction", value=one, allowed=allowed)])
         yield {
-            "row_id": one["row_id"],
+            "row_id": str(one["row_id"]),
             "utterance_id": one["utterance_id"],
             **{n: one.get(n) for n in _CORRECTED},
         }
