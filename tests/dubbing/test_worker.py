@@ -85,6 +85,7 @@ def test_each_locale_has_its_files_or_its_failure(whole):
     assert made == ["translate", "speak", "mix", "done"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_at_any_step_is_gone_on_with(whole, tmp_path):
     folder = job(tmp_path / "killed", tone(), **ASKED)
     seed = random.randrange(1000)
