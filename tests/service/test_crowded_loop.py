@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import time
 
 import aiohttp
@@ -12,7 +11,6 @@ from speechframe.spec.chosen import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_JSON_VA
 
 ASKING = 20
 PLAIN_MS = 250
-ROUNDS = 3
 MULTIPART = "multipart/form-data; boundary=x"
 
 
@@ -102,17 +100,13 @@ def busy(start):
 @pytest.mark.parametrize("case", CASES)
 async def test_the_health_page_answers_while_twenty_of_the_worst_are_read(busy, session, case):
     path, data, kind = CASES[case]
-    took_ms = []
-    # A machine that is busy with something else for a moment holds up one round, not each of three.
-    while len(took_ms) < ROUNDS and min(took_ms, default=math.inf) > PLAIN_MS:
-        done = asyncio.Event()
-        looking = asyncio.create_task(health_ms(session, busy.url, done))
-        # As many again behind them, while the first are read.
-        for _ in range(2):
-            if path is None:
-                await asyncio.gather(*[send_frame(session, busy.url, data) for _ in range(ASKING)])
-            else:
-                await asyncio.gather(*[post(session, busy.url, path, data, kind) for _ in range(ASKING)])
-        done.set()
-        took_ms.append(await looking)
-    assert min(took_ms) <= PLAIN_MS
+    done = asyncio.Event()
+    looking = asyncio.create_task(health_ms(session, busy.url, done))
+    # As many again behind them, while the first are read.
+    for _ in range(2):
+        if path is None:
+            await asyncio.gather(*[send_frame(session, busy.url, data) for _ in range(ASKING)])
+        else:
+            await asyncio.gather(*[post(session, busy.url, path, data, kind) for _ in range(ASKING)])
+    done.set()
+    assert await looking <= PLAIN_MS
