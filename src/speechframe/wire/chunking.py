@@ -51,7 +51,8 @@ _SHORT_FORMS = """
     mme mlle mm av bd env p.ex sra srta ud uds vd n\u00fam p\u00e1g p.ej dra sig dott ing avv ecc
 """
 _ABBREVIATIONS = frozenset(_SHORT_FORMS.split())
-_TOKEN = re.compile(r"[^\s\"'(\[{\u201c\u2018\u00ab\u201e]*")
+_OPENERS = "\"'([{\u201c\u2018\u00ab\u201e"
+_TOKEN = re.compile(rf"[^\s{re.escape(_OPENERS)}]*")
 _LONGEST_TOKEN = 40
 _ORDINAL_DIGITS = 2
 
@@ -165,15 +166,17 @@ class Chunker:
         """Say whether a full stop belongs to an abbreviation, an initial or a number."""
         if match["marks"] != "." or match.end() - match.start() > len(". "):
             return False
+        # Initials first, in the cheapest way: a frame may hold nothing else, and the loop waits for it.
+        at = match.start() - 1
+        if at >= start and self._buffer[at].isalpha():
+            opener = self._buffer[at - 1] if at > start else " "
+            if opener.isspace() or opener in _OPENERS:
+                return True
         before = self._buffer[max(start, match.start() - _LONGEST_TOKEN) : match.start()]
         # Read backwards: forwards, each place would be tried as the beginning of the token.
         found = _TOKEN.match(before[::-1])
         token = before[len(before) - found.end() :] if found else ""
-        return (
-            token.lower() in _ABBREVIATIONS
-            or (len(token) == 1 and token.isalpha())
-            or (token.isdecimal() and len(token) <= _ORDINAL_DIGITS)
-        )
+        return token.lower() in _ABBREVIATIONS or (token.isdecimal() and len(token) <= _ORDINAL_DIGITS)
 
     def _forced_cut(self, start: int, bound: int) -> int:
         # Only what fits and one character more is looked at: the cut may not depend on what came already.
