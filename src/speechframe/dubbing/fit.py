@@ -95,17 +95,22 @@ def _starts(own: Sequence[float], lengths: Sequence[float], media_s: float) -> t
     """
     last = len(own) - 1
     over = [False] * len(own)
+    latest = [start + DUB_LATE_SECONDS for start in own]
     # The earliest that each can start. Where that is too late, the line before runs over, and nobody waits.
-    free = 0.0
+    free = before = 0.0
     for i, start in enumerate(own):
         earliest = max(start - DUB_EARLY_SECONDS, free)
-        if i and earliest > start + DUB_LATE_SECONDS + _NOTHING_S:
+        if i and earliest > latest[i] + _NOTHING_S:
             over[i - 1] = True
-            earliest = start - DUB_EARLY_SECONDS
-        free = earliest + lengths[i]
-    over[last] = free > media_s + _NOTHING_S
+            earliest = max(start - DUB_EARLY_SECONDS, 0.0)
+        before, free = free, earliest + lengths[i]
+    if free > media_s + _NOTHING_S:
+        # Behind its end a medium has no sound: rather than cut, the last line starts as early as it must.
+        over[last] = True
+        latest[last] = max(0.0, media_s - lengths[last])
+        if last and before > latest[last] + _NOTHING_S:
+            over[last - 1] = True
     # The latest that each may start, so that what follows is on time.
-    latest = [start + DUB_LATE_SECONDS for start in own]
     for i in range(last, -1, -1):
         if not over[i]:
             latest[i] = min(latest[i], (latest[i + 1] if i < last else media_s) - lengths[i])
@@ -113,13 +118,8 @@ def _starts(own: Sequence[float], lengths: Sequence[float], media_s: float) -> t
     free = 0.0
     for i, start in enumerate(own):
         at = max(start, free) if free > start + _NOTHING_S else start
-        starts.append(latest[i] if at > latest[i] + _NOTHING_S else at)
+        starts.append(latest[i] if at > latest[i] + _NOTHING_S or (i == last and over[i]) else at)
         free = 0.0 if over[i] else starts[i] + lengths[i]
-    if over[last]:
-        # Behind its end a medium has no sound: rather than cut, the last line starts as early as it must.
-        starts[last] = max(0.0, media_s - lengths[last])
-        if last and starts[last - 1] + lengths[last - 1] > starts[last] + _NOTHING_S:
-            over[last - 1] = True
     return starts, over
 
 
