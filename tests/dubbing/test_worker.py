@@ -17,6 +17,9 @@ from dubbing_lab import DATASETS, dubbed, job, worker
 from speechframe.dubbing.folder import Failure, Outcome, Task, failure_path, outcome_path, task_path
 from speechframe.spec.dubbing import UtteranceCorrection
 
+# A worker gives way to everything else: beside many tests it would take minutes.
+pytestmark = pytest.mark.quiet
+
 SCRIPT = """1
 00:00:00,500 --> 00:00:02,400
 ANNA: Good morning, and welcome to our shop.
@@ -85,7 +88,6 @@ def test_each_locale_has_its_files_or_its_failure(whole):
     assert made == ["translate", "speak", "mix", "done"]
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_at_any_step_is_gone_on_with(whole, tmp_path):
     folder = job(tmp_path / "killed", tone(), **ASKED)
     seed = random.randrange(1000)
