@@ -23,7 +23,6 @@ from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
-from speechframe.client import Call
 from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, medium_of
 from speechframe.errors import (
@@ -259,10 +258,6 @@ class DubBackend(ServiceBackend):
         """Yield a job for all locales of a medium; its rows come one after the other."""
         for _, rows in itertools.groupby(requests, key=lambda row: Dub.of(row).job):
             yield packed_rows(rows)
-
-    def call(self, request: Request, **sent: Any) -> Call[Any]:
-        """Nothing asks for it: a job is more than one call."""
-        raise NotImplementedError
 
     def describe(self, price: int) -> str | None:
         """Return the length of the dubs that a price is paid for."""

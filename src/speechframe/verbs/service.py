@@ -43,7 +43,7 @@ _MOST_SHOWN = 5
 class ServiceBackend(Backend):
     """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
-    A subclass gives :meth:`call`, and :meth:`look_up` where it asks the service for more than its limits.
+    A subclass gives :meth:`send`, and :meth:`look_up` where it asks the service for more than its limits.
     """
 
     pool: Pool = Pool.OTHER  # which of the service's caps on concurrent calls counts these calls
@@ -95,6 +95,43 @@ class ServiceBackend(Backend):
         if hasattr(self, "client"):
             await self.client.close()
 
+    def _identity(self) -> str:
+        """Return what names the service in keys and run.json: never an address or port."""
+        by_operation, name = self.limits.get("identities"), self.limits.get("identity")
+        if isinstance(by_operation, dict):
+            name = by_operation.get(self.operation, name)
+        is_usable = isinstance(name, str) and 0 < len(name) <= _LONGEST_IDENTITY and name.isprintable()
+        return str(name) if is_usable else self.settings.identity()
+
+    def _repeats_free_s(self) -> float:
+        seconds: Any = self.limits.get("idempotency_seconds")
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if self.limits.get("idempotency") is not True or not is_number:
+            return 0.0
+        # The page may hold anything: NaN, for which each comparison is false, or integers beyond any float.
+        return float(min(seconds, _LONGEST_REPEATS_FREE_S)) if seconds > 0 else 0.0
+
+    def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
+        """Return a lane for each region; the global address is the fallback where regions are named."""
+        published, named = published_cap(self.limits, self.pool), self.settings.regions
+        # The document's caps of regions only start the search: a key may have another cap.
+        known = REGIONS if self.pool is Pool.STREAMING else {}
+        return tuple(
+            LaneSpec(
+                name=region,
+                # Include the address: the embedded services of two processes have a cap each.
+                identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
+                published=published,
+                guess=known[region].streaming_concurrency if region in known else None,
+                is_fallback=bool(named) and region == GLOBAL_REGION and region not in named,
+            )
+            for region, address in addresses.items()
+        )
+
+
+class CallBackend(ServiceBackend):
+    """A backend of which each attempt is one call of the client; a subclass gives :meth:`call`."""
+
     @abstractmethod
     def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return what the client sends, made of the request's body alone: a resumed run has nothing else.
@@ -145,39 +182,6 @@ class ServiceBackend(Backend):
             region=raw.region if raw.region in self.client.regions else None,
         )
         return Answer((call, raw, audio), raw.trace_id)
-
-    def _identity(self) -> str:
-        """Return what names the service in keys and run.json: never an address or port."""
-        by_operation, name = self.limits.get("identities"), self.limits.get("identity")
-        if isinstance(by_operation, dict):
-            name = by_operation.get(self.operation, name)
-        is_usable = isinstance(name, str) and 0 < len(name) <= _LONGEST_IDENTITY and name.isprintable()
-        return str(name) if is_usable else self.settings.identity()
-
-    def _repeats_free_s(self) -> float:
-        seconds: Any = self.limits.get("idempotency_seconds")
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if self.limits.get("idempotency") is not True or not is_number:
-            return 0.0
-        # The page may hold anything: NaN, for which each comparison is false, or integers beyond any float.
-        return float(min(seconds, _LONGEST_REPEATS_FREE_S)) if seconds > 0 else 0.0
-
-    def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
-        """Return a lane for each region; the global address is the fallback where regions are named."""
-        published, named = published_cap(self.limits, self.pool), self.settings.regions
-        # The document's caps of regions only start the search: a key may have another cap.
-        known = REGIONS if self.pool is Pool.STREAMING else {}
-        return tuple(
-            LaneSpec(
-                name=region,
-                # Include the address: the embedded services of two processes have a cap each.
-                identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
-                published=published,
-                guess=known[region].streaming_concurrency if region in known else None,
-                is_fallback=bool(named) and region == GLOBAL_REGION and region not in named,
-            )
-            for region, address in addresses.items()
-        )
 
 
 class Resolved(NamedTuple):
@@ -263,7 +267,7 @@ class VoiceBook:
         return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
 
 
-class SpokenBackend(ServiceBackend):
+class SpokenBackend(CallBackend):
     """A backend of calls whose answers are audio, in a voice of `book`, the catalogue of `model`."""
 
     columns = columns(

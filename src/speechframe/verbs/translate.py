@@ -27,7 +27,7 @@ from speechframe.tables.columns import Column, problem
 from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
-from speechframe.verbs.service import ServiceBackend
+from speechframe.verbs.service import CallBackend
 from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
 from speechframe.wire.answers import whole_number
 from speechframe.wire.errors import warnings_of
@@ -76,7 +76,7 @@ class _Text:
         return cls(**json.loads(request.body))
 
 
-class TranslateBackend(ServiceBackend):
+class TranslateBackend(CallBackend):
     """How a text becomes a part of a translation call, and its translation a row."""
 
     operation = "translate"
