@@ -124,7 +124,6 @@ def _one_or_many(value: Any) -> Any:
 _SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
 _PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
 _SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
-_REVIEW = "addition"
 
 Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
 Locale = Annotated[str, AfterValidator(dubbing_spelling)]
@@ -323,7 +322,7 @@ class Fit(StrEnum):
 class DubbedUtterance(SnakeModel):
     """One sentence of one speaker in a dub (our addition; chosen: dub-review)."""
 
-    section: ClassVar[str] = _REVIEW
+    section: ClassVar[str] = "addition"
 
     utterance_id: int = Field(description="From 1, in the order of their starts.")
     start_ms: int = Field(description="When the original begins.")
@@ -341,7 +340,7 @@ class DubbedUtterance(SnakeModel):
 class DubUtterances(SnakeModel):
     """All utterances of a dub into one locale (our addition; chosen: dub-review)."""
 
-    section: ClassVar[str] = _REVIEW
+    section: ClassVar[str] = "addition"
 
     job_id: str
     locale: str
@@ -358,7 +357,7 @@ class DubUtterances(SnakeModel):
 class UtterancesQuery(SnakeModel):
     """The query of GET /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
 
-    section: ClassVar[str] = _REVIEW
+    section: ClassVar[str] = "addition"
 
     locale: Locale = Field(description="One of the job's target locales.")
 
@@ -366,7 +365,7 @@ class UtterancesQuery(SnakeModel):
 class UtteranceCorrection(SnakeModel):
     """What is to be said instead, or by whom; what is left out stays."""
 
-    section: ClassVar[str] = _REVIEW
+    section: ClassVar[str] = "addition"
 
     utterance_id: int
     text: Required | None = None
@@ -376,7 +375,7 @@ class UtteranceCorrection(SnakeModel):
 class UtterancesUpdateRequest(SnakeModel):
     """The body of PUT /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
 
-    section: ClassVar[str] = _REVIEW
+    section: ClassVar[str] = "addition"
 
     locale: Locale = Field(description="One of the job's target locales.")
     utterances: Annotated[list[UtteranceCorrection], Field(min_length=1)]
