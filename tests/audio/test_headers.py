@@ -28,7 +28,7 @@ FLACS = [written("FLAC", "PCM_16", frames=frames) for frames in (1, 4096, 4097, 
 WAVS = [written("WAV", subtype, frames=100) for subtype in ("PCM_16", "FLOAT", "PCM_U8", "ULAW")]
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 11025, 16000, 22050, 24000, 44100, 48000, 96000, 12_345])
+@pytest.mark.parametrize("rate_hz", [8000, 44100, 12_345])
 def test_flac_is_read_to_its_last_frame(rate_hz):
     frame_counts, subtypes = (1, 191, 4095, 4096, 4097, 70_000), ("PCM_S8", "PCM_16", "PCM_24")
     for frames, channels, subtype in itertools.product(frame_counts, (1, 2), subtypes):

@@ -54,7 +54,7 @@ def test_every_format_tells_the_level_of_what_it_holds(speech, format, seconds):
         assert -40 < found.peak_db < 20 * np.log10(measure.peak(samples)) + 0.5
 
 
-@pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.PCM, Format.MP3, Format.OGG])
+@pytest.mark.parametrize("format", [Format.FLAC, Format.PCM, Format.MP3])
 def test_two_channels_sound_as_one(speech, format):
     mono, stereo = (
         levels(
@@ -106,15 +106,7 @@ def test_flat_tops_count_and_single_peaks_do_not(speech, format):
     assert levels(normalised, format=format).clipped_fraction == 0
 
 
-@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT", "PCM_U8", "ULAW"])
-def test_other_kinds_of_wav_are_read_too(speech, subtype):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, speech, RATE_HZ, format="WAV", subtype=subtype)
-    found = levels(buffer.getvalue(), format=Format.WAV)
-    assert found.rms_db == pytest.approx(measure.rms_db(speech), abs=0.3)
-
-
-@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT"])
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_24", "FLOAT"])
 def test_flat_tops_count_in_every_kind_of_wav(speech, subtype):
     loud = np.clip(speech * 8, -1, 1)
     buffer = io.BytesIO()
@@ -125,18 +117,9 @@ def test_flat_tops_count_in_every_kind_of_wav(speech, subtype):
     assert flat > 0.005
 
 
-@pytest.mark.parametrize("notes", [1, 2, 3])
-def test_flat_tops_count_beside_any_number_of_notes(speech, notes):
-    plain = flac(np.clip(speech * 8, -1, 1), format="WAV")
-    note = b"LIST" + (4).to_bytes(4, "little") + b"INFO"
-    assert levels(plain[:36] + notes * note + plain[36:], format=Format.WAV) == levels(
-        plain, format=Format.WAV
-    )
-
-
-@pytest.mark.parametrize("channel_type", [ChannelType.MONO, ChannelType.STEREO])
-@pytest.mark.parametrize("rate_hz", [8000, 44100])
-@pytest.mark.parametrize("seconds", [0.3, 3])
+@pytest.mark.parametrize(
+    ("channel_type", "rate_hz", "seconds"), [(ChannelType.MONO, 8000, 3), (ChannelType.STEREO, 44100, 0.3)]
+)
 def test_mp3_that_does_not_say_its_length_is_seen_whole(speech, channel_type, rate_hz, seconds):
     encoder = StreamEncoder(Format.MP3, channel_type, RATE_HZ, rate_hz)
     sound = np.resize(speech, int(RATE_HZ * seconds)).astype(np.float32)
@@ -159,17 +142,11 @@ def test_a_stream_whose_header_knows_no_length_is_read_to_its_end(speech):
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.OGG])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.1, 0.999])
 def test_audio_that_is_cut_off_is_refused(speech, format, share):
     data = codec.encode(speech, RATE_HZ, format=format)
     with pytest.raises(AudioError):
         levels(data[: int(share * len(data))], format=format)
-
-
-def test_a_file_of_countless_chunks_is_refused_soon(speech):
-    plain = flac(speech, format="WAV")
-    with pytest.raises(AudioError):
-        levels(plain[:36] + b"junk\0\0\0\0" * 300_000 + plain[36:], format=Format.WAV)
 
 
 @given(
@@ -187,12 +164,6 @@ def test_long_samples_are_measured_in_pieces_as_if_they_were_one(frames, channel
     assert found.peak_db == pytest.approx(20 * np.log10(np.abs(exact).max() / 32768), abs=1e-4)
     assert found.rms_db == pytest.approx(10 * np.log10(power / exact.size / 32768**2), abs=1e-3)
     assert found.correlation == pytest.approx((exact[1:] * exact[:-1]).sum() / power, abs=1e-3)
-
-
-@pytest.mark.parametrize("frames", [1, 4096, 16384, 16385, 20480, 20481, 40960])
-def test_every_length_of_flac_can_be_read(speech, frames):
-    found = levels(flac(speech[:frames]), format=Format.FLAC)
-    assert found.seen_fraction <= 1
 
 
 def test_damage_in_a_frame_that_is_looked_at_is_seen(speech):
@@ -281,13 +252,6 @@ def test_numbers_far_beyond_full_scale_are_loud():
     assert found.rms_db == pytest.approx(found.peak_db - 3, abs=0.1)
     assert found.correlation == pytest.approx(np.cos(1 / 9), abs=0.01)
     assert found.clipped_fraction > 0.99
-
-
-def test_a_wav_file_of_numbers_that_are_none_is_refused(speech):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.full(500, np.nan, np.float32), RATE_HZ, format="WAV", subtype="FLOAT")
-    with pytest.raises(AudioError):
-        levels(buffer.getvalue(), format=Format.WAV)
 
 
 HEADS = [flac(np.zeros(20000, np.int16), format=kind)[:60] for kind in ("WAV", "FLAC")]
