@@ -15,14 +15,10 @@ places = st.floats(0, 1, exclude_max=True)
 scripts = st.lists(st.sampled_from(STEPS), min_size=1, max_size=6)
 
 
-@given(st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=3))
-def test_a_draw_depends_on_its_arguments_alone_and_lies_from_0_to_below_1(seed, what, of):
-    assert plan.draw(seed, what, *of) == plan.draw(seed, what, *of)
-    assert 0 <= plan.draw(seed, what, *of) < 1
-
-
-def test_draws_are_spread_evenly_and_differ_by_seed_purpose_and_number():
+def test_draws_can_be_had_again_are_spread_evenly_and_differ_by_seed_purpose_and_number():
     drawn = [plan.draw(1, "fault", number) for number in range(20_000)]
+    assert drawn[:99] == [plan.draw(1, "fault", number) for number in range(99)]
+    assert 0 <= min(drawn) < max(drawn) < 1
     assert abs(statistics.fmean(drawn) - 0.5) < 0.01
     assert abs(statistics.pvariance(drawn) - 1 / 12) < 0.003
     assert len({*drawn, plan.draw(2, "fault", 0), plan.draw(1, "latency", 0)}) == 20_002
@@ -62,9 +58,9 @@ def test_a_script_that_cannot_be_played_is_refused(script):
         plan.check_script(script)
 
 
-@pytest.mark.parametrize("latency", [Lognormal(0.2, 0.5), Lognormal(3.0, 1.0), Lognormal(1e-3, 0.0)])
+@pytest.mark.parametrize("latency", [Lognormal(3.0, 1.0), Lognormal(1e-3, 0.0)])
 def test_lognormal_latencies_have_the_mean_and_the_spread_they_are_told(latency):
-    drawn = [latency.seconds_at((number + 0.5) / 100_000) for number in range(100_000)]
+    drawn = [latency.seconds_at((number + 0.5) / 20_000) for number in range(20_000)]
     assert statistics.fmean(drawn) == pytest.approx(latency.mean_s, rel=0.01)
     assert statistics.pstdev(map(math.log, drawn)) == pytest.approx(latency.sigma, rel=0.01, abs=1e-9)
 

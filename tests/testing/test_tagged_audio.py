@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
@@ -32,6 +32,7 @@ shapes = st.builds(
 tags = st.integers(0, 2**64 - 1)
 
 
+@settings(max_examples=40)
 @given(shapes, tags, st.integers(0, 2**31 - 1))
 def test_every_clip_is_audio_of_its_shape_neither_silent_nor_clipped_and_gives_its_tag_back(shape, tag, take):
     data = clip(shape, tag, take)
@@ -43,6 +44,7 @@ def test_every_clip_is_audio_of_its_shape_neither_silent_nor_clipped_and_gives_i
     assert tag_in(data) == tag
 
 
+@settings(max_examples=30)
 @given(shapes, tags)
 def test_base64_put_together_from_pieces_is_the_base64_of_the_whole(shape, tag):
     pieces = b"".join(clip_base64(shape, tag, take=3))
@@ -56,7 +58,7 @@ def test_a_clip_without_a_size_is_as_long_as_its_text_takes(format, characters):
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
-@pytest.mark.parametrize("size", [2_000, 60_000, 150_000])
+@pytest.mark.parametrize("size", [2_000, 150_000])
 def test_a_clip_with_a_size_has_about_that_size(format, size):
     shape = shape_of(format, 44100, 1, characters=5, audio_bytes=size, variant=2)
     assert len(clip(shape, 1, 0)) == pytest.approx(size, rel=0.05)
