@@ -51,13 +51,6 @@ def test_what_is_unusual_is_left_to_the_decoder(container, subtype):
     assert info.audio_seconds == pytest.approx(9_000 / 44100, abs=0.001)
 
 
-def test_a_flac_stream_that_did_not_know_its_length_has_that_of_its_frames():
-    data = bytearray(written("FLAC", "PCM_16", frames=30_000))
-    data[21] &= 0xF0
-    data[22:26] = bytes(4)
-    assert codec.inspect(bytes(data)).audio_seconds == 30_000 / 44100
-
-
 def test_flac_that_lacks_its_last_frame_is_refused_and_so_is_a_claim_of_hours():
     data = written("FLAC", "PCM_16", frames=30_000)
     for share in (0.3, 0.6, 0.8):
