@@ -250,7 +250,7 @@ def test_the_quota_holds_to_the_character_under_concurrency(faulty, tools):
 
 def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
     regions = ("us-east", "eu-central", "global")
-    service = faulty(regions=regions, cap=1, latency=3.5, down_regions={"eu-central"})
+    service = faulty(regions=regions, cap=1, latency=2.5, down_regions={"eu-central"})
     assert service.settings.addresses() == service.region_urls
     assert len(set(service.region_urls.values())) == 3
 
@@ -425,7 +425,7 @@ def test_a_kill_in_the_middle_loses_no_bill_and_no_key(faulty, tools, tmp_path):
 
 
 def test_a_client_that_goes_away_is_billed_all_the_same(faulty, tools):
-    service = faulty(latency=5.0, cap=1)
+    service = faulty(latency=4.0, cap=1)
     assert isinstance(tools.outcome(service, "Hello", timeout_s=1.5), errors.TimedOut)
     books = service.books()
     assert (books.in_flight, books.billed_characters) == (1, 0)
