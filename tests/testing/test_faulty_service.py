@@ -309,6 +309,7 @@ def test_without_retry_after_or_with_one_of_its_own(faulty, tools):
     assert len(seen) in {4, 5}, "and dates, which may begin with another day at midnight"
 
 
+@pytest.mark.slow
 def test_a_text_that_comes_before_its_wait_is_over_is_an_early_retry_and_later_it_is_none(faulty, tools):
     service = faulty(
         retry_after="float", retry_after_s=3.0, scripts={"a": ["429"], "b": ["503"], "c": ["429:3.0"]}
