@@ -28,7 +28,7 @@ FLACS = [written("FLAC", "PCM_16", frames=frames) for frames in (1, 4096, 4097, 
 WAVS = [written("WAV", subtype, frames=100) for subtype in ("PCM_16", "FLOAT", "PCM_U8", "ULAW")]
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 11025, 16000, 22050, 24000, 44100, 48000, 96000, 12_345])
+@pytest.mark.parametrize("rate_hz", [8000, 44100, 12_345])
 def test_flac_is_read_to_its_last_frame(rate_hz):
     frame_counts, subtypes = (1, 191, 4095, 4096, 4097, 70_000), ("PCM_S8", "PCM_16", "PCM_24")
     for frames, channels, subtype in itertools.product(frame_counts, (1, 2), subtypes):
@@ -49,13 +49,6 @@ def test_what_is_unusual_is_left_to_the_decoder(container, subtype):
     info = codec.inspect(data)
     assert _headers.shape_of(data, info.format) is None
     assert info.audio_seconds == pytest.approx(9_000 / 44100, abs=0.001)
-
-
-def test_a_flac_stream_that_did_not_know_its_length_has_that_of_its_frames():
-    data = bytearray(written("FLAC", "PCM_16", frames=30_000))
-    data[21] &= 0xF0
-    data[22:26] = bytes(4)
-    assert codec.inspect(bytes(data)).audio_seconds == 30_000 / 44100
 
 
 def test_flac_that_lacks_its_last_frame_is_refused_and_so_is_a_claim_of_hours():

@@ -47,7 +47,7 @@ def test_formats_of_the_document_say_their_length(format, media_type):
     assert found.audio_seconds == pytest.approx(1.5, abs=0.15 if format == "MP3" else 1e-9)
 
 
-@pytest.mark.parametrize("format", ["AIFF", "AU", "CAF", "W64"])
+@pytest.mark.parametrize("format", ["AIFF", "CAF"])
 def test_other_audio_files_do_too(format):
     found = length_of(by_soundfile(format, "PCM_16"))
     assert (found.audio_seconds, found.media_type) == (1.5, f"audio/x-{format.lower()}")

@@ -2,9 +2,7 @@
 
 import io
 import itertools
-import struct
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
@@ -54,7 +52,7 @@ def test_every_format_tells_the_level_of_what_it_holds(speech, format, seconds):
         assert -40 < found.peak_db < 20 * np.log10(measure.peak(samples)) + 0.5
 
 
-@pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.PCM, Format.MP3, Format.OGG])
+@pytest.mark.parametrize("format", [Format.FLAC, Format.PCM, Format.MP3])
 def test_two_channels_sound_as_one(speech, format):
     mono, stereo = (
         levels(
@@ -106,15 +104,7 @@ def test_flat_tops_count_and_single_peaks_do_not(speech, format):
     assert levels(normalised, format=format).clipped_fraction == 0
 
 
-@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT", "PCM_U8", "ULAW"])
-def test_other_kinds_of_wav_are_read_too(speech, subtype):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, speech, RATE_HZ, format="WAV", subtype=subtype)
-    found = levels(buffer.getvalue(), format=Format.WAV)
-    assert found.rms_db == pytest.approx(measure.rms_db(speech), abs=0.3)
-
-
-@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT"])
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_24", "FLOAT"])
 def test_flat_tops_count_in_every_kind_of_wav(speech, subtype):
     loud = np.clip(speech * 8, -1, 1)
     buffer = io.BytesIO()
@@ -125,18 +115,9 @@ def test_flat_tops_count_in_every_kind_of_wav(speech, subtype):
     assert flat > 0.005
 
 
-@pytest.mark.parametrize("notes", [1, 2, 3])
-def test_flat_tops_count_beside_any_number_of_notes(speech, notes):
-    plain = flac(np.clip(speech * 8, -1, 1), format="WAV")
-    note = b"LIST" + (4).to_bytes(4, "little") + b"INFO"
-    assert levels(plain[:36] + notes * note + plain[36:], format=Format.WAV) == levels(
-        plain, format=Format.WAV
-    )
-
-
-@pytest.mark.parametrize("channel_type", [ChannelType.MONO, ChannelType.STEREO])
-@pytest.mark.parametrize("rate_hz", [8000, 44100])
-@pytest.mark.parametrize("seconds", [0.3, 3])
+@pytest.mark.parametrize(
+    ("channel_type", "rate_hz", "seconds"), [(ChannelType.MONO, 8000, 3), (ChannelType.STEREO, 44100, 0.3)]
+)
 def test_mp3_that_does_not_say_its_length_is_seen_whole(speech, channel_type, rate_hz, seconds):
     encoder = StreamEncoder(Format.MP3, channel_type, RATE_HZ, rate_hz)
     sound = np.resize(speech, int(RATE_HZ * seconds)).astype(np.float32)
@@ -159,17 +140,11 @@ def test_a_stream_whose_header_knows_no_length_is_read_to_its_end(speech):
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC, Format.OGG])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.1, 0.999])
 def test_audio_that_is_cut_off_is_refused(speech, format, share):
     data = codec.encode(speech, RATE_HZ, format=format)
     with pytest.raises(AudioError):
         levels(data[: int(share * len(data))], format=format)
-
-
-def test_a_file_of_countless_chunks_is_refused_soon(speech):
-    plain = flac(speech, format="WAV")
-    with pytest.raises(AudioError):
-        levels(plain[:36] + b"junk\0\0\0\0" * 300_000 + plain[36:], format=Format.WAV)
 
 
 @given(
@@ -189,48 +164,11 @@ def test_long_samples_are_measured_in_pieces_as_if_they_were_one(frames, channel
     assert found.correlation == pytest.approx((exact[1:] * exact[:-1]).sum() / power, abs=1e-3)
 
 
-@pytest.mark.parametrize("frames", [1, 4096, 16384, 16385, 20480, 20481, 40960])
-def test_every_length_of_flac_can_be_read(speech, frames):
-    found = levels(flac(speech[:frames]), format=Format.FLAC)
-    assert found.seen_fraction <= 1
-
-
 def test_damage_in_a_frame_that_is_looked_at_is_seen(speech):
     data = bytearray(flac(speech))
     data[-200:-150] = bytes(50)
     with pytest.raises(AudioError):
         levels(bytes(data), format=Format.FLAC)
-
-
-def chunk(name, content, size=None):
-    return name + struct.pack("<I", len(content) if size is None else size) + content
-
-
-SHAPE = chunk(b"fmt ", struct.pack("<HHIIHH", 1, 1, RATE_HZ, 2 * RATE_HZ, 2, 16))
-SOUND = chunk(b"data", flac(np.sin(np.arange(4000) / 9) * 0.3, format="WAV")[44:])
-NOTE = chunk(b"LIST", b"INFO")
-
-
-@pytest.mark.parametrize(
-    ("chunks", "is_read"),
-    [
-        ([SHAPE, SOUND], True),
-        ([SHAPE, NOTE, SOUND, NOTE], True),
-        ([SHAPE, SOUND, SOUND], False),
-        ([SHAPE, SOUND, SHAPE], True),
-        ([SHAPE, chunk(b"junk", b"", 10**6), SOUND], False),
-        ([SHAPE, chunk(b"\0\0\0\0", b""), SOUND], False),
-    ],
-)
-def test_a_wav_file_is_measured_when_it_can_be_read(chunks, is_read):
-    data = b"RIFF" + struct.pack("<I", 4 + len(b"".join(chunks))) + b"WAVE" + b"".join(chunks)
-    for look in (levels, codec.decode):
-        try:
-            look(data, format=Format.WAV)
-        except AudioError:
-            assert not is_read, look
-        else:
-            assert is_read, look
 
 
 def test_flac_whose_header_knows_no_length_is_as_long_as_its_frames(speech):
@@ -268,26 +206,6 @@ def test_a_flat_top_counts_wherever_the_pieces_end(channels):
         found = levels(flac(samples), format=Format.FLAC)
         assert found.clipped_fraction == 2 / samples.size
         assert found == levels(samples.tobytes(), format=Format.PCM, channels=channels)
-
-
-def test_numbers_far_beyond_full_scale_are_loud():
-    buffer = io.BytesIO()
-    loud = np.sin(np.arange(9000) / 9) * 3e37
-    soundfile.write(buffer, loud, RATE_HZ, format="WAV", subtype="FLOAT")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = levels(buffer.getvalue(), format=Format.WAV)
-    assert round(found.peak_db) == 750
-    assert found.rms_db == pytest.approx(found.peak_db - 3, abs=0.1)
-    assert found.correlation == pytest.approx(np.cos(1 / 9), abs=0.01)
-    assert found.clipped_fraction > 0.99
-
-
-def test_a_wav_file_of_numbers_that_are_none_is_refused(speech):
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.full(500, np.nan, np.float32), RATE_HZ, format="WAV", subtype="FLOAT")
-    with pytest.raises(AudioError):
-        levels(buffer.getvalue(), format=Format.WAV)
 
 
 HEADS = [flac(np.zeros(20000, np.int16), format=kind)[:60] for kind in ("WAV", "FLAC")]

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 
@@ -17,13 +15,13 @@ VOWELS = {  # means of adult speakers, F1 to F3
 }
 
 
-@pytest.mark.parametrize("f0_hz", [62, 90, 120, 180, 240, 320, 400])
+@pytest.mark.parametrize("f0_hz", [62, 180, 400])
 def test_the_pitch_of_a_vowel_is_found(make_vowel, f0_hz):
     samples = make_vowel(f0_hz, VOWELS["a"])
     assert measure.median_f0_hz(samples, RATE_HZ) == pytest.approx(f0_hz, rel=0.01)
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 16000, 24000, 44100, 48000])
+@pytest.mark.parametrize("rate_hz", [8000, 48000])
 def test_the_rate_does_not_matter(make_vowel, rate_hz):
     samples = make_vowel(150, VOWELS["e"], rate_hz=rate_hz)
     assert measure.median_f0_hz(samples, rate_hz) == pytest.approx(150, rel=0.01)
@@ -61,43 +59,22 @@ def test_silence_and_hiss_have_no_pitch():
     assert measure.median_f0_hz(np.zeros(RATE_HZ, np.float32), RATE_HZ) == 0.0
 
 
-def test_pauses_are_unvoiced_and_the_speech_beside_them_is_not(make_vowel):
-    half = make_vowel(130, VOWELS["o"], 0.5)
-    f0_hz, times_s = measure.f0_track(
-        np.concatenate([half, np.zeros(RATE_HZ // 2, np.float32), half]), RATE_HZ
-    )
-    pause = (times_s > 0.55) & (times_s < 0.95)
-    assert not f0_hz[pause].any()
-    assert (f0_hz[(times_s > 0.05) & (times_s < 0.45)] > 0).all()
-
-
-def test_a_hum_below_the_voice_does_not_pull_the_pitch_down(make_vowel):
-    samples = make_vowel(200, VOWELS["e"]) + 0.02 * np.sin(2 * np.pi * 50 * np.arange(RATE_HZ) / RATE_HZ)
-    assert measure.median_f0_hz(samples.astype(np.float32), RATE_HZ) == pytest.approx(200, rel=0.01)
-
-
 def test_minutes_are_measured_in_blocks_with_the_same_result(make_vowel):
-    samples = np.tile(make_vowel(110, VOWELS["i"]), 45)  # 9000 frames of pitch: more than two blocks
-    f0_hz, times_s = measure.f0_track(samples, RATE_HZ)
+    # 9000 frames of pitch: more than two blocks.
+    samples = np.tile(make_vowel(110, VOWELS["i"], rate_hz=8000), 45)
+    f0_hz, times_s = measure.f0_track(samples, 8000)
     assert len(f0_hz) == len(times_s)
     assert np.median(f0_hz[times_s > 44]) == pytest.approx(110, rel=0.01)
     assert (f0_hz > 0).mean() > 0.98
 
 
-@pytest.mark.parametrize(("vowel", "f0_hz"), list(itertools.product(VOWELS, [90, 120, 200])))
+@pytest.mark.parametrize(("vowel", "f0_hz"), list(zip(VOWELS, [90, 200, 120, 90, 120], strict=True)))
 def test_the_formants_of_a_vowel_are_found(make_vowel, vowel, f0_hz):
     expected = VOWELS[vowel]
     found = measure.formants_hz(make_vowel(f0_hz, (*expected, 3500, 4500)), RATE_HZ)
     # Between harmonics nothing is heard: half their distance is what a formant can be known to.
     for found_hz, expected_hz in zip(found, expected, strict=True):
         assert found_hz == pytest.approx(expected_hz, rel=0.05, abs=f0_hz / 2)
-
-
-def test_a_shorter_tract_is_seen_in_the_formants(make_vowel):
-    formants_hz = np.array([500, 1500, 2500, 3500, 4500])
-    small = measure.formants_hz(make_vowel(120, formants_hz * 1.15), RATE_HZ)
-    large = measure.formants_hz(make_vowel(120, formants_hz), RATE_HZ)
-    assert (small / large).mean() == pytest.approx(1.15, abs=0.03)
 
 
 def test_what_is_not_there_is_nan_not_a_guess():
@@ -114,8 +91,7 @@ def test_levels_of_known_signals():
     assert measure.rms_db(with_pause) == pytest.approx(-29, abs=0.1)
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 22050, 48000])
-@pytest.mark.parametrize("seconds", [0.5, 2.0, 70.0])
+@pytest.mark.parametrize(("rate_hz", "seconds"), [(8000, 70.0), (22050, 0.5), (48000, 2.0)])
 def test_loudness_is_that_of_another_meter(rate_hz, seconds):
     chance = np.random.default_rng(1)
     frames = round(seconds * rate_hz)

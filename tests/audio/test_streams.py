@@ -42,7 +42,7 @@ def decoded(data, kind, rate_hz, channels):
     return codec.decode(data, **raw)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("kind", "rate_hz", "channel_type"), COMBINATIONS)
 def test_a_stream_is_one_file_that_holds_what_a_file_made_at_once_holds(
     speech_like, kind, rate_hz, channel_type
@@ -83,6 +83,7 @@ def test_other_readers_open_what_was_streamed(speech_like, kind, channel_type):
     assert codec.inspect(kept).audio_seconds == pytest.approx(seconds, abs=0.1)
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("kind", Format)
 @pytest.mark.parametrize("rate_hz", STREAM_SAMPLE_RATES_HZ)
 def test_the_first_bytes_leave_early(speech_like, kind, rate_hz):
@@ -125,8 +126,7 @@ def test_how_samples_are_divided_changes_no_byte(kind, sizes, channel_type):
     )
 
 
-@pytest.mark.parametrize("rate_hz", STREAM_SAMPLE_RATES_HZ)
-@pytest.mark.parametrize("size", [1, 37, PIECE])
+@pytest.mark.parametrize(("rate_hz", "size"), [(8000, 1), (44100, 37), (48000, PIECE)])
 def test_resampled_pieces_have_no_seams(speech_like, rate_hz, size):
     samples = speech_like[: 300 * size]
     data = streamed(samples, Format.PCM, rate_hz, sizes=[size])
@@ -157,18 +157,18 @@ def test_what_is_too_loud_is_cut_off_and_never_wraps():
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", Format)
-def test_ten_minutes_take_no_more_memory_than_one(kind):
+def test_four_minutes_take_no_more_memory_than_one(kind):
     second = (np.sin(np.arange(8000) / 9) * 0.3).astype(np.float32)
     encoder = StreamEncoder(kind, ChannelType.MONO, 8000)
     peaks = []
-    for _ in range(10):
-        tracemalloc.start()
+    tracemalloc.start()
+    for _ in range(4):
         for _ in range(60):
             encoder.add(second)
         peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+    tracemalloc.stop()
     encoder.finish()
-    assert peaks[-1] < 1.5 * peaks[1] + 100_000
+    assert peaks[-1] < 1.5 * peaks[0] + 100_000
 
 
 @pytest.mark.parametrize("kind", Format)

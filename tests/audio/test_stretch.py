@@ -19,7 +19,7 @@ def test_the_length_is_exact_whatever_it_was(frames, wanted, rate_hz):
     assert np.isfinite(fitted).all()
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.8, 0.95, 1.05, 1.3, 2.0])
+@pytest.mark.parametrize("factor", [0.5, 1.05, 2.0])
 def test_pitch_and_formants_stay_and_the_course_of_loudness_scales(speech_like, factor):
     seconds = 1.6 * factor
     fitted = stretch.fit_length(speech_like, RATE_HZ, seconds)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from benchmarks.__main__ import main
 from benchmarks.lab import BrokenRowError, Ran
 from benchmarks.memory import r1
 
@@ -78,7 +79,9 @@ def test_a_resume_that_did_not_end_is_no_figure():
         list(r1(Broken(ended=False)))
 
 
-def test_a_row_that_does_not_exist_is_named():
-    ran = bench("--only", "U15,X9")
-    assert ran.returncode == 2
-    assert "there is no row X9" in ran.stderr
+def test_a_row_that_does_not_exist_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "U15,X9"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "there is no row X9" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,7 @@ EVERYDAY_WORDS = {
 }
 
 
+@lru_cache
 def read(name):
     return pd.read_csv(FOLDER / f"{name}.csv", dtype=str, keep_default_na=False)
 
@@ -129,12 +131,6 @@ def test_files_are_utf8_with_line_feeds_and_composed_characters(name):
     assert unicodedata.is_normalized("NFC", text)
 
 
-def test_there_are_at_least_200_lines_of_three_kinds_in_8_locales():
-    tables = {kind: read(kind) for kind in KINDS}
-    assert sum(len(table) for table in tables.values()) >= 200
-    assert {kind for kind, table in tables.items() if set(table["locale"]) >= MAIN_LOCALES} == set(KINDS)
-
-
 def test_demo_is_a_short_run_over_all_locales_and_many_voices():
     demo = read("demo")
     assert list(demo.columns) == ["id", "kind", "locale", "voice", "text"]
@@ -164,30 +160,13 @@ def test_demo_repeats_one_or_two_lines_word_for_word():
     assert demo.duplicated(["kind", "locale", "voice", "text"]).sum() == len(repeated)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_text_stands_twice_in_a_source_table(kind):
-    texts = read(kind)["text"]
-    assert texts[texts.duplicated()].tolist() == []
-
-
 @pytest.mark.parametrize("name", TABLES)
-def test_no_cell_is_empty_or_padded(name):
-    table = read(name)
-    bad = [(c, v) for c in table for v in table[c] if not v or v != v.strip() or "\n" in v or "  " in v]
-    assert bad == []
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_ids_are_unique_strings(name):
+def test_ids_are_unique_strings_with_their_leading_zeros(name):
     ids = read(name)["id"]
     assert ids.is_unique
     assert ids.str.fullmatch(r"[a-z0-9-]+").all()
-
-
-@pytest.mark.parametrize("name", ["narration", "demo"])
-def test_ids_keep_their_leading_zeros(name):
-    ids = read(name)["id"]
-    assert ids.tolist() == [f"{number:04d}" for number in range(1, len(ids) + 1)]
+    if name in {"narration", "demo"}:
+        assert ids.tolist() == [f"{number:04d}" for number in range(1, len(ids) + 1)]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -332,12 +311,6 @@ def test_the_table_of_clips_and_their_folder_name_the_same_files():
     assert set(clips["path"]) == {f"clips/{path.name}" for path in (FOLDER / "clips").iterdir()}
 
 
-def test_clips_are_english_and_portuguese_by_different_voices():
-    clips = read("clips")
-    assert len(clips) == clips["speaker"].nunique() == clips["text"].nunique() == 8
-    assert set(clips["locale"].str[:2]) == {"en", "pt"}
-
-
 def test_clips_are_small_mono_flac_files_of_a_few_seconds():
     for path in (FOLDER / "clips").iterdir():
         info = soundfile.info(path)
@@ -406,6 +379,7 @@ def make_clips(*arguments):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_script_still_makes_these_clips():
     made = make_clips("--check")
     assert (made.returncode, made.stdout) == (0, "8 clips are as they are spoken now\n"), made.stderr

@@ -105,7 +105,7 @@ def test_a_language_counts_as_another_only_where_the_recogniser_is_sure():
     assert hear.heard(samples, Listener(words), locale="en-GB").locale == "en-GB"
 
 
-@pytest.mark.parametrize("seconds", [0.1, 28, 45, 200])
+@pytest.mark.parametrize("seconds", [0.1, 28, 200])
 def test_pieces_are_short_and_follow_each_other(seconds):
     samples = np.random.default_rng(1).normal(0, 0.1, int(seconds * hear.RATE_HZ)).astype(np.float32)
     pieces = list(hear._pieces(samples))

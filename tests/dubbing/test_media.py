@@ -41,6 +41,7 @@ def header_s(path):
         return file.duration / av.time_base
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
     source = film(tmp_path / name, **KINDS[name])
@@ -130,6 +131,7 @@ def test_a_header_that_claims_ten_hours_is_refused_at_once(tmp_path, name, chang
     assert "truncated" in refused(path, max_seconds=1e6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_cut_off_is_refused(tmp_path, name):
     path = film(tmp_path / name, **KINDS[name])

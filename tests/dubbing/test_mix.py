@@ -49,8 +49,7 @@ def test_the_original_is_lowered_by_one_gain_and_untouched_elsewhere(tmp_path, c
     assert (np.diff(ramp) < 1e-3).all(), "down without a step"
 
 
-@pytest.mark.parametrize("rate_hz", [22050, 24000, 48000])
-@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize(("rate_hz", "as_file"), [(22050, True), (48000, False)])
 def test_lines_stand_to_the_sample_where_they_are_to_be(tmp_path, rate_hz, as_file):
     # A start in the middle of a block, a line over three of them, and one that goes on behind the end.
     line = np.convolve(np.random.default_rng(1).standard_normal(round(2.2 * rate_hz)), np.hanning(9), "same")

@@ -154,6 +154,7 @@ def test_the_worker_ends_with_its_parent(tmp_path):
     assert Outcome.read(outcome_path(folder, "fi-FI")) is None
 
 
+@pytest.mark.slow
 def test_what_is_no_medium_fails_as_a_whole(tmp_path):
     folder = job(tmp_path / "text", b"This is no audio. " * 99, **ASKED)
     dubbed(folder)

@@ -94,10 +94,7 @@ def nothing_is_spelled_out_or_read_as_another_language(speech, sentence, locale)
     assert 0.15 < seconds / sentence["words"] < 0.8
 
 
-@pytest.mark.parametrize(
-    "locale_",
-    ["ru-RU", "bg-BG", "kk-KZ", "ar-SA", "fa-IR", "ur-PK", "am-ET", "te-IN", "or-IN", "zh-CN", "ja-JP"],
-)
+@pytest.mark.parametrize("locale_", ["ru-RU", "ar-SA", "am-ET", "te-IN", "zh-CN", "ja-JP"])
 def test_own_script_is_read_here_and_left_out_elsewhere(say, sentences, locale_):
     text = sentences[locale_]["text"]
     speech = say(f"Hello {text}")
@@ -106,7 +103,7 @@ def test_own_script_is_read_here_and_left_out_elsewhere(say, sentences, locale_)
     assert all(LOCALES[locale_].reads(letter) for letter in text if letter.isalpha())
 
 
-@pytest.mark.parametrize("locale_", ["hi-IN", "el-GR", "ko-KR", "ka-GE", "hy-AM", "ta-IN", "vi-VN"])
+@pytest.mark.parametrize("locale_", ["hi-IN", "el-GR", "ko-KR"])
 def test_scripts_that_the_engine_reads_in_any_language_are_read(say, sentences, locale_):
     text = sentences[locale_]["text"]
     speech = say(f"Hello {text}")

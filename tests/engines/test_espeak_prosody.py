@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from speechframe.audio import codec, measure
-from speechframe.engines.base import Utterance
-from speechframe.engines.espeak_prosody import reading
-from speechframe.engines.espeak_voices import espeak_voices
 from speechframe.errors import EngineError
 
 RATE_HZ = 22050
@@ -23,7 +20,7 @@ def f0_hz(speech):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", ["oscar", "nora", "hank", "ruby"])
+@pytest.mark.parametrize("name", ["oscar", "nora"])
 def test_pitch_rises_with_every_ten_steps_to_both_ends(say, name):
     heard = [f0_hz(say(TEXT, name, pitch=pitch)) for pitch in range(-50, 51, 10)]
     assert all(low < high for low, high in itertools.pairwise(heard))
@@ -31,102 +28,36 @@ def test_pitch_rises_with_every_ten_steps_to_both_ends(say, name):
     assert heard[-1] > 1.35 * heard[5]
 
 
-def test_pitch_of_the_plain_voice_spans_what_the_engine_has(say):
-    low, middle, high = (f0_hz(say(TEXT, "oscar", pitch=pitch)) for pitch in (-50, 0, 50))
-    assert low == pytest.approx(65, abs=6)
-    assert middle == pytest.approx(98, abs=6)
-    assert high == pytest.approx(167, abs=10)
-
-
-def test_every_single_step_of_pitch_is_another_setting():
-    nora = espeak_voices()["en-US-nora"].timbre
-    settings = {
-        reading(
-            Utterance(TEXT, "en-US-nora", "en-US", pitch=pitch, variation=0), nora, "Conversational"
-        ).pitch
-        for pitch in range(-50, 51)
-    }
-    assert len(settings) > 95
-
-
-@pytest.mark.parametrize("name", ["oscar", "nora"])
-def test_rate_halves_and_doubles_the_speed(say, name):
-    seconds = [say(TEXT, name, rate=rate).audio_seconds for rate in range(-50, 51, 10)]
+def test_rate_halves_and_doubles_the_speed(say):
+    seconds = [say(TEXT, rate=rate).audio_seconds for rate in range(-50, 51, 10)]
     assert all(slow > fast for slow, fast in itertools.pairwise(seconds))
     assert seconds[0] / seconds[5] == pytest.approx(2, rel=0.15)
     assert seconds[5] / seconds[-1] == pytest.approx(2, rel=0.2)
 
 
-def test_rate_leaves_the_pitch_alone_and_pitch_the_rate(say):
-    plain = say(TEXT)
-    for rate in (-30, 30):
-        assert f0_hz(say(TEXT, rate=rate)) == pytest.approx(f0_hz(plain), rel=0.06)
-    for pitch in (-30, 30):
-        assert say(TEXT, pitch=pitch).audio_seconds == pytest.approx(plain.audio_seconds, rel=0.03)
-
-
 # Variation and takes
 
 
-@pytest.fixture(scope="module")
-def spreads(say):
-    """For every level: how far pitch and length stray over many takes."""
-    found = []
+@pytest.mark.slow
+def test_variation_spreads_pitch_and_length_further_with_every_level_of_the_same_voice(say):
+    spreads = []
     for level in range(6):
         takes = [
             say("We will meet at the station and walk home.", variation=level, take=take)
             for take in range(24)
         ]
-        found.append(
-            (
-                np.std(np.log2([f0_hz(speech) for speech in takes])),
-                np.std(np.log2([speech.audio_seconds for speech in takes])),
-            )
-        )
-    return found
-
-
-@pytest.mark.slow
-def test_variation_spreads_pitch_and_length_further_with_every_level(spreads):
+        pitch = np.std(np.log2([f0_hz(speech) for speech in takes]))
+        spreads.append((pitch, np.std(np.log2([speech.audio_seconds for speech in takes]))))
     for (pitch, length), (more_pitch, more_length) in itertools.pairwise(spreads):
         assert more_pitch > pitch
         assert more_length > length
-
-
-@pytest.mark.slow
-def test_the_most_variation_is_heard_and_is_still_the_same_voice(spreads):
     pitch, length = spreads[-1]
     assert 0.05 < pitch < 0.2
     assert 0.03 < length < 0.2
 
 
-@pytest.mark.slow
-def test_without_variation_every_take_is_the_same(spreads, say):
-    assert spreads[0] == pytest.approx((0, 0), abs=1e-9)
-    one, other = (say(TEXT, variation=0, take=take) for take in (0, 7))
-    assert one.samples.tobytes() == other.samples.tobytes()
-    assert one.words == other.words
-
-
-def test_takes_differ_from_each_other_and_can_be_had_again(say):
-    takes = {say(TEXT, variation=1, take=take).samples.tobytes() for take in range(8)}
-    assert len(takes) == 8
-    nora = espeak_voices()["en-US-nora"].timbre
-    utterance = Utterance(TEXT, "en-US-nora", "en-US", variation=3, take=5)
-    assert reading(utterance, nora, "Calm") == reading(utterance, nora, "Calm")
-
-
-def test_variation_moves_the_pauses_too(say):
-    def pause_s(take):
-        spans = measure.silences(say(TEXT, variation=5, take=take).samples, RATE_HZ, shortest_ms=90)
-        return max(end_s - start_s for start_s, end_s in spans[:-1] or spans)
-
-    pauses = [pause_s(take) for take in range(12)]
-    assert max(pauses) > 1.3 * min(pauses)
-
-
 def test_words_stay_with_the_sound_when_pauses_move(say):
-    for take in range(6):
+    for take in range(3):
         speech = say(TEXT, variation=5, take=take)
         start_s, end_s = max(
             (span for span in measure.silences(speech.samples, RATE_HZ, below_db=40) if span[0] > 0.1),
@@ -138,39 +69,12 @@ def test_words_stay_with_the_sound_when_pauses_move(say):
         assert first.start_ms == pytest.approx(1000 * end_s, abs=60)
 
 
-def test_chance_moves_speed_pitch_and_liveliness_and_nothing_without_variation():
-    nora = espeak_voices()["en-US-nora"].timbre
-
-    def readings(variation):
-        return [
-            reading(Utterance(TEXT, "en-US-nora", "en-US", variation=variation, take=take), nora, "Calm")
-            for take in range(12)
-        ]
-
-    assert len(set(readings(0))) == 1
-    for part in ("words_per_minute", "pitch", "pitch_range", "seed"):
-        assert len({getattr(one, part) for one in readings(5)}) > 5
-
-
-def test_another_text_or_voice_strays_elsewhere():
-    seeds = {
-        reading(
-            Utterance(text, f"en-US-{name}", "en-US"), espeak_voices()[f"en-US-{name}"].timbre, "Calm"
-        ).seed
-        for text in ("one", "two", "three")
-        for name in ("nora", "ruby")
-    }
-    assert len(seeds) == 6
-
-
 # Exact lengths
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("seconds", [0.5, 1.0, 2.34567, 3.3, 4.0, 6.5, 11.0, 60.0])
-@pytest.mark.parametrize("name", ["nora", "hank"])
-def test_a_length_is_exact_to_the_sample(say, name, seconds):
-    speech = say(TEXT, name, audio_duration_s=seconds)
+@pytest.mark.parametrize("seconds", [0.5, 2.34567, 4.0, 60.0])
+def test_a_length_is_exact_to_the_sample(say, seconds):
+    speech = say(TEXT, audio_duration_s=seconds)
     assert len(speech.samples) == codec.seconds_to_frames(seconds, RATE_HZ)
     at_ms = 0
     for word in speech.words:
@@ -179,7 +83,7 @@ def test_a_length_is_exact_to_the_sample(say, name, seconds):
     assert at_ms <= 1000 * seconds
 
 
-@pytest.mark.parametrize("seconds", [2.5, 4.0, 6.5])
+@pytest.mark.parametrize("seconds", [2.5, 6.5])
 def test_a_fitted_text_is_all_there_at_the_same_pitch(say, seconds):
     plain, fitted = say(TEXT), say(TEXT, audio_duration_s=seconds)
     assert f0_hz(fitted) == pytest.approx(f0_hz(plain), rel=0.06)
@@ -249,14 +153,6 @@ def test_a_pause_is_silence_of_exactly_that_length(say):
     assert not speech.samples[at : at + silence].any()
     # Nothing of the sentence's own silence is added to it, but for a breath.
     assert _runs_of_zeros(speech.samples, 0.5) == pytest.approx([1.25], abs=0.06)
-
-
-def test_words_around_a_pause_keep_to_their_sound(say):
-    speech = say("Ready? [pause 1.25s]Go!")
-    (pause,) = [span for span in measure.silences(speech.samples, RATE_HZ) if span[1] - span[0] > 1]
-    ready, go = speech.words
-    assert ready.end_ms == pytest.approx(1000 * pause[0], abs=60)
-    assert go.start_ms == pytest.approx(1000 * pause[1], abs=60)
 
 
 def test_pauses_may_begin_end_and_follow_each_other(say):

@@ -5,9 +5,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from processes import in_another_process
 
 from speechframe.audio import measure
+from speechframe.engines import japanese
 from speechframe.engines.base import Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.espeak_locales import LOCALES
@@ -33,66 +33,22 @@ def given_to_the_engine(text, locale="en-US", pronunciations=None):
 
 
 def test_merged_function_words_have_an_entry_each(say):
-    speech = say("So that a row of the table is spoken, at the end of the day.")
-    assert words(speech) == [
-        "So",
-        "that",
-        "a",
-        "row",
-        "of",
-        "the",
-        "table",
-        "is",
-        "spoken",
-        "at",
-        "the",
-        "end",
-        "of",
-        "the",
-        "day",
-    ]
+    text = "So that a row of the table is spoken at the end of the day"
+    speech = say(text)
+    assert words(speech) == text.split()
     assert all(word.end_ms - word.start_ms >= 30 for word in speech.words)
 
 
 def test_numbers_and_abbreviations_are_one_word_each(say):
-    text = "Dr. Smith paid $20 for 3.5 kg at 10:30 in the U.S., e.g. 1,234 of 42."
-    expected = [
-        "Dr",
-        "Smith",
-        "paid",
-        "$20",
-        "for",
-        "3.5",
-        "kg",
-        "at",
-        "10:30",
-        "in",
-        "the",
-        "U.S",
-        "e.g",
-        "1,234",
-    ]
-    speech = say(text)
-    assert words(speech) == [*expected, "of", "42"]
+    speech = say("Dr. Smith paid $20 for 3.5 kg at 10:30 in the U.S., e.g. 1,234 of 42.")
+    assert " ".join(words(speech)) == "Dr Smith paid $20 for 3.5 kg at 10:30 in the U.S e.g 1,234 of 42"
     length_ms = {word.word: word.end_ms - word.start_ms for word in speech.words}
     assert length_ms["1,234"] > 1000 > length_ms["of"]
 
 
-def test_hyphens_and_apostrophes_hold_words_together(say):
-    speech = say("My mother-in-law didn't know O\u2019Brien\u2014really.")
-    assert words(speech) == ["My", "mother-in-law", "didn't", "know", "O\u2019Brien", "really"]
-
-
 def test_signs_have_an_entry_when_they_are_heard(say):
-    assert words(say("Salt & pepper, 50% off \U0001f600 now")) == [
-        "Salt",
-        "&",
-        "pepper",
-        "50%",
-        "off",
-        "\U0001f600",
-        "now",
-    ]
+    heard = ["Salt", "&", "pepper", "50%", "off", "\U0001f600", "now"]
+    assert words(say("Salt & pepper, 50% off \U0001f600 now")) == heard
     assert words(say("see \u00a7 5, \u00a8")) == ["see", "\u00a7", "5", "\u00a8"]
     assert words(say("Salt - pepper -- now \u2026 ok !")) == ["Salt", "pepper", "now", "ok"]
 
@@ -131,7 +87,6 @@ def test_original_text_is_for_english_only(say):
     [
         "Say [[h@loU]] now",
         "Say <break time='3s'/> now",
-        "Say <speak>this</speak> &amp; &lt; now",
         "Say \x0150P\x01200S now",
         "Say [[[ ]] ]] now",
         "Say \\x01 [pause] now",
@@ -146,15 +101,6 @@ def test_markup_is_text(say, text):
     assert speech.words[-1].end_ms - speech.words[-1].start_ms == pytest.approx(
         plain.end_ms - plain.start_ms, abs=60
     )
-
-
-def test_phonemes_in_the_text_are_spelled_even_beside_a_pronunciation(say):
-    tomato = {"tomato": Pronunciation(type="IPA", pronunciation="t\u0259\u02c8m\u0251\u02d0t\u0259\u028a")}
-    handed = given_to_the_engine("A tomato [[h@loU]]", pronunciations=tomato)
-    assert handed.phoneme_input
-    assert handed.text.count("[[") == 1
-    spelled = say("A tomato [[h@loU]]", pronunciations=tomato)
-    assert spelled.audio_seconds > say("A tomato hello").audio_seconds + 0.3
 
 
 def test_control_characters_are_blanks_and_invisible_ones_nothing():
@@ -187,6 +133,7 @@ def test_lone_punctuation_is_not_read_aloud(say):
 # Nothing is lost
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "unit", "count"),
     [
@@ -214,7 +161,7 @@ def test_five_thousand_characters(say):
     assert (level_db[:-1] > -45).all()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(
         st.one_of(
@@ -240,9 +187,7 @@ def test_any_text_is_spoken_or_refused_in_words(text, voice_id, as_original):
     assert measure.peak(speech.samples) <= 0.9
 
 
-@pytest.mark.parametrize(
-    "text", ["...", " ", "\u2014 \u2014", "!?", "\u200b", "[pause 1s]", "\x00", "- - -", "\u3002", "^", "<"]
-)
+@pytest.mark.parametrize("text", ["...", " ", "\u2014 \u2014", "\u200b", "[pause 1s]", "\x00", "^"])
 def test_text_without_anything_to_speak_is_refused(say, text):
     with pytest.raises(EngineError, match="no character that a voice can speak in en-US"):
         say(text)
@@ -269,24 +214,14 @@ def test_kanji_are_spoken_by_their_readings(say):
     assert "龘" in say("龘の いい 天気", "sakura").warnings[0]
 
 
-def test_without_a_reader_of_kanji_japanese_says_that_it_reads_kana():
-    said = in_another_process(
-        """
-        import importlib.util
-        find = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, *rest: None if name == "pyopenjtalk" else find(name, *rest)
-        from speechframe.engines.base import Utterance
-        from speechframe.engines.espeak import EspeakSpeaker
-        from speechframe.errors import EngineError
-        for text in ("今日は いい てんき", "東京"):
-            try:
-                print(*EspeakSpeaker().speak(Utterance(text, "ja-JP-sakura", "ja-JP")).warnings)
-            except EngineError as error:
-                print(error)
-        """
-    )
-    assert all("speechframe[japanese]" in line for line in said)
-    assert "no character that a voice can speak in ja-JP" in said[1]
+def test_without_a_reader_of_kanji_japanese_says_that_it_reads_kana(monkeypatch):
+    monkeypatch.setattr(japanese, "find_spec", lambda _: None)
+    (warning,) = EspeakSpeaker().speak(Utterance("今日は いい てんき", "ja-JP-sakura", "ja-JP")).warnings
+    assert "speechframe[japanese]" in warning
+    with pytest.raises(
+        EngineError, match=r"no character that a voice can speak in ja-JP.*speechframe\[japanese\]"
+    ):
+        EspeakSpeaker().speak(Utterance("東京", "ja-JP-sakura", "ja-JP"))
 
 
 # Pronunciations
@@ -309,15 +244,6 @@ def test_ipa_changes_what_is_heard_and_keeps_the_word(say):
     )
 
 
-def test_ipa_of_a_word_sounds_like_the_word(say):
-    same = {"zzyzx": said("IPA", "\u02c8t\u025bst\u026a\u014b")}
-    spoken, plain = say("zzyzx", pronunciations=same), say("testing")
-    assert spoken.audio_seconds == pytest.approx(plain.audio_seconds, rel=0.1)
-    assert measure.formants_hz(spoken.samples, RATE_HZ) == pytest.approx(
-        measure.formants_hz(plain.samples, RATE_HZ), rel=0.12
-    )
-
-
 @pytest.mark.parametrize(
     ("ipa", "language", "spelled"),
     [
@@ -334,28 +260,18 @@ def test_ipa_becomes_the_engines_own_spelling(ipa, language, spelled):
     assert phoneme_input(ipa, language) == spelled
 
 
-def test_every_language_has_its_sounds():
-    for locale in LOCALES.values():
+def test_languages_of_every_family_have_their_sounds():
+    for locale in list(LOCALES.values())[::6]:
         assert phoneme_input("ma\u02c8na si tu", locale.language).startswith("[[m")
 
 
 @pytest.mark.parametrize(
     ("ipa", "named"),
-    [
-        ("t\u01c3\u0298", "LATIN LETTER RETROFLEX CLICK"),
-        ("abc5", "DIGIT FIVE"),
-        ("h\u0259\u4e16", "CJK UNIFIED"),
-        ("[[x]]|'_", "LOW LINE"),
-    ],
+    [("t\u01c3\u0298", "LATIN LETTER RETROFLEX CLICK"), ("[[x]]|'_", "LOW LINE"), ("/./", "no sound")],
 )
-def test_symbols_that_are_no_sounds_are_refused_by_name(say, ipa, named):
+def test_what_is_no_sound_is_refused_by_name(say, ipa, named):
     with pytest.raises(EngineError, match=named):
         say("I say tomato.", pronunciations={"tomato": said("IPA", ipa)})
-
-
-def test_ipa_without_any_sound_is_refused(say):
-    with pytest.raises(EngineError, match="no sound"):
-        say("I say tomato.", pronunciations={"tomato": said("IPA", "/./")})
 
 
 def test_say_as_replaces_what_is_said_but_not_the_word(say):
@@ -393,22 +309,8 @@ def test_where_a_word_of_the_dictionary_is_found(key, text, found):
     assert handed.text.count("qq") == found
 
 
-def test_no_break_is_put_into_phonemes():
-    text = "我" * 97 + "x" + "我" * 50
-    handed = given_to_the_engine(text, "zh-CN", {"x": said("IPA", "m\u0251m\u0251m\u0251m\u0251")})
-    assert handed.text.count(", ") == 1
-    inside = handed.text[handed.text.index("[[") : handed.text.index("]]")]
-    assert "," not in inside
-
-
 def test_the_longest_word_of_the_dictionary_wins():
     handed = given_to_the_engine(
         "New York", pronunciations={"New": said("SAY_AS", "old"), "New York": said("SAY_AS", "city")}
     )
     assert handed.text == "city"
-
-
-def test_kanji_can_be_given_a_reading(say):
-    speech = say("東京は", "sakura", pronunciations={"東京": said("SAY_AS", "とうきょう")})
-    assert words(speech) == ["東京は"]
-    assert speech.warnings == ()

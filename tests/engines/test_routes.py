@@ -48,13 +48,10 @@ def routes(*translators):
     [
         ("en", "pt-BR", "en>pt-BR", "neural"),
         ("en", "pt", "en>pt-BR", "neural"),
-        ("en_us", "pt_br", "en>pt-BR", "neural"),
         ("en", "pt-PT", "en>pt-BR", "neural"),
         ("pt-PT", "en-GB", "pt-BR>en", "neural"),
-        ("en", "es", "en>pt-BR>es", "rules"),
         ("pt", "de", "pt-BR>en>de", "neural"),
         ("en", "fr", "en>pt-BR>es>fr", "rough"),
-        ("es", "en", "es>pt-BR>en", "rules"),
         ("es-MX", "oc", "es>fr>oc", "rough"),
     ],
 )

@@ -138,6 +138,7 @@ def spectrum_db(voice_id):
     return level_db - level_db.mean()
 
 
+@pytest.mark.slow
 def test_no_two_voices_of_a_language_have_one_spectrum():
     spectra = {
         voice.voice_id: spectrum_db(voice.voice_id)

@@ -11,12 +11,6 @@ class TestEspeak(SpeakerSuite):
     engine = EspeakSpeaker
 
 
-class TestEspeakInGerman(SpeakerSuite):
-    engine = EspeakSpeaker
-    voice_id = "de-DE-greta"
-    text = "Das kleine Boot fuhr durch den Hafen. Es war spät, und niemand sah es."
-
-
 # What is Piper's own is tested at every commit in test_piper.
 @pytest.mark.slow
 class TestPiper(SpeakerSuite):

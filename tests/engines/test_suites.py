@@ -144,6 +144,7 @@ SPOILED_SPEAKERS = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [name for name in dir(SpeakerSuite) if name.startswith("test_")])
 def test_a_speaker_that_is_spoiled_fails(name):
     test = name.removeprefix("test_")
@@ -225,7 +226,7 @@ SPOILED_CHANGERS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in dir(ChangerSuite) if name.startswith("test_")])
 def test_a_changer_that_is_spoiled_fails(name):
     test = name.removeprefix("test_")

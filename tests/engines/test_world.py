@@ -1,7 +1,6 @@
 """The voice changer, asked for this and that, with clips of every kind, as it is installed."""
 
 import itertools
-import subprocess
 import sys
 import time
 
@@ -33,8 +32,8 @@ def test_pitch_rises_with_its_steps_and_leaves_the_length_alone():
     assert {len(speech.samples) for speech in changed} == {len(changed[0].samples)}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("rate", [-50, -20, 20, 50])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("rate", [50, -50])
 def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
     clip = spoken("en-US-robin", SHORT)
     changed = change(clip, rate=rate)
@@ -48,9 +47,7 @@ def test_rate_scales_the_time_and_leaves_the_pitch_alone(rate):
     ("seconds", "fields"),
     [
         (0.9, {}),
-        (7.0, {}),
-        (3.33337, {"rate": 30}),
-        (2.2, {"variation": 5}),
+        (3.33337, {"rate": 30, "variation": 5}),
         (4.1, {"retain_prosody": False}),
     ],
 )
@@ -94,15 +91,6 @@ def test_variation_moves_takes_a_little_and_nothing_without_it():
 
 
 @pytest.mark.slow
-def test_another_clip_strays_elsewhere():
-    strays = [
-        f0_hz(change(clip, variation=5)) / f0_hz(change(clip))
-        for clip in (spoken("en-US-robin", sentence) for sentence in (SHORT, "My father has a green one."))
-    ]
-    assert strays[0] != pytest.approx(strays[1], abs=0.001)
-
-
-@pytest.mark.slow
 def test_without_its_prosody_a_clip_has_an_even_tempo():
     slow, fast = (
         speak(Utterance(SENTENCES[0], "en-US-robin", "en-US", rate=rate, variation=0)).samples
@@ -126,9 +114,9 @@ def test_without_its_prosody_a_clip_has_an_even_tempo():
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("rate_hz", [8000, 11025, 44100, 96000])
+@pytest.mark.parametrize("rate_hz", [8000, 96000])
 def test_clips_of_any_rate_come_out_alike(rate_hz):
-    clip = spoken("en-US-joe", SENTENCES[0])
+    clip = spoken("en-US-robin", SENTENCES[0])
     changed = change(Recording(codec.resample(clip.samples, clip.sample_rate_hz, rate_hz), rate_hz))
     plain = change(clip)
     assert changed.sample_rate_hz == plain.sample_rate_hz >= 24000
@@ -138,7 +126,7 @@ def test_clips_of_any_rate_come_out_alike(rate_hz):
 
 
 def test_pauses_stay_silent_and_where_they_are():
-    samples = spoken("en-US-joe", SENTENCES[0]).samples
+    samples = spoken("en-US-robin", SENTENCES[0]).samples
     clip = Recording(np.concatenate([samples, np.zeros(22050, np.float32), samples]), 22050)
     changed = change(clip)
     (start_s, end_s) = max(measure.silences(clip.samples, 22050), key=lambda gap: gap[1] - gap[0])
@@ -159,7 +147,7 @@ def whispered(clip):
 
 
 def test_a_whisper_is_changed_and_stays_a_whisper():
-    clip = whispered(spoken("en-US-joe", SENTENCES[0]))
+    clip = whispered(spoken("en-US-robin", SENTENCES[0]))
     changed = change(clip)
     assert "no voiced speech" in changed.warnings[0]
     assert clip_of(Recording(changed.samples, changed.sample_rate_hz)).f0_hz.max() == 0
@@ -183,13 +171,6 @@ def test_a_clip_without_sound_is_refused_by_name(samples, said):
         change(Recording(samples.astype(np.float32), 24000))
 
 
-def test_a_length_without_time_to_speak_is_refused():
-    with pytest.raises(
-        EngineError, match=r"audio_duration of 0.01 s leaves no time to speak; at least 0.05 s"
-    ):
-        change(spoken("en-US-robin", SENTENCES[0]), audio_duration_s=0.01)
-
-
 @pytest.mark.parametrize(
     "samples",
     [
@@ -208,15 +189,13 @@ def test_odd_sounds_come_out_finite_and_within_range(samples):
     assert changed.audio_seconds == pytest.approx(len(samples) / 24000, abs=0.001)
 
 
-def test_what_is_mostly_quiet_is_turned_up_no_further_than_its_peak_allows():
-    click = np.eye(1, 24000, 500, dtype=np.float32)[0] / 2
-    world._level(click, -10.0)
-    assert measure.peak(click) == pytest.approx(0.9)
-
-
-def test_an_unknown_voice_is_the_speakers_to_refuse():
+def test_an_unknown_voice_and_a_length_without_time_to_speak_are_refused():
     with pytest.raises(EngineError, match="no voice 'en-US-nobody'"):
         change(spoken("en-US-robin", SENTENCES[0]), "en-US-nobody")
+    with pytest.raises(
+        EngineError, match=r"audio_duration of 0.01 s leaves no time to speak; at least 0.05 s"
+    ):
+        change(spoken("en-US-robin", SENTENCES[0]), audio_duration_s=0.01)
 
 
 def test_a_voice_is_measured_once_for_each_locale_and_style():
@@ -227,7 +206,7 @@ def test_a_voice_is_measured_once_for_each_locale_and_style():
         return speak(utterance)
 
     fresh, clip = WorldChanger(), Recording(spoken("en-US-robin", SENTENCES[0]).samples[:11025], 22050)
-    for fields in ({}, {"pitch": 5}, {"take": 3}, {"style": "Sad"}, {"locale": "es-ES"}, {"style": "Sad"}):
+    for fields in ({}, {"pitch": 5, "take": 3}, {"style": "Sad"}, {"locale": "es-ES"}, {"style": "Sad"}):
         fresh.change(clip, Conversion(**{"voice_id": NORA, "locale": "en-US"} | fields), speak=listened)
     assert asked == [(NORA, "en-US", None), (NORA, "en-US", "Sad"), (NORA, "es-ES", None)]
 
@@ -235,53 +214,21 @@ def test_a_voice_is_measured_once_for_each_locale_and_style():
 # The engine as installed
 
 
-def test_what_is_missing_is_named_with_the_command():
-    code = """
-        import sys
-        sys.modules["pyworld"] = None
-        from speechframe.engines.world import WorldChanger
-        try:
-            WorldChanger().version
-        except Exception as error:
-            print(type(error).__name__, error, sep="|")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "EngineError|pyworld is not installed: pip install 'speechframe[local]'"
-
-
-LEVELS_DB = {
-    2: (
-        -27.0,
-        -21.5,
-        -22.9,
-        -25.2,
-        -21.2,
-        -23.3,
-        -24.2,
-        -27.1,
-        -23.7,
-        -21.2,
-        -24.1,
-        -23.3,
-        -22.9,
-        -27.4,
-        -21.3,
-        -23.4,
-    )
-}
-"""Revision to the level of every 200 ms of one clip."""
+def test_what_is_missing_is_named_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyworld", None)
+    with pytest.raises(EngineError, match=r"^pyworld is not installed: pip install 'speechframe\[local\]'$"):
+        _ = WorldChanger().version
 
 
 def test_a_revision_always_changes_alike():
+    # Revision to the level of every 200 ms of one clip.
+    levels_db = {
+        2: "-27 -21.5 -22.9 -25.2 -21.2 -23.3 -24.2 -27.1 -23.7 -21.2 -24.1 -23.3 -22.9 -27.4 -21.3 -23.4"
+    }
     assert changer.version.endswith(f"+{world.REVISION}")
     changed = change(spoken("en-US-robin", SENTENCES[0]))
     heard_db = measure.energy_db(changed.samples, changed.sample_rate_hz, 200)[:-1]
-    assert heard_db == pytest.approx(LEVELS_DB[world.REVISION], abs=0.6)
+    assert heard_db == pytest.approx(np.fromstring(levels_db[world.REVISION], sep=" "), abs=0.6)
 
 
 @pytest.mark.quiet

@@ -45,8 +45,11 @@ def one_by_one():
         yield service
 
 
-@pytest.mark.parametrize("as_base64", [True, False])
-@pytest.mark.parametrize(("step", "ending", "billed"), ENDINGS)
+@pytest.mark.parametrize(
+    ("step", "ending", "billed", "as_base64"),
+    # Whether the audio comes with the answer or behind a link matters where there is an answer.
+    [(*each, True) for each in ENDINGS] + [(*each, False) for each in ENDINGS if each[1] is errors.BadAnswer],
+)
 def test_a_fault_ends_in_its_error_and_its_bill(one_by_one, tools, step, ending, billed, as_base64):
     service, text = one_by_one, f"Hello {step} {as_base64}."
     tag = tag_of(text)
@@ -105,7 +108,7 @@ def test_a_connection_that_hangs_is_closed_when_its_time_is_over(faulty, tools):
 
 def test_shares_come_true_and_are_the_same_whatever_the_order(faulty, tools):
     shares = {"500": 0.2, "broken_json": 0.2, "reset_before": 0.2}
-    texts = [f"Sentence {number}." for number in range(200)]
+    texts = [f"Sentence {number}." for number in range(100)]
 
     def endings(seed, order):
         service = faulty(seed=seed, faults=shares)
@@ -125,11 +128,11 @@ def test_shares_come_true_and_are_the_same_whatever_the_order(faulty, tools):
 
 def test_attempts_of_a_text_are_drawn_one_by_one(faulty, tools):
     service = faulty(faults={"500": 0.5})
-    calls = ["One text."] * 40
+    calls = ["One text."] * 20
     first = [type(e) for e in tools.outcomes(service, *calls, at_once=False)]
     service.restart()
     assert [type(e) for e in tools.outcomes(service, *calls, at_once=False)] == first
-    assert 8 < first.count(errors.ServerError) < 32
+    assert 4 < first.count(errors.ServerError) < 16
 
 
 def test_scripts_are_played_for_a_text_for_every_text_and_for_ever(faulty, tools):

@@ -32,6 +32,13 @@ def until(holds, limit_s=60.0):
     assert held
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """A service without knobs, for what changes nothing in it."""
+    with FaultyService() as service:
+        yield service
+
+
 # -- what it says ----------------------------------------------------------------
 
 
@@ -64,19 +71,18 @@ def test_answers_are_those_of_the_document(faulty, tools):
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
-def test_a_url_answer_is_the_same_audio_as_base64(faulty, tools, format):
-    service = faulty(audio_bytes=5000)
+def test_a_url_answer_is_the_same_audio_as_base64(plain, tools, format):
     by_url, by_value = tools.outcomes(
-        service, *(tools.call("Hello", format=format, encode_as_base64=asked) for asked in (None, True))
+        plain, *(tools.call("Hello", format=format, encode_as_base64=asked) for asked in (None, True))
     )
     assert by_url.audio == by_value.audio
     assert tag_in(by_url.audio) == tag_of("Hello")
     for path, status in (("/audio/x", 404), ("/audio/expired/1", 410)):
-        assert tools.post(service, method="GET", path=path)[0] == status
+        assert tools.post(plain, method="GET", path=path)[0] == status
 
 
-def test_a_format_it_does_not_have_comes_as_wav_with_a_warning(faulty, tools):
-    spoken = tools.outcome(faulty(), tools.call("Hello", format=Format.OGG))
+def test_a_format_it_does_not_have_comes_as_wav_with_a_warning(plain, tools):
+    spoken = tools.outcome(plain, tools.call("Hello", format=Format.OGG))
     assert spoken.format is Format.WAV
     assert any("has no OGG" in words for words in spoken.warnings)
 
@@ -93,12 +99,9 @@ def test_another_take_is_other_audio_with_the_same_tag_unless_takes_are_off(faul
 
 
 @pytest.mark.parametrize("model", ["gen2", "falcon-2"])
-def test_each_model_has_voices_in_several_locales(faulty, model):
-    async def listed():
-        async with Client(faulty().settings) as client:
-            return await client.voices(model)
-
-    voices = asyncio.run(listed())
+async def test_each_model_has_voices_in_several_locales(plain, model):
+    async with Client(plain.settings) as client:
+        voices = await client.voices(model)
     assert len(voices) >= 2
     assert len({locale for voice in voices for locale in voice.supported_locales}) >= 3
     assert all(voice.locale in voice.supported_locales for voice in voices)
@@ -127,17 +130,16 @@ def test_the_page_of_limits_tells_what_it_is_told_to_tell_or_is_not_there(faulty
     assert page(limits_page=False) is None
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("body", "says"),
     [(b"{", "no JSON"), (b"[]", "no JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],
 )  # fmt: skip
-def test_a_bad_request_is_400_and_free(faulty, tools, body, says):
-    service = faulty()
-    status, _, answer = tools.post(service, body)
+def test_a_bad_request_is_400_and_free(plain, tools, body, says):
+    before = plain.books().billed
+    status, _, answer = tools.post(plain, body)
     assert status == 400
     assert says in json.loads(answer)["error_message"]
-    assert service.books().billed == {}
+    assert plain.books().billed == before
 
 
 def test_a_wrong_key_is_403_everywhere_and_each_key_has_its_own_account(faulty, tools):
@@ -157,7 +159,7 @@ def test_a_wrong_key_is_403_everywhere_and_each_key_has_its_own_account(faulty, 
     assert tools.post(service, method="GET", path="/")[0] == 404
 
 
-def test_requests_sent_in_one_go_are_answered_in_order(faulty):
+def test_requests_sent_in_one_go_are_answered_in_order(plain):
     async def talk(service):
         host, port = service.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -172,7 +174,7 @@ def test_requests_sent_in_one_go_are_answered_in_order(faulty):
         writer.close()
         return answer
 
-    answer = asyncio.run(talk(faulty()))
+    answer = asyncio.run(talk(plain))
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"404"]
 
 
@@ -180,7 +182,7 @@ def test_requests_sent_in_one_go_are_answered_in_order(faulty):
     ("sent", "status"),
     [(b"nonsense\r\n\r\n", b"400"), (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"), (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"), (b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"413"), (b"x" * 70_000, b"431")],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_and_the_connection_closed(faulty, sent, status):
+def test_what_is_no_request_is_refused_and_the_connection_closed(plain, sent, status):
     async def talk(service):
         host, port = service.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -189,13 +191,15 @@ def test_what_is_no_request_is_refused_and_the_connection_closed(faulty, sent, s
         writer.close()
         return answer
 
-    assert asyncio.run(talk(faulty())).split()[1] == status
+    assert asyncio.run(talk(plain)).split()[1] == status
 
 
 # -- cap, rate, quota, regions -----------------------------------------------------
 
 
-def test_one_above_the_cap_is_refused_and_the_books_tell_the_most_in_flight(faulty, tools):
+def test_one_above_the_cap_is_refused_until_it_is_changed_and_the_books_tell_the_most_in_flight(
+    faulty, tools
+):
     service = faulty(cap=3, latency=Fixed(4.0))
     ended = tools.outcomes(service, *(f"Text {number}" for number in range(8)))
     refused = [e for e in ended if isinstance(e, errors.RateLimited)]
@@ -206,9 +210,12 @@ def test_one_above_the_cap_is_refused_and_the_books_tell_the_most_in_flight(faul
     assert books.answered == 3
     assert 0.9 < books.utilisation["global"] <= 1
     assert books.last_at - books.started_at >= 3.9
+    service.set(cap=6, latency=1.0)
+    assert sum(not isinstance(e, Exception) for e in tools.outcomes(service, *"abcdefgh")) == 6
 
 
-def test_the_cap_changes_by_plan_and_by_hand(faulty, tools):
+@pytest.mark.slow
+def test_the_cap_changes_by_plan(faulty, tools):
     service = faulty(cap=1, cap_plan=[(4.0, 4)], latency=1.0)
 
     def accepted():
@@ -217,16 +224,6 @@ def test_the_cap_changes_by_plan_and_by_hand(faulty, tools):
     assert accepted() == 1
     time.sleep(3.1)
     assert accepted() == 4
-    service.set(cap=2)
-    assert accepted() == 2
-    service.set(cap=None)
-    assert accepted() == 6
-
-
-def test_utilisation_is_what_was_used_of_the_cap_over_time(faulty, tools):
-    service = faulty(cap=4, latency=0.5)
-    tools.outcomes(service, *"abcd", at_once=False)
-    assert 0.05 < service.books().utilisation["global"] <= 0.25
 
 
 def test_above_the_rate_it_refuses_until_time_has_passed(faulty, tools):
@@ -253,7 +250,7 @@ def test_the_quota_holds_to_the_character_under_concurrency(faulty, tools):
 
 def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
     regions = ("us-east", "eu-central", "global")
-    service = faulty(regions=regions, cap=1, latency=3.5, down_regions={"eu-central"})
+    service = faulty(regions=regions, cap=1, latency=2.5, down_regions={"eu-central"})
     assert service.settings.addresses() == service.region_urls
     assert len(set(service.region_urls.values())) == 3
 
@@ -298,12 +295,9 @@ def test_latencies_are_drawn_by_seed_and_take_their_time(faulty, tools):
 @pytest.mark.parametrize(
     ("form", "least_s", "most_s"), [("seconds", 2, 2), ("float", 1.5, 1.5), ("date", 1.5, 3.5)]
 )
-@pytest.mark.parametrize("step", ["429", "503"])
-def test_retry_after_comes_in_its_form_and_the_client_understands_it(
-    faulty, tools, form, least_s, most_s, step
-):
-    service = faulty(retry_after=form, retry_after_s=1.5, scripts={"*": [step]})
-    assert least_s <= tools.outcome(service, "a").retry_after_s <= most_s
+def test_retry_after_comes_in_its_form_and_the_client_understands_it(faulty, tools, form, least_s, most_s):
+    service = faulty(retry_after=form, retry_after_s=1.5, scripts={"a": ["429"], "b": ["503"]})
+    assert all(least_s <= e.retry_after_s <= most_s for e in tools.outcomes(service, "a", "b"))
 
 
 def test_without_retry_after_or_with_one_of_its_own(faulty, tools):
@@ -315,15 +309,16 @@ def test_without_retry_after_or_with_one_of_its_own(faulty, tools):
     assert len(seen) in {4, 5}, "and dates, which may begin with another day at midnight"
 
 
+@pytest.mark.slow
 def test_a_text_that_comes_before_its_wait_is_over_is_an_early_retry_and_later_it_is_none(faulty, tools):
     service = faulty(
-        retry_after="float", retry_after_s=4.0, scripts={"a": ["429"], "b": ["503"], "c": ["429:4.0"]}
+        retry_after="float", retry_after_s=3.0, scripts={"a": ["429"], "b": ["503"], "c": ["429:3.0"]}
     )
     tools.outcomes(service, "a", "b", "c")
     assert service.books().early_retries == 0
     tools.outcomes(service, "a", "c", "a", "d")
     assert service.books().early_retries == 3, "each time that it comes too early"
-    time.sleep(4.1)
+    time.sleep(3.1)
     tools.outcomes(service, "a", "b", "c")
     assert service.books().early_retries == 3
 
@@ -365,10 +360,10 @@ def test_books_are_exact_under_concurrency(faulty, tools):
         latency=Lognormal(0.02, 1.0),
         faults={"500": 0.1, "reset_after": 0.1, "reset_before": 0.1, "truncated": 0.1},
     )
-    texts = [f"Number {number % 150} of many." for number in range(400)]
+    texts = [f"Number {number % 75} of many." for number in range(200)]
     ended = tools.outcomes(service, *texts)
     books = service.books()
-    assert books.requests == 400
+    assert books.requests == 200
     assert books.answered == books.statuses[200] == sum(not isinstance(e, Exception) for e in ended)
     assert (
         books.statuses.get(500, 0)
@@ -431,7 +426,7 @@ def test_a_kill_in_the_middle_loses_no_bill_and_no_key(faulty, tools, tmp_path):
 
 
 def test_a_client_that_goes_away_is_billed_all_the_same(faulty, tools):
-    service = faulty(latency=5.0, cap=1)
+    service = faulty(latency=4.0, cap=1)
     assert isinstance(tools.outcome(service, "Hello", timeout_s=1.5), errors.TimedOut)
     books = service.books()
     assert (books.in_flight, books.billed_characters) == (1, 0)
@@ -461,7 +456,6 @@ def test_it_ends_with_its_block_and_its_folder_with_it(tools):
 async def test_it_is_an_async_context_manager_too():
     async with FaultyService() as service, Client(service.settings) as client:
         assert (await client.generate("Hello", voice="nora", encode_as_base64=True)).remaining_characters
-        assert service.is_running
     assert not service.is_running
 
 
@@ -521,10 +515,7 @@ def test_knobs_are_checked_while_it_runs_too(faulty, tools):
             service.set(**knobs)
     for body in (b"{", b"[]", b'{"cap": 0}', b'{"keys": ["a"]}'):
         assert tools.post(service, body, path="/control")[0] == 400
-    service.set(latency=Fixed(3.5), faults={"500": 1.0}, cap=1)
-    kinds = sorted(type(e).__name__ for e in tools.outcomes(service, "a", "b"))
-    assert kinds == ["RateLimited", "ServerError"]
-    service.set(latency=Fixed(0.0))
+    service.set(latency=Fixed(0.0), faults={"500": 1.0})
     service.restart()
     assert isinstance(tools.outcome(service, "a"), errors.ServerError), "knobs survive a restart"
 

@@ -5,7 +5,7 @@ import statistics
 from email.utils import parsedate_to_datetime
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from speechframe.testing import Fixed, Lognormal, plan
@@ -15,19 +15,16 @@ places = st.floats(0, 1, exclude_max=True)
 scripts = st.lists(st.sampled_from(STEPS), min_size=1, max_size=6)
 
 
-@given(st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=3))
-def test_a_draw_depends_on_its_arguments_alone_and_lies_from_0_to_below_1(seed, what, of):
-    assert plan.draw(seed, what, *of) == plan.draw(seed, what, *of)
-    assert 0 <= plan.draw(seed, what, *of) < 1
-
-
-def test_draws_are_spread_evenly_and_differ_by_seed_purpose_and_number():
+def test_draws_can_be_had_again_are_spread_evenly_and_differ_by_seed_purpose_and_number():
     drawn = [plan.draw(1, "fault", number) for number in range(20_000)]
+    assert drawn[:99] == [plan.draw(1, "fault", number) for number in range(99)]
+    assert 0 <= min(drawn) < max(drawn) < 1
     assert abs(statistics.fmean(drawn) - 0.5) < 0.01
     assert abs(statistics.pvariance(drawn) - 1 / 12) < 0.003
     assert len({*drawn, plan.draw(2, "fault", 0), plan.draw(1, "latency", 0)}) == 20_002
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(STEPS[1:]), st.floats(0, 1)), places)
 def test_a_step_is_drawn_when_a_place_falls_into_its_share(shares, place):
     assume(sum(shares.values()) <= 1)
@@ -40,14 +37,6 @@ def test_a_step_is_drawn_when_a_place_falls_into_its_share(shares, place):
     assert plan.FaultTable(shares).step_at(place).name == expected
 
 
-@pytest.mark.parametrize(
-    "shares", [{"500": 0.6, "503": 0.6}, {"500": -0.1}, {"500": math.nan}, {"200": 0.1}, {"flood": 0.1}]
-)
-def test_shares_that_cannot_be_are_refused(shares):
-    with pytest.raises(ValueError, match=r"share|step"):
-        plan.FaultTable(shares)
-
-
 @given(scripts, st.integers(0, 20))
 def test_a_script_is_played_once_then_all_is_well_unless_it_stays(script, attempt):
     once = script[attempt] if attempt < len(script) else "ok"
@@ -56,15 +45,9 @@ def test_a_script_is_played_once_then_all_is_well_unless_it_stays(script, attemp
     assert plan.scripted_step([*script, "..."], attempt).name == stays
 
 
-@pytest.mark.parametrize("script", [["..."], ["200"], ["hangs"], ["429 1"], ["..", "ok"], ["²00"]])
-def test_a_script_that_cannot_be_played_is_refused(script):
-    with pytest.raises(ValueError, match=r"step"):
-        plan.check_script(script)
-
-
-@pytest.mark.parametrize("latency", [Lognormal(0.2, 0.5), Lognormal(3.0, 1.0), Lognormal(1e-3, 0.0)])
+@pytest.mark.parametrize("latency", [Lognormal(3.0, 1.0), Lognormal(1e-3, 0.0)])
 def test_lognormal_latencies_have_the_mean_and_the_spread_they_are_told(latency):
-    drawn = [latency.seconds_at((number + 0.5) / 100_000) for number in range(100_000)]
+    drawn = [latency.seconds_at((number + 0.5) / 20_000) for number in range(20_000)]
     assert statistics.fmean(drawn) == pytest.approx(latency.mean_s, rel=0.01)
     assert statistics.pstdev(map(math.log, drawn)) == pytest.approx(latency.sigma, rel=0.01, abs=1e-9)
 
@@ -73,21 +56,6 @@ def test_lognormal_latencies_have_the_mean_and_the_spread_they_are_told(latency)
 def test_any_place_gives_a_finite_latency(place):
     assert 0 < Lognormal(0.2, 2.0).seconds_at(place) < math.inf
     assert Fixed(0.3).seconds_at(place) == 0.3
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Fixed(-1),
-        lambda: Fixed(math.inf),
-        lambda: Lognormal(0),
-        lambda: Lognormal(1, -1),
-        lambda: Lognormal(math.nan),
-    ],
-)
-def test_latencies_that_cannot_be_are_refused(make):
-    with pytest.raises(ValueError, match="latency"):
-        make()
 
 
 @given(st.sampled_from(["seconds", "float", "date"]), st.floats(0, 1e4), st.floats(1e9, 3e9))

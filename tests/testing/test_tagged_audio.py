@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
@@ -32,6 +32,7 @@ shapes = st.builds(
 tags = st.integers(0, 2**64 - 1)
 
 
+@settings(max_examples=40)
 @given(shapes, tags, st.integers(0, 2**31 - 1))
 def test_every_clip_is_audio_of_its_shape_neither_silent_nor_clipped_and_gives_its_tag_back(shape, tag, take):
     data = clip(shape, tag, take)
@@ -43,6 +44,7 @@ def test_every_clip_is_audio_of_its_shape_neither_silent_nor_clipped_and_gives_i
     assert tag_in(data) == tag
 
 
+@settings(max_examples=30)
 @given(shapes, tags)
 def test_base64_put_together_from_pieces_is_the_base64_of_the_whole(shape, tag):
     pieces = b"".join(clip_base64(shape, tag, take=3))
@@ -56,7 +58,7 @@ def test_a_clip_without_a_size_is_as_long_as_its_text_takes(format, characters):
 
 
 @pytest.mark.parametrize("format", [Format.WAV, Format.FLAC])
-@pytest.mark.parametrize("size", [2_000, 60_000, 150_000])
+@pytest.mark.parametrize("size", [2_000, 150_000])
 def test_a_clip_with_a_size_has_about_that_size(format, size):
     shape = shape_of(format, 44100, 1, characters=5, audio_bytes=size, variant=2)
     assert len(clip(shape, 1, 0)) == pytest.approx(size, rel=0.05)
@@ -74,16 +76,6 @@ def test_soundfile_reads_it_and_parquet_keeps_its_tag(format, tmp_path):
     assert [tag_in(data) for data in read] == [tag_of(text) for text in texts]
     assert len(set(map(tag_in, read))) == 3
     assert all(soundfile.info(io.BytesIO(data)).format == format.value for data in read)
-
-
-def test_another_take_sounds_different_and_keeps_the_tag():
-    sounds = []
-    for take in (0, 1):
-        shape = shape_of(Format.WAV, 8000, 1, characters=10, audio_bytes=None, variant=tag_of("a") + take)
-        data = clip(shape, tag_of("a"), take)
-        assert tag_in(data) == tag_of("a")
-        sounds.append(codec.decode(data).samples)
-    assert np.abs(sounds[0] - sounds[1]).max() > 0.1
 
 
 @pytest.mark.parametrize(
