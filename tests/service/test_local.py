@@ -175,7 +175,7 @@ async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
 
 
 @fresh
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("never_ready")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_while_it_starts_it_ends_with_its_workers(tools, tmp_path, number):
@@ -288,6 +288,7 @@ def own_cache(plugins, monkeypatch, tmp_path):
     local._stop_shared()
 
 
+@pytest.mark.slow
 async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
     own_cache, http_to, tools, tmp_path
 ):

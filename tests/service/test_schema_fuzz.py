@@ -198,7 +198,7 @@ def test_what_is_read_here_is_what_the_service_publishes(changing, connection):
 
 
 # What makes sound has its like among the others, and takes longest.
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [

@@ -115,7 +115,7 @@ def job(text):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(plugins):
-    made = WorkerPool(1, 2, WorkerLimits(memory_bytes=300 * MEBI))
+    made = WorkerPool(1, 3, WorkerLimits(memory_bytes=300 * MEBI))
     await made.start()
     yield made
     await made.close()
@@ -148,8 +148,8 @@ async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, t
 
 @with_pool
 async def test_a_full_queue_says_so_before_anything_is_done(pool, hold, tools):
-    running = [asyncio.ensure_future(pool.run(job(hold.text), limit_s=60)) for _ in range(3)]
-    await tools.until(lambda: hold.begun() and pool.figures()["waiting"] == 2)
+    running = [asyncio.ensure_future(pool.run(job(hold.text), limit_s=60)) for _ in range(4)]
+    await tools.until(lambda: hold.begun() and pool.figures()["waiting"] == 3)
     with pytest.raises(Saturated):
         pool.check_room()
     with pytest.raises(Saturated):
@@ -249,9 +249,8 @@ async def test_the_log_has_a_line_a_request_without_text_or_keys(plugins, http_t
         assert secret not in log
 
 
-async def test_keys_take_turns_and_a_full_queue_gives_up_the_last_of_who_has_most(plugins, hold, tools):
-    pool = WorkerPool(1, 3, WorkerLimits())
-    await pool.start()
+@with_pool
+async def test_keys_take_turns_and_a_full_queue_gives_up_the_last_of_who_has_most(pool, hold, tools):
     begun = []
 
     async def run(name, **options):
@@ -273,4 +272,3 @@ async def test_keys_take_turns_and_a_full_queue_gives_up_the_last_of_who_has_mos
     hold.let_go()
     await asyncio.gather(first, *long, *stream, other)
     assert begun == ["b0", "a0", "a1", "a3", "a4"]
-    await pool.close()
