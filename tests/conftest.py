@@ -22,8 +22,9 @@ import forked
 
 subprocess.Popen = forked.ForkedPopen
 
-# Several test runs may share a machine: how long one example takes says nothing about the code.
-hypothesis_settings.register_profile("speechframe", deadline=None)
+# Several test runs may share a machine: how long one example takes says nothing about the code. Each run has other
+# examples: half of the usual number finds as much within two runs.
+hypothesis_settings.register_profile("speechframe", deadline=None, max_examples=50)
 hypothesis_settings.load_profile("speechframe")
 
 

@@ -1,17 +1,11 @@
-"""Real processes of the command, on a real embedded service that lives as long as the session.
-
-Makes `faulty`, a tool of the tests of runs, importable too.
-"""
+"""Real processes of the command, on a real embedded service that lives as long as the session."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.local import local_service
 

@@ -32,16 +32,10 @@ def tries(words):
     return python, shell
 
 
-def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder):
+def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder, environment):
     # No key, no address: the service is its own, and what is set for another one does not matter.
-    ended = cli(
-        "demo",
-        "--table",
-        "lines.csv",
-        "--run-dir",
-        "runs/a demo",
-        env={"SPEECHFRAME_SERVICE": str(folder / "svc")},
-    )
+    own = {"SPEECHFRAME_SERVICE": str(folder / "svc")}
+    ended = cli("demo", "--table", "lines.csv", "--run-dir", "runs/a demo", env=own)
     assert ended.code == 0, ended.err
     assert "3 rows in 2 locales (en-US, fr-FR) by 2 voices" in ended.out
     assert "minutes of audio" in ended.out
@@ -52,15 +46,13 @@ def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder):
     python, shell = tries(ended.out)
     assert len(python) == 4
     assert len(shell) == 4
-    code = "\n".join(python)
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, check=False, capture_output=True, text=True
-    )
+    # The session's service has the same engine, so it is the same service to a run folder.
+    command = [sys.executable, "-c", "\n".join(python)]
+    ran = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "en-US-nora" in ran.stdout
     assert "clips" in ran.stdout
     assert (folder / "first.wav").stat().st_size > 1000
-    # The session's service has the same engine, so it is the same service to a run folder.
     for line in shell:
         command, *words = shlex.split(line)
         again = here(*words)

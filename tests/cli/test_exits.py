@@ -68,16 +68,13 @@ def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        [], ["nonsense"], ["generate"], ["generate", "lines.csv"], ["generate", "nowhere.csv", "--voice", "nora"],
-        ["generate", "lines.csv", "--voice", "nora", "--pitch", "high"],
+        [], ["nonsense"], ["generate", "lines.csv"], ["generate", "nowhere.csv", "--voice", "nora"],
         ["generate", "lines.csv", "--voice", "nora", "--max-attempts", "0"],
-        ["generate", "lines.csv", "--voice", "nora", "--on-error", "cry"],
         ["generate", "lines.csv", "--voice", "nora", "--voice-col", "who"],
-        ["resume", "run", "--table", "lines.csv", "--redo", "1"], ["say", "Hello"],
-        ["say", "Hello", "--voice", "nora", "-o", "nowhere/hello.wav"],
-        ["say", "Hello", "--voice", "nora", "-o", "lines.csv/hello.wav"], ["say", "Hello", "--voice", "nora", "-o", "hello.txt"],
-        ["voices", "--model", "gen9"], ["spec", "--format", "pdf"], ["demo", "--table", "nowhere.csv"],
+        ["resume", "run", "--table", "lines.csv", "--redo", "1"], ["say", "Hello", "--voice", "nora", "-o", "nowhere/hello.wav"],
+        ["say", "Hello", "--voice", "nora", "-o", "hello.txt"], ["voices", "--model", "gen9"],
     ],
+    ids=" ".join,
 )  # fmt: skip
 def test_2_usage(here, table, words):
     said = here(*words)
@@ -89,15 +86,12 @@ def test_2_usage(here, table, words):
 @pytest.mark.parametrize(
     ("words", "usage", "refused"),
     [
-        (["cache", "ls", "X"], "cache ls", "X"),
-        (["cache", "prune", "X"], "cache prune", "X"),
         (["runs", "ls", "--deep"], "runs ls", "--deep"),
         (
             ["generate", "lines.csv", "--voice", "nora", "--max-credit", "5"],
             "generate TABLE",
             "--max-credit 5",
         ),
-        (["resume", "run", "--max-credit=5"], "resume", "--max-credit=5"),
         (["voices", "fr-FR"], "voices", "fr-FR"),
     ],
 )
@@ -223,10 +217,8 @@ def test_json_tells_an_error_too(here, table):
     assert facts["problems"][0]["field"] == "voice"
 
 
-@pytest.mark.parametrize("option", ["--api-key", "--key"])
-@pytest.mark.parametrize("joined", [True, False])
-def test_a_key_on_the_command_line_is_refused_and_not_repeated(here, table, option, joined):
-    words = [f"{option}=sk-secret"] if joined else [option, "sk-secret"]
+@pytest.mark.parametrize("words", [["--api-key=sk-secret"], ["--key", "sk-secret"]])
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(here, table, words):
     said = here("generate", table, "--voice", "nora", *words)
     assert said.code == exits.USAGE
     assert "SPEECHFRAME_API_KEY" in said.err

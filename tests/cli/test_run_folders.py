@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import fsspec
 import pytest
-from changer_lab import clip
 
 import speechframe as spf
 from speechframe import open_run
@@ -179,16 +179,8 @@ def cut_part(path):
     next((path / "parts").glob("*.parquet")).write_bytes(b"PAR1 half")
 
 
-def cut_ledger(path):
-    next((path / "attempts").glob("*.parquet")).write_bytes(b"")
-
-
 def no_table(path):
     next((path / "input").glob("*.parquet")).unlink()
-
-
-def odd_table(path):
-    next((path / "input").glob("*.parquet")).write_bytes(b"PAR1" + bytes(100) + b"PAR1")
 
 
 def odd_columns(path):
@@ -199,33 +191,27 @@ def cut_manifest(path):
     (path / "run.json").write_text("{")
 
 
-DAMAGES = [cut_part, cut_ledger, no_table, odd_table, odd_columns, cut_manifest]
+DAMAGES = [cut_part, no_table, odd_columns, cut_manifest]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_ls_lists_a_damaged_run_and_says_what_is_wrong(here, made, damage):
-    whole, damaged = made("runs/whole"), made("runs/damaged")
-    damage(damaged)
+def test_ls_lists_damaged_runs_and_says_what_is_wrong(here, made):
+    whole, damaged = made("runs/whole"), {f"runs/{damage.__name__}": damage for damage in DAMAGES}
+    for path, damage in damaged.items():
+        damage(made(path))
     said = here("runs", "ls")
     assert said.code == exits.OK
     rows = {line.split()[0]: line.split()[1] for line in said.out.splitlines()[1:]}
-    assert rows == {"runs/whole": "generate", "runs/damaged": "damaged"}
-    assert said.err.startswith("damaged: ")
-    assert "runs/damaged" in said.err
+    assert rows == {"runs/whole": "generate", **dict.fromkeys(damaged, "damaged")}
+    assert all(path in said.err for path in damaged)
     listed = {run["path"]: run for run in json.loads(here("runs", "ls", "--json").out)["runs"]}
-    one, other = listed["runs/whole"], listed["runs/damaged"]
-    assert list(one) == list(other)
-    assert (one["problem"], other["status"], other["rows"]) == (None, "damaged", None)
-    assert "runs/damaged" in other["problem"]
-    assert other["bytes"] == sum(p.stat().st_size for p in damaged.rglob("*") if p.is_file())
+    one = listed["runs/whole"]
+    assert one["problem"] is None
+    for path in damaged:
+        other = listed[path]
+        assert list(one) == list(other)
+        assert (other["status"], other["rows"], path in other["problem"]) == ("damaged", None, True)
+        assert other["bytes"] == sum(p.stat().st_size for p in Path(path).rglob("*") if p.is_file())
     assert open_run(whole).stats["done"] == 3
-
-
-def test_looking_at_a_run_leaves_it_as_it_is(made):
-    path = made()
-    before = {p: p.stat().st_mtime_ns for p in path.rglob("*")}
-    run_facts.read_facts(path)
-    assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == before
 
 
 # -- verify --------------------------------------------------------------------------
@@ -247,12 +233,6 @@ def test_verify_reads_everything_and_names_what_is_wrong(cli, here, made, nobody
     assert (found["ok"], found["exit_code"], len(found["runs"][str(damaged)])) == (False, 1, 1)
 
 
-def test_verify_of_no_run_is_said(here, tmp_path):
-    said = here("runs", "verify", tmp_path)
-    assert said.code == exits.FOLDER
-    assert "is no run folder" in said.err
-
-
 def test_verify_takes_the_addresses_a_run_can_lie_at(here, made, service):
     path, address = made("runs/one"), "memory://verified/run"
     settings = spf.Settings(api_key=service.rich, base_url=service.url)
@@ -266,10 +246,8 @@ def test_verify_takes_the_addresses_a_run_can_lie_at(here, made, service):
     assert said.out.splitlines()[:2] == [f"{path}: whole", f"{address}: 1 problem"]
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/run", "file:///tmp/run", "memory://bucket/run"])
-@pytest.mark.parametrize(
-    ("words", "doing"), [(["ls"], "list"), (["rm"], "remove"), (["rm", "--yes"], "remove")]
-)
+@pytest.mark.parametrize("address", ["s3://bucket/run", "file:///tmp/run"])
+@pytest.mark.parametrize(("words", "doing"), [(["ls"], "list"), (["rm", "--yes"], "remove")])
 def test_ls_and_rm_say_that_they_are_for_local_folders(here, address, words, doing):
     said = here("runs", *words, address)
     assert (said.code, said.out) == (exits.USAGE, "")
@@ -293,15 +271,12 @@ def test_verify_tells_of_each_run_also_beside_what_is_none(here, made, tmp_path)
     assert words[1] == []
     assert "is no run folder" in words[2][0]
     assert "cannot be read" in words[3][0]
-    said = here("runs", "verify", bad, whole)
-    assert said.code == exits.FOLDER
-    assert [line.rpartition(": ")[2] for line in said.out.splitlines()[::3]] == ["1 problem", "whole"]
 
 
 # -- rm ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["ls"], ["verify"], ["rm", "--yes"]])
+@pytest.mark.parametrize("words", [["ls"], ["rm", "--yes"]])
 def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monkeypatch, words):
     path = made()
     monkeypatch.chdir(path)
@@ -309,6 +284,9 @@ def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monke
     assert said.code in {exits.USAGE, exits.FOLDER}
     assert "'' is no folder" in said.err
     assert here("runs", "verify", ".").out == f"{path}: whole\n"
+    # By its own name it is.
+    assert here("runs", "rm", ".", "--yes").code == exits.OK
+    assert not path.exists()
 
 
 def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
@@ -320,7 +298,7 @@ def test_rm_says_what_is_lost_and_removes_it(cli, made, nobody, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [no_table, cut_manifest])
 def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here, made, damage):
     whole, damaged = made("runs/whole"), made("runs/damaged")
     damage(damaged)
@@ -335,7 +313,7 @@ def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here,
     assert open_run(whole).stats["done"] == 3
 
 
-@pytest.mark.parametrize(("words", "lost"), [("{", "input"), ("{}", None), ('{"layout": 99}', None)])
+@pytest.mark.parametrize(("words", "lost"), [("{", "input"), ('{"layout": 99}', None)])
 def test_rm_leaves_what_may_be_no_run(here, made, words, lost):
     path = made()
     (path / "run.json").write_text(words)
@@ -345,13 +323,6 @@ def test_rm_leaves_what_may_be_no_run(here, made, words, lost):
     assert said.code == exits.FOLDER
     assert (path / "run.json").read_text() == words
     assert len(list((path / "parts").iterdir())) == 1
-
-
-def test_rm_removes_the_folder_that_one_is_in(here, made, monkeypatch):
-    path = made()
-    monkeypatch.chdir(path)
-    assert here("runs", "rm", ".", "--yes").code == exits.OK
-    assert not path.exists()
 
 
 def test_rm_needs_yes_where_nobody_can_be_asked(cli, made, nobody):
@@ -391,9 +362,7 @@ def test_rm_refuses_a_run_that_is_being_made(here, made, hold):
     assert here("runs", "rm", held, "--yes").code == exits.OK
 
 
-@pytest.mark.parametrize(
-    "name", ["notes.txt", "parts/notes.txt", "mine/run.json", "input/x.csv", "clips/take.wav"]
-)
+@pytest.mark.parametrize("name", ["parts/notes.txt", "mine/run.json"])
 def test_rm_leaves_what_is_not_ours_and_names_it(here, made, name):
     path = made()
     (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -421,7 +390,8 @@ def test_rm_refuses_links_and_what_is_no_run(here, made, tmp_path):
 def test_a_run_with_everything_a_run_can_hold_is_removed_whole(here, service, tmp_path):
     settings = spf.Settings(api_key=service.rich, base_url=service.url)
     path = tmp_path / "runs" / "one"
-    run = spf.change_voice([clip(1, 0.5)], voice="nora", run_dir=path, service=settings, progress=False)
+    clip = spf.say("Good morning.", voice="nora", service=settings).audio
+    run = spf.change_voice([clip], voice="nora", run_dir=path, service=settings, progress=False)
     run.review("0", "reject", comment="too fast")
     (path / "parts" / ".000002.parquet.tmp").write_bytes(b"half")
     held = {file.name for file in path.iterdir()}

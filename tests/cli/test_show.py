@@ -8,16 +8,6 @@ def test_columns_line_up_with_wide_characters_and_marks():
     assert lines == ["A     B", "你好  1", "e\u0301a", "abcd  1, 2"]
 
 
-def test_only_the_last_column_is_cut_to_the_terminal():
-    lines = show.table(["voice", "words"], [["en-US-nora", "a very long description"]], width=24).splitlines()
-    assert lines == ["VOICE       WORDS", "en-US-nora  a very long…"]
-    assert len(lines[1]) == 24
-
-
-def test_line_breaks_do_not_break_a_table():
-    assert show.table(["a"], [["x\ny\tz"]]).splitlines() == ["A", "x y z"]
-
-
 def test_problems_are_shown_in_words_of_the_command_line():
     problems = [
         {"row": None, "row_id": None, "field": "voice", "problem": "is no voice", "value": "who", "allowed": 'did you mean col("who")?'},

@@ -9,7 +9,6 @@ import pytest
 import soundfile
 
 import speechframe as spf
-from speechframe.audio import codec
 from speechframe.client import Client, Patience, SyncClient
 from speechframe.errors import (
     BadRequest,
@@ -22,7 +21,7 @@ from speechframe.errors import (
 from speechframe.local import local_service
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format
-from speechframe.wire.client_contexts import Audio, Ended, Warned
+from speechframe.wire.client_contexts import Audio, Ended
 
 KEYS = ["main:100000000:4", "narrow:100000000:1", "poor:20:4"]
 VOICE = "en-US-ivy"
@@ -170,35 +169,6 @@ async def test_a_forgotten_stream_frees_its_slot(narrow):
 # WebSocket.
 
 
-async def test_tokens_are_spoken_while_they_are_written(client):
-    # A busy machine makes pauses between words, and a pause that is too long would cut the text elsewhere.
-    patient = {"min_buffer_size": 0, "max_buffer_delay_in_ms": 1000}
-    async with client.stream_session(voice="ivy", **patient) as session:
-        written, heard = [], asyncio.Event()
-
-        async def tokens():
-            for word in THREE.split():
-                written.append(word)
-                yield word + " "
-                if word == "small.":
-                    # The rest is not written before this is heard.
-                    await asyncio.wait_for(heard.wait(), 60)
-
-        stream = session.speak(tokens())
-        first = None
-        async for chunk in stream:
-            first = first or (len(written), chunk)
-            heard.set()
-        # Heard before the text was all written, and whole in the end.
-        assert first[0] < len(THREE.split())
-        assert first[1][:4] == b"RIFF"
-        together = await session.speak(THREE).read()
-    assert stream.audio.count(b"RIFF") == 1
-    assert len(stream.samples()) == pytest.approx(len(codec.decode(together).samples), rel=0.1)
-    assert stream.summary.billed_characters == len(THREE) + 1
-    assert stream.summary.trace_id
-
-
 async def test_turns_share_a_socket_and_each_hears_itself(client):
     texts = [f"Turn number {number} says this. And then that." for number in range(9)]
     async with client.stream_session(voice="ivy", format="PCM") as session:
@@ -210,30 +180,6 @@ async def test_turns_share_a_socket_and_each_hears_itself(client):
         assert session.sockets == 2
     assert heard == list(alone.values())
     assert session.sockets == 0
-
-
-async def test_events_say_what_happens(client):
-    async with client.stream_session(voice="ivy") as session, await session.open(locale="xx-XX") as context:
-        await context.send("Hello there.")
-        await context.end()
-        events = [event async for event in context]
-        with pytest.raises(RuntimeError, match="was ended"):
-            await context.send("More.")
-    kinds = [type(event) for event in events]
-    assert kinds[-1] is Ended
-    assert Audio in kinds
-    assert Warned in kinds
-    assert b"".join(event.audio for event in events if isinstance(event, Audio)) == context.audio().audio
-    assert any("locale" in words for words in context.audio().summary.warnings)
-
-
-async def test_a_turn_without_text_ends_at_once(client):
-    async with client.stream_session(voice="ivy") as session:
-        assert await session.speak([]).read() == b""
-        stream = session.speak(["", ""])
-        assert await stream.read() == b""
-        assert stream.samples().shape == (0,)
-        assert session.sockets == 0
 
 
 async def test_a_turn_with_nothing_to_pronounce_is_complete_without_audio(client):
@@ -263,26 +209,6 @@ async def test_clear_drops_what_is_not_spoken_yet(client):
         short = await context.audio().read()
         both = await session.speak("Nobody hears this. Hi.").read()
     assert len(short) < len(both) / 2
-
-
-async def test_an_unknown_voice_is_a_bad_request_with_its_code(client):
-    async with client.stream_session(voice="nobody") as session:
-        with pytest.raises(BadRequest) as caught:
-            await session.speak("Hello.").read()
-        assert caught.value.code == "INVALID_VOICE"
-        assert caught.value.trace_id
-        # The socket lives on.
-        assert await session.speak("Hello.", voice="ivy").read()
-
-
-async def test_a_bad_key_closes_the_socket_and_says_so(service):
-    async with Client(settings(service, "wrong")) as wrong:
-        async with wrong.stream_session(voice="ivy") as session:
-            with pytest.raises(PermissionDenied):
-                await session.speak("Hello.").read()
-        async with wrong.stream_session(voice="ivy", max_contexts=1) as session:
-            with pytest.raises(PermissionDenied, match=r"Invalid api key used\."):
-                await session.speak("Hello.").read()
 
 
 async def _leave_turn_by_break(session):

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,7 +18,7 @@ from speechframe.client import (
     SyncStreamContext,
     SyncStreamSession,
 )
-from speechframe.errors import InvalidRows, RateLimited, SettingsError
+from speechframe.errors import RateLimited, SettingsError
 
 _TWINS = {
     Dubbing: SyncDubbing,
@@ -50,24 +49,6 @@ def test_it_speaks_from_several_threads(odd, settings):
         spoken = list(pool.map(lambda n: client.generate(f"Hello {n}", voice="nora"), range(12)))
     assert [one.audio for one in spoken] == [odd.audio] * 12
     assert len(odd.posts()) == 12
-
-
-def test_sessions_are_made_in_the_loop_of_the_client(settings, monkeypatch):
-    threads = []
-
-    def make(self, *args, **said):
-        threads.append(threading.current_thread())
-        made(self, *args, **said)
-
-    made = StreamSession.__init__
-    monkeypatch.setattr(StreamSession, "__init__", make)
-    with SyncClient(settings) as client:
-        client.regions  # noqa: B018
-        client.stream_session(voice="ivy").close()
-        with pytest.raises(InvalidRows):
-            client.stream_session(voice="ivy", colour="blue")
-    assert threading.current_thread() not in threads
-    assert len(set(threads)) == 1
 
 
 def test_it_lists_and_tells(odd, settings):
@@ -105,9 +86,3 @@ def test_without_address_and_key_it_says_what_to_do(kind, monkeypatch, tmp_path)
         monkeypatch.delenv(f"SPEECHFRAME_{name}", raising=False)
     with pytest.raises(SettingsError, match=r"SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY.*local_service"):
         kind()
-
-
-def test_arguments_beat_settings(odd, settings):
-    client = Client(settings, base_url="https://elsewhere.example.com")
-    assert client.settings.base_url == "https://elsewhere.example.com"
-    assert client.settings.api_key == settings.api_key

@@ -18,17 +18,12 @@ def test_one_root_and_the_picture_shows_every_class():
     assert drawn | {"SpeechframeError"} >= DRAWN
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s >= 400 and s not in {404, 405}])
-def test_every_status_of_the_document_has_a_class(status):
-    error = errors.service_error("because", status=status, code="CODE", trace_id="t1", retry_after_s=2.0)
-    assert type(error) is not errors.ServiceError
-    assert error.retryable is status.retryable
-    assert str(status.value) in str(error)
-    assert "t1" in str(error)
-    assert "because" in str(error)
-
-
-def test_an_unknown_status_is_a_plain_service_error():
+def test_every_status_of_the_document_has_a_class_and_another_is_a_plain_service_error():
+    for status in (s for s in Status if s >= 400 and s not in {404, 405}):
+        error = errors.service_error("because", status=status, code="CODE", trace_id="t1", retry_after_s=2.0)
+        assert type(error) is not errors.ServiceError
+        assert error.retryable is status.retryable
+        assert all(words in str(error) for words in (str(status.value), "t1", "because"))
     error = errors.service_error("teapot", status=418)
     assert type(error) is errors.ServiceError
     assert error.retryable is False
@@ -47,9 +42,7 @@ def test_an_unknown_status_is_a_plain_service_error():
         errors.StreamBroken("m", received_bytes=7, trace_id="t"),
         errors.JobFailed("m", code="C"),
         errors.AnalysisError("m", column="votes", rows=[3, 5]),
-        errors.RunLocked("m"),
         errors.ListeningError("m", missing=[("item", "a")]),
-        errors.VoteRefused("m", trial=2),
     ],
     ids=lambda error: type(error).__name__,
 )

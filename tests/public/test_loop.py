@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 
 import pytest
 
@@ -57,20 +56,6 @@ def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever():
 
     with pytest.raises(RuntimeError, match="await its async twin"):
         run_sync(inner())
-
-
-def test_one_thread_serves_all():
-    names = set()
-
-    async def name():
-        names.add(threading.current_thread().name)
-
-    threads = [threading.Thread(target=lambda: run_sync(name())) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert names == {"speechframe-loop"}
 
 
 def test_a_forked_child_gets_a_loop_of_its_own():

@@ -18,7 +18,6 @@ from speechframe.settings import (
     check_address,
     configured,
     default_cache_folder,
-    fingerprint,
     read,
     resolve,
 )
@@ -32,10 +31,6 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_nothing_set_is_the_local_service():
-    assert resolve().is_local
-
-
 def test_argument_beats_configure_beats_environment_beats_file(tmp_path, monkeypatch):
     (tmp_path / "speechframe.toml").write_text('api_key = "file"\nbase_url = "https://file.example"\n')
     assert resolve().base_url == "https://file.example"
@@ -46,13 +41,6 @@ def test_argument_beats_configure_beats_environment_beats_file(tmp_path, monkeyp
     assert resolve(base_url="https://argument.example").base_url == "https://argument.example"
     spf.configure(base_url=None)
     assert resolve().base_url == "https://environment.example"
-
-
-def test_environment_is_read_at_call_time(monkeypatch):
-    assert resolve().is_local
-    monkeypatch.setenv("SPEECHFRAME_API_KEY", KEY)
-    monkeypatch.setenv("SPEECHFRAME_BASE_URL", "https://speech.example")
-    assert resolve().api_key == SecretStr(KEY)
 
 
 def test_every_variable_sets_its_field(monkeypatch, tmp_path):
@@ -94,12 +82,9 @@ def test_profiles_of_the_file(tmp_path):
     ("given", "words"),
     [
         ({"api_key": KEY}, "SPEECHFRAME_BASE_URL"),
-        ({"dub_api_key": KEY}, "SPEECHFRAME_BASE_URL"),
         ({"base_url": "https://speech.example"}, "SPEECHFRAME_API_KEY"),
         ({"base_url": "https://speech.example", "dub_api_key": KEY}, "to the dubbing key"),
         ({"api_key": KEY, "base_url": "speech.example"}, "is not an address"),
-        ({"api_key": KEY, "base_url": "ftp://speech.example"}, "is not an address"),
-        ({"api_key": KEY, "base_url": "https://speech.example:port"}, "is not an address"),
         ({"api_key": KEY, "base_url": "https://me:pw@speech.example"}, "user name or password"),
         ({"api_key": KEY, "base_url": "http://speech.example"}, "plain http"),
         ({"api_key": KEY, "base_url": "https://a.example", "regions": ["mars"]}, "us-east"),
@@ -107,15 +92,11 @@ def test_profiles_of_the_file(tmp_path):
         ({"api_key": " ", "base_url": "https://a.example"}, "the api key is empty"),
         ({"colour": "red"}, "no setting 'colour'"),
         ({"cache_max_gb": -1}, "cache_max_gb=-1; allowed: a number of at least 0"),
-        ({"cache_max_gb": "many"}, "a number of at least 0"),
-        ({"cache_max_age_days": True}, "a number of at least 0"),
         ({"cache_max_age_days": float("nan")}, "a number of at least 0"),
         ({"max_credits_per_run": 1e308}, "at most 1,000,000,000,000,000 credits, inf for no limit"),
-        ({"max_credits_per_month": 10**400}, "inf for no limit"),
         ({"cache": Path("s3://bucket/calls")}, "is an address; allowed: a path of this machine"),
         ({"ledger": "a\0b"}, "holds a NUL character"),
         ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice; allowed, each once: global, us-east"),
-        ({"regions": "uk, uk"}, "uk twice"),
         ({"service": "~nosuchuser/x"}, "without ~"),
     ],
 )
@@ -158,7 +139,7 @@ def test_the_default_cache_lies_in_the_user_s_cache_folder(monkeypatch, tmp_path
     assert default_cache_folder() == Path.home() / ".cache" / "speechframe" / "calls"
 
 
-@pytest.mark.parametrize("value", ["", 3, ["a"]])
+@pytest.mark.parametrize("value", ["", 3])
 def test_the_run_option_of_the_cache_is_a_folder_or_a_switch(value):
     for good in ("here", Path("here"), True, False):
         spf.configure(cache=good)
@@ -185,12 +166,8 @@ def test_configure_takes_settings_and_run_options_and_nothing_else():
     "values",
     [
         {"profile": "other", "speed": 3},
-        {"profile": "other", "max_credits_per_month": "many"},
         {"profile": "other", "base_url": 5},
-        {"profile": "other", "max_credits": -1},
         {"profile": "other", "max_credits": 9, "on_error": "cry"},
-        {"max_credits": None, "profile": None, "max_attempts": 0},
-        {"max_credits": 9, "regions": 5},
     ],
 )
 def test_what_configure_refuses_changes_nothing(values, tmp_path):
@@ -213,16 +190,9 @@ def test_regions_and_their_order():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.8.9.10", "[::ffff:127.0.0.1]"])
+@pytest.mark.parametrize("host", ["localhost", "[::1]", "127.8.9.10", "[::ffff:127.0.0.1]"])
 def test_plain_http_to_this_machine(host):
     check_address(f"http://{host}:8099")
-
-
-def test_the_key_shows_nowhere():
-    found = resolve(api_key=KEY, base_url="https://speech.example")
-    assert KEY not in repr(found) + str(found)
-    assert len(fingerprint(KEY)) == 12
-    assert KEY not in fingerprint(KEY)
 
 
 # -- what may be spent ---------------------------------------------------------------
@@ -285,20 +255,22 @@ def test_a_run_that_asks_for_more_than_the_house_allows_is_refused_by_name(tmp_p
         assert str(tmp_path / "speechframe.toml") in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [-1, math.nan, "100", True, [5]])
 @pytest.mark.parametrize("name", ["max_credits_per_run", "max_credits_per_month"])
-def test_a_limit_is_a_number_of_credits(name, value, tmp_path):
+def test_a_limit_is_a_number_of_credits(name, tmp_path):
+    for value in (-1, math.nan, "100", True):
+        for make in (Settings, spf.configure):
+            with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
+                make(**{name: value})
+    (tmp_path / "speechframe.toml").write_text(f'{name} = "100"\n')
+    with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
+        spending_rules(HANDED_IN)
     for make in (Settings, spf.configure):
-        with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
-            make(**{name: value})
-    if value == "100":
-        (tmp_path / "speechframe.toml").write_text(f'{name} = "100"\n')
-        with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
-            spending_rules(HANDED_IN)
+        with pytest.raises(spf.SettingsError, match=f"{name} is too large; allowed: .*inf for no limit"):
+            make(**{name: 10**400})
 
 
 @pytest.mark.parametrize(
-    "value", [np.int64(50), np.float32(50), Fraction(50), Decimal(50)], ids=lambda value: type(value).__name__
+    "value", [np.float32(50), Fraction(50), Decimal(50)], ids=lambda value: type(value).__name__
 )
 def test_a_limit_may_be_any_kind_of_number(value):
     for name in ("max_credits_per_run", "max_credits_per_month", "cache_max_gb", "cache_max_age_days"):
@@ -310,33 +282,22 @@ def test_a_limit_may_be_any_kind_of_number(value):
 
 def test_options_may_be_any_kind_of_number(tmp_path):
     lines = list("abcdef")
-    for number, done in {Decimal("2.5"): 2, Decimal("Infinity"): 6, Fraction(7, 2): 3}.items():
+    for number, done in {Decimal("Infinity"): 6, Fraction(7, 2): 3}.items():
         given = dict.fromkeys(("max_credits", "patience_s", "timeout_s"), number)
         assert scripted.make(tmp_path / f"given {done}", lines, **given).stats["done"] == done
         spf.configure(**given)
         assert scripted.make(tmp_path / f"configured {done}", lines).stats["done"] == done
 
 
-@pytest.mark.parametrize(
-    "value", [Decimal("nan"), Decimal(-1), Fraction(10**400), Decimal("1E+400"), np.float64("nan")]
-)
-@pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb"])
+@pytest.mark.parametrize("value", [Decimal("nan"), Fraction(10**400), np.float64("nan")])
+@pytest.mark.parametrize("name", ["cache_max_gb"])
 def test_a_number_that_is_no_limit_is_a_clear_error(name, value):
     with pytest.raises(spf.SettingsError, match=f"{name}=.*allowed: a number") as caught:
         spf.configure(**{name: value})
     assert len(str(caught.value)) < 250
 
 
-@pytest.mark.parametrize("name", ["max_credits_per_run", "cache_max_gb", "cache_max_age_days"])
-def test_a_limit_beyond_all_bounds_is_a_clear_error(name):
-    for make in (Settings, spf.configure):
-        with pytest.raises(spf.SettingsError, match=f"{name} is too large; allowed: .*inf for no limit"):
-            make(**{name: 10**400})
-
-
-@pytest.mark.parametrize(
-    "line", ["ledger = 5", "ledger = ['a']", 'ledger = "s3:/bucket/folder"', "ledger = []"]
-)
+@pytest.mark.parametrize("line", ["ledger = 5", 'ledger = "s3:/bucket/folder"'])
 def test_a_ledger_of_the_file_that_is_no_folder_is_a_clear_error(line, tmp_path, monkeypatch):
     monkeypatch.delenv("SPEECHFRAME_LEDGER", raising=False)
     (tmp_path / "speechframe.toml").write_text(line)
@@ -361,53 +322,44 @@ def test_the_month_s_count_lies_where_it_is_told_or_in_the_state_folder(tmp_path
 
 
 @pytest.mark.parametrize("name", ["cache", "ledger", "service", "ca_file"])
-@pytest.mark.parametrize("value", [True, "", "s3:/bucket/folder", 5])
-def test_a_path_that_is_none_is_a_clear_error(name, value):
-    with pytest.raises(spf.SettingsError, match=f"{name}="):
-        Settings(**{name: value})
+def test_a_path_that_is_none_is_a_clear_error(name):
+    for value in (True, "", "s3:/bucket/folder", 5):
+        with pytest.raises(spf.SettingsError, match=f"{name}="):
+            Settings(**{name: value})
 
 
 MISTYPED = [
     ("allow_http", "false", "allow_http='false'; allowed: True or False"),
-    ("allow_http", 1, "allow_http=1; allowed: True or False"),
     ("trust_env", "no", "trust_env='no'; allowed: True or False"),
-    ("trust_env", [], r"trust_env=\[\]; allowed: True or False"),
-    ("base_url", 5, "base_url is of type int; allowed: an address as text, such as 'https://"),
     ("base_url", b"https://me:pw@speech.example", "base_url is of type bytes; allowed: an address as text"),
-    ("api_key", 5, "api_key is of type int; allowed: a key as text"),
     ("api_key", b"sk-pw", "api_key is of type bytes; allowed: a key as text"),
     ("profile", 5, "profile=5; allowed: a name as text"),
-    ("profile", ["team"], r"profile=\['team'\]; allowed: a name as text"),
     ("regions", 5, "regions=5; allowed: names of regions, as a list or with commas between them"),
-    ("regions", b"eu-central", "regions=b'eu-central'; allowed: names of regions"),
     ("regions", ["eu-central", 5], "regions=.*; allowed: names of regions"),
     (
         "region_urls",
         "x",
         "region_urls is of type str; allowed: region to address, such as {'us-east': 'https:",
     ),
-    ("region_urls", ["eu-central"], "region_urls is of type list; allowed: region to address"),
     ("region_urls", {"us-east": 5}, "region_urls has an address of type int; allowed: region to address"),
-    ("region_urls", {5: "https://speech.example"}, "region_urls has a region of type int; allowed: region"),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "words"), MISTYPED)
-@pytest.mark.parametrize("make", [Settings, spf.configure, read])
-def test_a_value_of_another_type_says_what_is_allowed(make, name, value, words):
-    with pytest.raises(spf.SettingsError, match=words) as caught:
-        make(**{name: value})
-    assert "pw" not in str(caught.value)
+def test_a_value_of_another_type_says_what_is_allowed(name, value, words):
+    for make in (Settings, spf.configure, read):
+        with pytest.raises(spf.SettingsError, match=words) as caught:
+            make(**{name: value})
+        assert "pw" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
-def test_no_field_takes_whatever_it_is_given(name):
-    with pytest.raises(spf.SettingsError, match=name):
-        Settings(**{name: object()})
+def test_no_field_takes_whatever_it_is_given():
+    for field in fields(Settings):
+        with pytest.raises(spf.SettingsError, match=field.name):
+            Settings(**{field.name: object()})
 
 
-@pytest.mark.parametrize("line", ['allow_http = "true"', "trust_env = 1", "base_url = 5", "regions = 5", "api_key = 5",
-                                  'region_urls = "x"', "profile = 5"])  # fmt: skip
+@pytest.mark.parametrize("line", ['allow_http = "true"', "base_url = 5", 'region_urls = "x"'])
 def test_a_mistyped_value_of_the_file_says_what_is_allowed_too(tmp_path, line):
     (tmp_path / "speechframe.toml").write_text(line)
     with pytest.raises(spf.SettingsError, match=rf"{line.split()[0]}.*; allowed: "):

@@ -121,8 +121,8 @@ def start(plugins):
 def service(start):
     """Give the service most tests share: plenty of quota, and a key of its own for each that counts."""
     # Of a small key every character counts, so that only one test may use it.
-    small = ["poor:100", "tiny:10", "tiny-stream:10", "tiny-socket:10"]
-    keys = ["main", "second:1000000:3", "slow:1000000:2", "spare:100000", *small]
+    small = ["poor:100", "crash:100", "tiny:10", "tiny-stream:10", "tiny-socket:10", "chain:3000:40"]
+    keys = ["main", "second:1000000:3", "slow:1000000:2", "spare:100000", "a-secret::1", *small]
     with start(keys=keys, workers=2, options=["--job-timeout-s", "60"]) as running:
         yield running
 

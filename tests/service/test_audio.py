@@ -35,40 +35,30 @@ async def test_a_part_of_the_audio(http):
         assert beyond.status == 416
 
 
-@pytest.mark.parametrize("name", [
-    "", "x.wav", "0" * 32 + ".wav", "../service.sqlite3", "..%2Fservice.sqlite3", "%2e%2e/key", "....//key",
-    ".%00", "a/b", "*", "%25", "key", "x" * 5000,
-])  # fmt: skip
-async def test_nothing_else_can_be_fetched_or_listed(http, name):
-    answer = await http.get(str(yarl.URL(f"{http.url}/v1/audio/{name}", encoded=True)))
-    assert answer.status == 404
-
-
-async def test_an_id_with_another_extension_is_not_found(http):
+async def test_nothing_else_can_be_fetched_or_listed(http, service):
     link = (await http.generate()).json["audioFile"]
-    assert (await http.get(link.replace(".wav", ".mp3"))).status == 404
-    assert (await http.get(link.removesuffix(".wav"))).status == 404
-
-
-async def test_a_link_whose_file_is_gone_is_not_found(http, service):
-    link = (await http.generate()).json["audioFile"]
+    names = [
+        "",
+        "0" * 32 + ".wav",
+        "../service.sqlite3",
+        "..%2Fservice.sqlite3",
+        "%2e%2e/key",
+        ".%00",
+        "x" * 5000,
+    ]
+    for url in (link.removesuffix(".wav"), *(f"{http.url}/v1/audio/{name}" for name in names)):
+        assert (await http.get(str(yarl.URL(url, encoded=True)))).status == 404, url
     (service.data / shelf.FOLDER / link.rpartition("/")[2]).unlink()
     assert (await http.get(link)).status == 404
 
 
-async def test_the_link_is_on_the_address_the_caller_used(http):
-    port = http.url.rpartition(":")[2]
-    answer = await http.ask(
-        "POST", f"http://localhost:{port}/v1/speech/generate", json={"text": "hello", "voiceId": "moody"}
-    )
-    assert answer.json["audioFile"].startswith(f"http://localhost:{port}/v1/audio/")
-
-
-@pytest.mark.parametrize("host", ["evil\\host", "a b", "", "x" * 300, "user@host"])
-async def test_a_host_header_that_is_none_does_not_get_into_the_link(http, host):
-    answer = await http.generate(headers={"Host": host})
-    if answer.status == 200:
-        assert answer.json["audioFile"].startswith(f"{http.url}/v1/audio/")
+async def test_the_link_is_on_the_address_the_caller_used_if_it_is_one(http):
+    address = f"localhost:{http.url.rpartition(':')[2]}"
+    answer = await http.generate(headers={"Host": address})
+    assert answer.json["audioFile"].startswith(f"http://{address}/v1/audio/")
+    for host in ("evil\\host", "user@host"):
+        answer = await http.generate(headers={"Host": host})
+        assert answer.status != 200 or answer.json["audioFile"].startswith(f"{http.url}/v1/audio/")
 
 
 @pytest.mark.rule("speech.base64-zero-retention")

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 
 import pytest
 
@@ -29,25 +28,14 @@ class TestMalformedBody:
             (b"{", "not valid JSON"),
             (b'{"text": "a"} {"text": "b"}', "Extra data"),
             (b"[]", "is a JSON array"),
-            (b'"text"', "is a JSON string"),
             (b"null", "is a JSON null"),
-            (b"true", "is a JSON boolean"),
-            (b"12", "is a JSON number"),
             (b'{"text": "a", "text": "b"}', "'text' stands twice"),
             (b'{"text": "a", "pitch": NaN}', "NaN is no JSON number"),
-            (b'{"text": "a", "pitch": -Infinity}', "-Infinity is no JSON number"),
             (b'{"text": "\xff"}', "not UTF-8 (byte 10)"),
-            ('{"text": "a"}'.encode("utf-16"), "not UTF-8"),
             (b'{"text": "a\nb"}', "Invalid control character"),
-            (b"text=hello&voiceId=moody", "not valid JSON"),
-            (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "nested too deeply; allowed: 32"),
-            (b"[" * 4000, "nested too deeply"),
-            (b"[" * 100_000, "too many values; allowed: 5,000"),
+            (b"[" * 4000, "nested too deeply; allowed: 32"),
             (b'{"a":[' + b"0," * 5000 + b"0]}", "JSON of the body is refused: too many values"),
-            (
-                b'{"pitch": ' + b"1" * 5000 + b"}",
-                "JSON of the body is refused: a whole number has 5,000 digits",
-            ),
+            (b'{"pitch": ' + b"1" * 5000 + b"}", "a whole number has 5,000 digits"),
         ],
     )
     async def test_is_400_saying_what_and_where(self, http, data, words):
@@ -59,14 +47,6 @@ class TestMalformedBody:
         answer = await http.ask("POST", PATH, data=io.BytesIO(b" " * (10 << 20)))
         assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
         assert "5,000 characters" in answer.message
-
-    async def test_so_is_one_that_only_turns_out_to_be(self, http):
-        async def pieces():
-            for _ in range(30):
-                yield b" " * 100_000
-
-        answer = await http.ask("POST", PATH, data=pieces())
-        assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
 
     async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(self, http):
         bomb = gzip.compress(b" " * (50 << 20))
@@ -85,7 +65,6 @@ class TestInvalidField:
     @pytest.mark.parametrize(
         ("field", "value", "allowed"),
         [
-            ("voiceId", "", "text"),
             ("voiceId", "nobody-at-all", "the voice listing"),
             ("modelVersion", "FALCON", "GEN2"),
             ("format", "M4A", "MP3, WAV, FLAC, ALAW, ULAW, PCM, OGG"),
@@ -96,8 +75,6 @@ class TestInvalidField:
             ("variation", 6, "from 0 to 5"),
             ("audioDuration", -0.1, "at least 0"),
             ("locale", "fr-FR", "en-US"),
-            ("locale", "gibberish!", "en-US"),
-            ("locale", "", ""),
             ("style", "Shouting", "Plain"),
             ("wordDurationsAsOriginalText", [], "true or false"),
             ("text", " \n\t", "text"),
@@ -115,28 +92,10 @@ class TestInvalidField:
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert str(value) in answer.message
 
-    @pytest.mark.parametrize("field", ["text", "voiceId"])
-    async def test_a_missing_required_field(self, http, field):
-        body = {"text": "hello", "voiceId": "moody"}
-        del body[field]
-        answer = await http.ask("POST", PATH, json=body)
-        assert answer.status == 400
-        assert answer.message.startswith(f"{field} is missing")
-
     async def test_every_problem_is_told_at_once(self, http):
-        answer = await http.generate(pitch=70, rate="x", format="M4A")
-        for field in ("pitch", "rate", "format"):
-            assert field in answer.message
-
-    async def test_a_lone_surrogate(self, http):
-        data = b'{"text": "a\\ud800b", "voiceId": "moody"}'
-        answer = await http.ask("POST", PATH, data=data)
-        assert answer.status == 400
-        assert answer.message.startswith("text")
-
-    async def test_a_number_too_large_to_be_one(self, http):
-        data = b'{"text": "a", "voiceId": "moody", "audioDuration": 1e999}'
-        assert (await http.ask("POST", PATH, data=data)).status == 400
+        answer = await http.generate(text=None, voiceId=None, rate="x", format="M4A")
+        for words in ("text is missing", "voiceId is missing", "rate", "format"):
+            assert words in answer.message
 
     async def test_the_nearest_voice_is_offered(self, http):
         assert "en-US-moody" in (await http.generate(voiceId="modyy")).message
@@ -149,7 +108,7 @@ class TestInvalidField:
         assert (answer.status, answer.code) == (400, HttpErrorCode.INVALID_REQUEST)
         assert answer.message == "text: has no speakable character for this voice"
 
-    @pytest.mark.parametrize("take", ["-1", "1.5", "x", "", "²", "9" * 30, str(2**31)])
+    @pytest.mark.parametrize("take", ["-1", "1.5", "", "²", str(2**31)])
     async def test_a_take_that_is_none(self, http, take):
         answer = await http.generate(headers={chosen.TAKE_HEADER: take})
         assert answer.status == 400
@@ -161,25 +120,15 @@ class TestInvalidField:
         assert answer.status == 400
         assert answer.message.startswith(chosen.IDEMPOTENCY_HEADER)
 
-    async def test_a_huge_text_is_refused_quickly_and_not_repeated_to_the_caller(self, http):
-        answer = await http.generate("x" * 900_000)
-        assert answer.status == 400
-        assert len(answer.body) < 1000
-
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "allow"),
     [
         ("GET", "/", 404, "NOT_FOUND", None),
-        ("GET", "/v1", 404, "NOT_FOUND", None),
         ("POST", "/v2/speech/generate", 404, "NOT_FOUND", None),
-        ("GET", "/v1/speech/generate/", 404, "NOT_FOUND", None),
-        ("POST", "/v1/speech/strea", 404, "NOT_FOUND", None),
         ("GET", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
-        ("PUT", "/v1/speech/generate", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
-        ("POST", "/v1/speech/voices", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
+        ("GET", "/v1/speech/stream", 405, "METHOD_NOT_ALLOWED", "OPTIONS, POST"),
         ("DELETE", "/v1/limits", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
-        ("PATCH", "/healthz", 405, "METHOD_NOT_ALLOWED", "GET, HEAD, OPTIONS"),
         ("BREW", "/healthz", 400, "INVALID_REQUEST", None),  # no method of HTTP
     ],
 )
@@ -188,7 +137,7 @@ async def test_unknown_paths_and_wrong_methods(http, method, path, status, code,
     assert (answer.status, answer.code, answer.headers.get("Allow")) == (status, code, allow)
 
 
-@pytest.mark.parametrize("path", ["/v1/speech/voices", "/v1/limits", "/v1/openapi.json", "/healthz"])
+@pytest.mark.parametrize("path", ["/v1/speech/voices", "/healthz"])
 async def test_head_is_get_without_a_body(http, path):
     full, head = await http.get(path), await http.ask("HEAD", path)
     assert (head.status, head.body) == (200, b"")
@@ -208,9 +157,3 @@ def test_codes_say_whether_to_try_again():
     assert {code.value for code in HttpErrorCode if code.status is Status.BAD_REQUEST} == {
         "INVALID_REQUEST", "MISSING_KEY", "PAYLOAD_TOO_LARGE",
     }  # fmt: skip
-
-
-async def test_an_error_body_is_json_in_every_script(http):
-    answer = await http.generate(voiceId="голос-بصوت-声")
-    assert answer.status == 400
-    assert "голос-بصوت-声" in json.loads(answer.body)["error_message"]

@@ -1,8 +1,8 @@
 """POST /v1/voice-changer/convert, with engines that do what they are told: fields, transcriptions, bills, URLs."""
 
-import asyncio
 import base64
 import io
+import itertools
 import json
 import math
 
@@ -14,7 +14,6 @@ from aiohttp.test_utils import TestServer as Server
 from convert_lab import (
     CLIP,
     CRASH,
-    HANG,
     OURS,
     PATH,
     clip,
@@ -25,7 +24,6 @@ from convert_lab import (
     no_uploads,
     with_path,
 )
-from socket_lab import at_work
 
 from speechframe.audio import codec
 from speechframe.spec import billing, chosen
@@ -81,7 +79,7 @@ async def test_the_clip_goes_through_the_changer_as_it_was_sent(http):
     assert (np.diff(middle[::100]) < 0).all()
 
 
-async def test_every_field_reaches_the_changer(http):
+async def test_every_field_reaches_the_changer_and_what_is_empty_is_its_default(http):
     answer = await convert(
         http, voice_id="Moody", pitch=-5, rate=7, variation=3, audio_duration="1.5", retain_prosody="false",
         style="plain", multi_native_locale="en_us", headers={chosen.TAKE_HEADER: "4"},
@@ -92,7 +90,11 @@ async def test_every_field_reaches_the_changer(http):
     )
     assert answer.warnings == [answer.json["warning"]]
     assert answer.json["audio_length_in_seconds"] == 1.5
-    plain = await convert(http)
+    plain = await convert(http, style="", pitch="", transcription="", file_url="", multi_native_locale="")
+    assert plain.json["audio_file"].endswith(".wav")
+    assert "encoded_audio" not in plain.json
+    audio = await heard(http, plain)
+    assert (audio.sample_rate_hz, audio.channels) == (44100, 1)
     assert plain.json["warning"] == (
         "Conversion(voice_id='en-US-moody', locale='en-US', style=None, pitch=0, rate=0, variation=1, "
         "audio_duration_s=0.0, retain_prosody=True, take=0)"
@@ -104,9 +106,8 @@ async def test_the_changer_can_let_the_other_voice_speak(http):
 
 
 @pytest.mark.parametrize("audio_format", CHANGER_FORMATS)
-@pytest.mark.parametrize("channel_type", list(ChannelType))
-async def test_every_format_and_channel_type_in_every_rate(http, audio_format, channel_type):
-    for rate in CHANGER_SAMPLE_RATES_HZ:
+async def test_every_format_and_channel_type_in_every_rate(http, audio_format):
+    for channel_type, rate in itertools.product(ChannelType, CHANGER_SAMPLE_RATES_HZ):
         answer = await convert(
             http, format=audio_format, channel_type=channel_type, sample_rate=rate, encode_output_as_base64="true",
             audio_duration=0.7313,
@@ -131,38 +132,18 @@ async def test_every_format_and_channel_type_in_every_rate(http, audio_format, c
             assert said == []
 
 
-async def test_defaults_are_wav_mono_44100_behind_a_link(http):
-    answer = await convert(http)
-    assert "encoded_audio" not in answer.json
-    assert answer.json["audio_file"].endswith(".wav")
-    audio = await heard(http, answer)
-    assert (audio.sample_rate_hz, audio.channels) == (44100, 1)
-
-
-@pytest.mark.parametrize("name", ["en-US-moody", "moody", "EN-us-MOODY"])
-async def test_a_voice_goes_by_its_full_id_and_by_its_name(http, name):
-    assert (await convert(http, voice_id=name)).status == 200
-
-
-@pytest.mark.parametrize(
-    ("sent", "rate"), [("24000.0", 24000), ("8000", 8000), (" 48000 ", 48000), ("4.41e4", 44100)]
-)
+@pytest.mark.parametrize(("sent", "rate"), [("24000.0", 24000), (" 48000 ", 48000), ("4.41e4", 44100)])
 async def test_numbers_may_be_written_as_public_clients_write_them(http, sent, rate):
     assert (await heard(http, await convert(http, sample_rate=sent, pitch="5.0"))).sample_rate_hz == rate
 
 
-@pytest.mark.parametrize("word", ["true", "True", "TRUE", "1"])
+@pytest.mark.parametrize("word", ["True", "1"])
 async def test_truth_may_be_written_as_public_clients_write_it(http, word):
     answer = await convert(http, encode_output_as_base64=word, retain_accent=word, return_transcription=word)
     assert answer.json["encoded_audio"]
     assert answer.json["transcription"] == "1.0 seconds"
-    no = {"1": "0", "true": "false", "True": "False", "TRUE": "FALSE"}[word]
+    no = {"1": "0", "True": "False"}[word]
     assert "encoded_audio" not in (await convert(http, encode_output_as_base64=no)).json
-
-
-async def test_fields_left_empty_count_as_not_given(http):
-    answer = await convert(http, style="", pitch="", transcription="", file_url="", multi_native_locale="")
-    assert answer.status == 200
 
 
 async def test_extra_query_unknown_fields_and_files_are_tolerated(http):
@@ -174,7 +155,7 @@ async def test_extra_query_unknown_fields_and_files_are_tolerated(http):
     assert answer.json["warning"] == "; ".join(answer.warnings)
 
 
-@pytest.mark.parametrize("kind", ["FLAC", "OGG", "AIFF", "CAF"])
+@pytest.mark.parametrize("kind", ["FLAC", "AIFF"])
 async def test_whatever_kind_of_file_it_is(http, kind):
     assert (await convert(http, clip(format=kind))).json["audio_length_in_seconds"] == pytest.approx(
         1.0, abs=0.1
@@ -191,7 +172,9 @@ async def test_a_transcription_is_recognised_echoed_or_left_out(http):
     assert "transcription" not in (await convert(http, transcription="What I said.")).json
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(1.0, chosen.MAX_TEXT_CHARACTERS), (100.0, 6000)])
+@pytest.mark.parametrize(
+    ("seconds", "most"), [(1.0, chosen.MAX_TEXT_CHARACTERS), (100.0, 6000)], ids=["short", "long"]
+)
 async def test_a_transcription_is_no_longer_than_what_can_be_said_in_the_clip(http, seconds, most):
     before = await http.remaining()
     answer = await convert(http, clip(seconds, 8000), transcription="a " * (most // 2) + "b")
@@ -250,21 +233,7 @@ async def test_a_clip_in_which_nothing_is_said_cannot_be_spoken_again(http):
     assert await http.remaining() == before
 
 
-async def test_without_a_recogniser_what_needs_one_is_refused_by_name(start_with, plugins, tmp_path, http_to):
-    path = with_path(install(tmp_path / "deaf", "changer", alone=True))
-    with start_with(path, workers=1) as service:
-        http = http_to(service)
-        assert (await convert(http)).status == 200
-        for fields in ({"return_transcription": "true"}, {"retain_accent": "false"}):
-            before = await http.remaining()
-            answer = await convert(http, **fields)
-            assert answer.status == 400
-            assert next(iter(fields)) in answer.message
-            assert "pip install 'speechframe[asr]'" in answer.message
-            assert await http.remaining() == before
-        assert (await convert(http, return_transcription="true", transcription="Hi")).status == 200
-
-
+@pytest.mark.slow
 async def test_without_a_changer_the_refusal_says_what_to_install(start_with, plugins, tmp_path, http_to):
     path = with_path(install(tmp_path / "still", "recogniser", alone=True))
     with start_with(path, workers=1) as service:
@@ -283,7 +252,7 @@ async def test_a_pronunciation_is_json_text_and_is_for_speaking_again_only(http)
 # Money
 
 
-@pytest.mark.parametrize("frames", [1, 160, 16000, 16001, 24007])
+@pytest.mark.parametrize("frames", [1, 16001])
 async def test_the_price_is_that_of_the_seconds_that_were_decoded(http, frames):
     before = await http.remaining("count")
     answer = await convert(http, clip(frames / 16000), key="count")
@@ -339,8 +308,7 @@ async def test_a_repeat_is_the_same_audio_and_bills_nothing(http, files):
         assert answer.json["remaining_character_count"] == before - 15
 
 
-@pytest.mark.parametrize("other", [{"pitch": 1}, {"file": clip(1.1)}, {"headers": {chosen.TAKE_HEADER: "1"}},
-                                   {"transcription": "Ho"}])  # fmt: skip
+@pytest.mark.parametrize("other", [{"pitch": 1}, {"file": clip(1.1)}, {"transcription": "Ho"}])
 async def test_the_same_key_with_another_request_is_400(http, other):
     headers = {chosen.IDEMPOTENCY_HEADER: f"other-{sorted(other)}"}
     assert (await convert(http, headers=headers, transcription="Hi")).status == 200
@@ -387,42 +355,13 @@ async def test_private_addresses_are_refused_unless_the_operator_allows(start_wi
         assert files.asked == []
 
 
-async def test_a_full_queue_is_503_before_anything_is_fetched(
-    start_with, engines, http_to, files, work, tools
-):
-    options = [*OURS, "--queue", "1", "--job-timeout-s", "60"]
-    with start_with(engines, workers=1, options=options, allow_private_urls=True) as service:
-        http = http_to(service)
-        busy = [asyncio.ensure_future(convert(http, clip(0.05), pitch=HANG))]
-        await tools.until(work.begun)
-        # The second waits to be measured by a worker that hangs.
-        busy.append(asyncio.ensure_future(convert(http, clip(0.05))))
-        await at_work(http, 1, waiting=1)
-        answer = await convert(http, None, file_url=str(files.make_url("/a.wav")))
-        assert (answer.status, answer.code) == (503, "UNAVAILABLE")
-        assert int(answer.headers[chosen.RETRY_AFTER_HEADER]) >= 1
-        assert files.asked == []
-        for call in busy:
-            call.cancel()
-        await asyncio.gather(*busy, return_exceptions=True)
-
-
-async def test_what_is_fetched_is_looked_at_like_an_upload(http, files):
-    files.app.router._frozen = False
-    answer = await convert(http, None, file_url=str(files.make_url("/a.wav")), pitch=99)
-    assert answer.message.startswith("pitch")
-    assert files.asked == [], "nothing is fetched for a request that cannot succeed"
-
-
 # The start
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", ["changer", "recogniser"])
-def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path, kind):
-    done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", f"--{kind}", "nobody")
+def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path):
+    done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", "--changer", "nobody")
     assert done.returncode == 1
-    assert f"--{kind} nobody: there is none of that name" in done.stderr
+    assert "--changer nobody: there is none of that name" in done.stderr
 
 
 async def test_the_limits_name_what_is_taken(http):

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from aiohttp import web
-from convert_lab import clip, install
+from convert_lab import clip, convert, install
 from dub_lab import CREATE, MEDIUM, PROJECTS, WITH_PROJECT, create, form, listening, project, ready, status
 
 from speechframe.service.app import HANDLERS
@@ -27,6 +27,34 @@ def uploads(service):
     return [path for path in (service.data / "uploads").rglob("*") if path.is_file()]
 
 
+async def test_without_their_engines_dubbing_and_transcriptions_are_refused_with_what_to_install(
+    start_with, tmp_path, http_to
+):
+    # Nothing but a speech engine and a voice changer is installed here.
+    with start_with(install(tmp_path, "changer", alone=True), keys=["main"], workers=1) as bare:
+        http = http_to(bare, "main")
+        # Nor is there a dubbing key: a speech key does for both, with two balances.
+        told = (await http.get("/v1/limits")).json
+        before = told["remaining_characters"]
+        assert (told["quota_characters"], told["dubbing"]["quota_credits"]) == (
+            chosen.DEFAULT_QUOTA_CHARACTERS,
+            chosen.DEFAULT_DUB_CREDITS,
+        )
+        for name in ("list_destination_languages", "list_source_languages"):
+            answer = await http.get(by_name(name).path)
+            assert (answer.status, answer.json) == (200, [])
+        answer = await create(http)
+        assert (answer.status, "speechframe[dub]" in answer.message) == (503, True)
+        for fields in ({"return_transcription": "true"}, {"retain_accent": "false"}):
+            answer = await convert(http, voice_id="nora", **fields)
+            assert answer.status == 400
+            assert next(iter(fields)) in answer.message
+            assert "pip install 'speechframe[asr]'" in answer.message
+        assert await http.remaining() == before
+        given = await convert(http, voice_id="nora", return_transcription="true", transcription="Hi")
+        assert given.json["transcription"] == "Hi"
+
+
 async def test_languages_are_listed_with_underscores_and_names(http):
     targets = (await http.get(by_name("list_destination_languages").path)).json
     sources = (await http.get(by_name("list_source_languages").path)).json
@@ -37,25 +65,6 @@ async def test_languages_are_listed_with_underscores_and_names(http):
         "supports": ["AUTOMATED", "QA"],
     }
     assert any(entry["locale"].startswith("en") and "English" in entry["language"] for entry in sources)
-
-
-async def test_without_what_dubbing_needs_the_lists_are_empty_and_create_is_503(
-    start_with, tmp_path, http_to
-):
-    # Nothing but a speech engine is installed here.
-    with start_with(install(tmp_path, "changer", alone=True), keys=["main"], workers=1) as bare:
-        http = http_to(bare, "main")
-        # Nor is there a dubbing key: a speech key does for both, with two balances.
-        told = (await http.get("/v1/limits")).json
-        assert (told["quota_characters"], told["dubbing"]["quota_credits"]) == (
-            chosen.DEFAULT_QUOTA_CHARACTERS,
-            chosen.DEFAULT_DUB_CREDITS,
-        )
-        for name in ("list_destination_languages", "list_source_languages"):
-            answer = await http.get(by_name(name).path)
-            assert (answer.status, answer.json) == (200, [])
-        answer = await create(http)
-        assert (answer.status, "speechframe[dub]" in answer.message) == (503, True)
 
 
 @pytest.mark.rule("auth.dubbing-key-required", "auth.403-never-401", "status.dubbing-subset")
@@ -86,8 +95,8 @@ async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_bal
 
 @pytest.mark.parametrize(
     "targets",
-    [["pt_BR", "en_GB"], ["pt-BR", "en-GB"], "pt_BR,en-GB", ["pt_BR, en_GB", "pt-BR"]],
-    ids=["repeated", "hyphens", "comma", "both"],
+    [["pt_BR", "en-GB"], ["pt_BR, en_GB", "pt-BR"]],
+    ids=["repeated", "comma"],
 )
 async def test_targets_come_repeated_or_with_commas_in_either_spelling(http, targets):
     body = form(target_locales=targets, source_locale="en-US")
@@ -117,20 +126,15 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
     ("fields", "words"),
     [
         ({"target_locales": "tlh"}, "target_locales is not dubbed into here (got 'tlh'); allowed: "),
-        ({"target_locales": "nonsense words"}, "is no locale"),
         ({"target_locales": ""}, "target_locales is missing"),
         ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
         ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
-        ({"priority": "URGENT"}, "priority is not one of the allowed values"),
-        ({"file_url": "http://127.0.0.1:1/a.mp4"}, "file"),
         (
             {"webhook_url": "ftp://example.com"},
             "webhook_url cannot be called: it is no http or https address",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
-        ({"cast": "Anna"}, "cast"),
-        ({"original_gain_db": "3"}, "original_gain_db is out of range"),
     ],
 )
 async def test_a_field_that_is_wrong_is_400_and_leaves_nothing(http, dubbing, fields, words):
@@ -184,20 +188,14 @@ async def test_a_job_of_somebody_else_and_one_that_is_none_are_400(http):
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
 
 
-async def test_a_job_that_failed_is_no_answer_to_a_repeat(http):
+async def test_a_job_without_credits_fails_says_so_and_is_no_answer_to_a_repeat(http):
     headers = {chosen.IDEMPOTENCY_HEADER: "of a job that fails"}
     first = (await create(http, headers=headers)).json["job_id"]
-    assert (await ready(http, first))["status"] == "FAILED"
-    assert (await create(http, headers=headers)).json["job_id"] != first
-
-
-async def test_a_job_without_credits_fails_and_says_so(http):
-    job_id = (await create(http)).json["job_id"]
-    found = await ready(http, job_id)
-    assert found["status"] == "FAILED"
-    assert found["failure_code"] == "INSUFFICIENT_CREDITS"
+    found = await ready(http, first)
+    assert (found["status"], found["failure_code"]) == ("FAILED", "INSUFFICIENT_CREDITS")
     assert (found["credits_used"], found["credits_remaining"]) == (0, 0)
     assert found["download_details"][0]["error_message"].startswith("INSUFFICIENT_CREDITS: ")
+    assert (await create(http, headers=headers)).json["job_id"] != first
 
 
 # Projects
@@ -252,7 +250,6 @@ async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_
     ("body", "words"),
     [
         ({"target_locales": ["tlh"]}, "target_locales is not dubbed into here"),
-        ({"target_locales": []}, "target_locales"),
         ({}, "target_locales is missing"),
         (None, "the body is empty"),
     ],

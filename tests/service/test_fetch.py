@@ -7,6 +7,7 @@ import os
 import ssl
 import tracemalloc
 import zlib
+from functools import partial
 from ipaddress import ip_address, ip_network
 from types import SimpleNamespace
 
@@ -20,7 +21,6 @@ from speechframe.service import guard
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig
 from speechframe.service.fetch import fetched
-from speechframe.service.guard import Unresolved, addresses_of
 from speechframe.spec.chosen import MAX_REDIRECTS
 
 MIB = 1 << 20
@@ -78,25 +78,6 @@ def spellings(address):
     number = int(address)
     inside = (0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | 1)
     return [address, *(ip_address(other.to_bytes(16, "big")) for other in inside)]
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "::1", "::ffff:127.0.0.1",
-     "fe80::1%lo"],
-)  # fmt: skip
-async def test_every_spelling_of_this_machine_is_seen_through(host):
-    try:
-        found = await addresses_of(host, 80)
-    except Unresolved:
-        return
-    assert not any(map(is_public, found))
-
-
-async def test_a_name_without_an_address_is_unresolved():
-    for host in ("nothing.invalid", "a" * 300, "..", "ä" * 70):
-        with pytest.raises(Unresolved):
-            await addresses_of(host, 80)
 
 
 # On real ports
@@ -165,12 +146,14 @@ async def test_what_is_there_is_fetched_without_key_cookies_or_proxy(site, get, 
     assert set(request.headers) == {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0",
-                                  "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]",
-                                  "127.0.0.1.", "LOCALHOST", "127。0。0。1", "①②⑦.0.0.1"])  # fmt: skip
-async def test_no_spelling_of_this_machine_is_visited(site, get, host):
-    message = await refused(get(f"http://{host}:{site.port}/a.wav", allow_private_urls=False))
-    assert any(words in message for words in (PRIVATE, "cannot be found", "it is no"))
+async def test_no_spelling_of_this_machine_is_visited(site, get):
+    for host in (
+        "127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "0.0.0.0", "[::1]",
+        "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[fe80::1%lo]", "127.0.0.1.", "LOCALHOST",
+        "127。0。0。1", "①②⑦.0.0.1",
+    ):  # fmt: skip
+        message = await refused(get(f"http://{host}:{site.port}/a.wav", allow_private_urls=False))
+        assert any(words in message for words in (PRIVATE, "cannot be found", "it is no")), host
     assert site.asked == []
 
 
@@ -194,8 +177,7 @@ def names(monkeypatch):
     return SimpleNamespace(table=table, asked=asked)
 
 
-@pytest.mark.parametrize("found", [["127.0.0.1"], ["::1"], ["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"],
-                                   ["8.8.8.8", "::ffff:10.0.0.1"]])  # fmt: skip
+@pytest.mark.parametrize("found", [["127.0.0.1"], ["8.8.8.8", "::ffff:10.0.0.1"]])
 async def test_a_name_with_any_address_that_is_not_public_is_not_visited(site, get, names, found):
     names.table["127.0.0.1.site.example"] = [found]
     message = await refused(get(f"http://127.0.0.1.site.example:{site.port}/a.wav", allow_private_urls=False))
@@ -232,8 +214,7 @@ async def test_a_redirect_is_followed_and_looked_at(site, get, monkeypatch):
         assert len(site.asked) == asked + 1
 
 
-@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "http://user:word@127.0.0.1/", "gopher://x",
-                                      "http://[::1", "http://127.0.0.1:99999/"])  # fmt: skip
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://user:word@127.0.0.1/", "http://[::1"])
 async def test_a_redirect_to_what_may_not_be_visited_is_refused(site, get, location):
     site.answer("start", status=302, Location=location)
     message = await refused(get(site.url + "start"))
@@ -255,15 +236,8 @@ async def test_redirects_end(site, get):
     ("url", "words"),
     [
         ("", "no http or https address"),
-        ("hello", "no http or https address"),
-        ("/a.wav", "no http or https address"),
         ("file:///etc/passwd", "no http or https address"),
-        ("ftp://127.0.0.1/a", "no http or https address"),
-        ("data:audio/wav;base64,AAAA", "no http or https address"),
-        ("http://", "no "),
         ("http:///a.wav", "no "),
-        ("http://user@127.0.0.1/", "holds a user name or password"),
-        ("http://user:word@127.0.0.1/", "holds a user name or password"),
         ("http://:word@127.0.0.1/", "holds a user name or password"),
         ("http://127.0.0.1:0/", "its port is none"),
         ("http://127.0.0.1:99999/", "it is no address"),
@@ -276,14 +250,9 @@ async def test_what_is_no_address_is_refused(get, url, words):
     assert words in await refused(get(url))
 
 
-async def test_a_page_of_somebody_with_other_letters(site, get):
-    site.answer("größe und mehr.wav")
-    assert await get(site.url + "größe und mehr.wav") == CONTENT
-
-
-@pytest.mark.parametrize("status", [204, 206, 304, 400, 401, 403, 404, 500, 503])
+@pytest.mark.parametrize("status", [204, 206, 404, 503])
 async def test_another_status_is_told_and_nothing_of_what_came(site, get, status):
-    site.answer("a", status=status, body=b"" if status in {204, 304} else b"a secret inside")
+    site.answer("a", status=status, body=b"" if status == 204 else b"a secret inside")
     message = await refused(get(site.url + "a"))
     assert message == f"file_url cannot be fetched: its host answered with status {status}"
 
@@ -320,11 +289,11 @@ async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path
     )
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "x-gzip"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_what_is_packed_is_unpacked_and_bounded_by_what_comes_out(site, get, encoding):
-    pack = zlib.compress if encoding == "deflate" else gzip.compress
-    for name, content in (("small", CONTENT), ("bomb", bytes(300 * MIB)), ("exact", bytes(MIB))):
+    # As quickly as it can be packed.
+    pack = partial(gzip.compress, compresslevel=1) if encoding == "gzip" else partial(zlib.compress, level=1)
+    for name, content in (("small", CONTENT), ("bomb", bytes(40 * MIB)), ("exact", bytes(MIB))):
         site.answer(name, pack(content), **{"Content-Encoding": encoding})
     assert await get(site.url + "small") == CONTENT
     assert len(await get(site.url + "exact")) == MIB
@@ -362,9 +331,9 @@ async def test_a_host_that_stalls_is_left(site, get, after):
 
 @pytest.mark.parametrize(
     "answer",
-    [b"hello\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
-     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000],
-)  # fmt: skip
+    [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello"],
+    ids=["no http", "cut off"],
+)
 async def test_an_answer_that_is_no_http_or_cut_off_is_refused(get, answer):
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -374,18 +343,6 @@ async def test_an_answer_that_is_no_http_or_cut_off_is_refused(get, answer):
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         assert "its host's answer cannot be read" in await refused(get(f"http://127.0.0.1:{port}/"))
-
-
-async def test_a_host_where_nobody_listens(get, unused_port):
-    assert "no connection to its host" in await refused(get(f"http://127.0.0.1:{unused_port}/"))
-
-
-@pytest.fixture
-def unused_port():
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as there:
-        return there.getsockname()[1]
 
 
 async def test_a_secure_host_must_show_that_it_is_the_one_that_was_named(get, names, monkeypatch, tmp_path):

@@ -94,18 +94,14 @@ def test_a_body_that_is_cut_off_anywhere_is_broken(at):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "its boundary is nowhere in it"),
         (b"hello", "its boundary is nowhere in it"),
         (part("a", b"1"), "its closing boundary is missing"),
         (b"--" + BOUNDARY + b"\r\n\r\nvalue\r\n" + END, "part 1 has no name"),
-        (part("a", b"1") + part("", b"2") + END, "part 2 has no name"),
         (b"--" + BOUNDARY + b'\r\nContent-Disposition: attachment; name="a"\r\n\r\n1\r\n' + END, "part 1 has no name"),
         (part("a", b"1", extra=b"Content-Transfer-Encoding: base64\r\n") + END, "Content-Transfer-Encoding"),
         (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
-        (b"--" + BOUNDARY + b"\r\nX: " + b"x" * 20_000, "longer than 8,192 bytes"),
         (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
         (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
-        (b"--" + BOUNDARY + b" " * 400 + b"\r\n", "followed by something else"),
         (part("a", b"1") * (MAX_PARTS + 1) + END, f"more than {MAX_PARTS} parts"),
     ],
 )  # fmt: skip
@@ -140,24 +136,6 @@ def test_headers_as_clients_write_them():
     assert head == Part("file", "ä.wav", "audio/wav")
     raw = parsed(part("datei", b"1", file_name="größe.wav") + END)[0][0]
     assert (raw.file_name, raw.is_file) == ("größe.wav", True)
-
-
-@pytest.mark.parametrize(
-    ("kind", "boundary"),
-    [
-        ("multipart/form-data; boundary=abc", b"abc"),
-        ('multipart/form-data; charset=utf-8; boundary="a b:c"', b"a b:c"),
-        ("multipart/form-data; BOUNDARY=abc; x=y", b"abc"),
-    ],
-)
-def test_the_boundary_of_a_content_type(kind, boundary):
-    assert boundary_of(kind) == boundary
-
-
-@pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=" + "x" * 71, "multipart/form-data; boundary=ä"])  # fmt: skip
-def test_a_boundary_that_is_missing_or_cannot_be(kind):
-    with pytest.raises(BrokenForm, match="boundary"):
-        boundary_of(kind)
 
 
 # The reader, on a real port
@@ -221,14 +199,10 @@ async def test_fields_and_a_file_arrive_and_nothing_is_left(reading):
     ("body", "words"),
     [
         (part("file", b"hello") + END, "file is a text"),
-        (part("file", b"hello", kind="text/plain") + END, "file is a text"),
         (part("file", b"1", file_name="a") * 2 + END, "file is given more than once"),
         (part("voice_id", b"1") * 2 + END, "voice_id is given 2 times"),
         (part("voice_id", b"\xff") + END, "voice_id is not UTF-8 (byte 0)"),
-        (part("voice_id", b"1"), "cut off"),
         (part("file", b"1" * 70_000, file_name="a"), "cut off"),
-        (b"hello", "its boundary is nowhere in it"),
-        (part("text", b"1" * 20_001) + END, "too large"),
         (part("text", b"1" * 10_001) * 2 + END, "too large"),
         (part("file", b"1" * (2 * MIB + 1), file_name="a") + END, "too large"),
         (part("other", b"1" * (2 * MIB + 20_001), file_name="a") + END, "too large"),
@@ -246,8 +220,8 @@ async def test_what_is_no_good_form_is_400_that_says_which(reading, body, words)
     [
         (None, "the Content-Type is missing"),
         ("application/json", "the Content-Type is 'application/json'"),
-        ("multipart/mixed; boundary=x", "the Content-Type is 'multipart/mixed'"),
         ("multipart/form-data", "names no boundary"),
+        ("multipart/form-data; boundary=" + "x" * 71, "boundary"),
     ],
 )
 async def test_another_content_type_is_400(reading, kind, words):
@@ -256,25 +230,9 @@ async def test_another_content_type_is_400(reading, kind, words):
     assert words in answer.message
 
 
-async def test_a_file_of_exactly_the_limit_is_taken(reading):
-    answer = await reading.post(part("file", bytes(2 * MIB), file_name="a") + END)
-    assert answer.said["files"]["file"][0] == 2 * MIB
-
-
 async def test_a_file_needs_no_name_when_its_type_says_that_it_is_one(reading):
-    answer = await reading.post(part("file", b"RIFF", kind="application/octet-stream") + END)
-    assert answer.said["files"]["file"][0] == 4
-
-
-async def test_a_file_that_nobody_chose_is_not_given(reading):
-    answer = await reading.post(part("file", b"", file_name="", kind="application/octet-stream") + END)
-    assert answer.said == {"fields": {}, "files": {}, "modes": []} | {"modes": answer.said["modes"]}
-    assert left(reading) == []
-
-
-async def test_a_file_where_none_is_wanted_is_read_past(reading):
-    answer = await reading.post(part("other", bytes(MIB), file_name="a") + part("b", b"1") + END)
-    assert answer.said == {"fields": {"b": "1", "other": "(file)"}, "files": {}, "modes": []}
+    answer = await reading.post(part("file", bytes(2 * MIB), kind="application/octet-stream") + END)
+    assert answer.said["files"]["file"][0] == 2 * MIB
 
 
 async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(reading, file_limit):
@@ -294,13 +252,6 @@ def file_limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_repeated_fields_are_known(reading):
-    body = part("target_locales", b"fr") + part("target_locales", b"de") + part("a", b"1") + END
-    assert "target_locales is given 2 times" in (await reading.post(body)).message
-    answer = await reading.post(body, params={"list": "target_locales"})
-    assert answer.said["fields"] == {"target_locales": ["fr", "de"], "a": "1"}
-
-
 async def test_an_urlencoded_form_without_a_file(reading):
     kind = "application/x-www-form-urlencoded"
     fields = {"voice_id": "größe & co", "file_url": "http://x/?a=b%2Fc", "empty": ""}
@@ -311,11 +262,6 @@ async def test_an_urlencoded_form_without_a_file(reading):
     assert "is no" in (await reading.post(b"a=%ff", kind=kind)).message
     assert "is no" in (await reading.post(b"a=1&" * (MAX_PARTS + 1) + b"b=2", kind=kind)).message
     assert "2 times" in (await reading.post(b"a=1&a=2", kind=kind)).message
-
-
-async def test_a_compressed_form_is_refused(reading):
-    answer = await reading.post(part("a", b"1") + END, compress="gzip")
-    assert "Content-Encoding" in answer.message
 
 
 @pytest.mark.quiet
@@ -355,20 +301,7 @@ async def test_a_body_that_drips_for_ever_is_400_all_the_same(reading):
     assert time.monotonic() - started < 10
 
 
-async def test_a_sender_that_goes_away_leaves_nothing_behind(reading, tools):
-    _, writer = await asyncio.open_connection(reading.server.host, reading.server.port)
-    writer.write(
-        f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: {KIND}\r\nContent-Length: 999999\r\n\r\n".encode()
-    )
-    writer.write(part("file", bytes(300_000), file_name="a"))
-    await writer.drain()
-    await tools.until(lambda: left(reading))
-    writer.close()
-    await tools.until(lambda: not left(reading))
-
-
-@pytest.mark.parametrize("beginning", [part("file", b"", file_name="a")[:-2], part("other", b"", file_name="a")[:-2],
-                                       part("text", b"")[:-2], b"", part("a", b"1") + END])  # fmt: skip
+@pytest.mark.parametrize("beginning", [part("file", b"", file_name="a")[:-2], b"", part("a", b"1") + END])
 async def test_too_much_is_refused_while_it_comes_whatever_it_is(reading, beginning):
     sent = 0
 
@@ -387,20 +320,6 @@ async def test_too_much_is_refused_while_it_comes_whatever_it_is(reading, beginn
 
 
 # Folders
-
-
-def test_what_a_dead_process_left_is_swept_and_what_a_live_one_uses_is_not(tmp_path):
-    live, dead, own = (Uploads(tmp_path, name) for name in ("live", "dead", "own"))
-    kept = []
-    for uploads in (live, dead, own):
-        lent = uploads.lent().__enter__()  # never left, as by a process that was killed
-        lent.write_bytes(b"1")
-        kept.append(lent)
-    assert own.sweep(lambda name: name == "dead") == 1
-    assert [path.exists() for path in kept] == [True, False, True]
-    assert own.sweep(lambda name: name == "dead") == 0
-    own.close()
-    assert [path.exists() for path in kept] == [True, False, False]
 
 
 @pytest.mark.slow
@@ -425,13 +344,13 @@ async def test_a_service_that_starts_removes_what_a_killed_one_left(start, tmp_p
 # Memory
 
 
-async def test_a_large_upload_does_not_grow_the_service(start, session, tmp_path):
+async def test_a_large_upload_does_not_grow_the_service(service, session, tmp_path):
     size = 60 * MIB
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(size)
 
-    async def upload(service):
+    async def upload():
         data = aiohttp.FormData()
         data.add_field("voice_id", "moody")
         with path.open("rb") as file:
@@ -442,14 +361,13 @@ async def test_a_large_upload_does_not_grow_the_service(start, session, tmp_path
                 assert answer.status == 400, "zeros are no audio"
                 return (await answer.json())["error_message"]
 
-    with start(keys=["main"], workers=1) as service:
-        await upload(service)
-        process = psutil.Process(service.pid)
-        before = process.memory_info().rss
-        peak = before
-        uploading = asyncio.ensure_future(upload(service))
-        while not uploading.done():
-            peak = max(peak, process.memory_info().rss)
-            await asyncio.sleep(0.005)
-        assert uploading.result()
-        assert peak - before < 8 * MIB
+    await upload()
+    process = psutil.Process(service.pid)
+    before = process.memory_info().rss
+    peak = before
+    uploading = asyncio.ensure_future(upload())
+    while not uploading.done():
+        peak = max(peak, process.memory_info().rss)
+        await asyncio.sleep(0.005)
+    assert uploading.result()
+    assert peak - before < 8 * MIB

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import itertools
 from urllib.parse import unquote
 
 import pytest
@@ -16,7 +17,9 @@ from speechframe.spec.speech import ChannelType, Format, GenerateResponse
 from speechframe.wire.bodies import decode_generate
 
 
-@pytest.mark.rule("auth.key-header", "limit.quota-remaining", "speech.http-no-events")
+@pytest.mark.rule(
+    "auth.key-header", "limit.quota-remaining", "speech.http-no-events", "version.deprecated-response-fields"
+)
 async def test_an_answer_has_the_fields_of_the_document_and_nothing_else(http):
     before = await http.remaining()
     answer = await http.generate("hello there", encodeAsBase64=True)
@@ -36,9 +39,8 @@ async def test_an_answer_has_the_fields_of_the_document_and_nothing_else(http):
 
 
 @pytest.mark.parametrize("audio_format", list(Format))
-@pytest.mark.parametrize("channel_type", list(ChannelType))
-async def test_every_format_and_channel_type_in_every_rate(http, audio_format, channel_type):
-    for rate in GENERATE_SAMPLE_RATES_HZ:
+async def test_every_format_and_channel_type_in_every_rate(http, audio_format):
+    for channel_type, rate in itertools.product(ChannelType, GENERATE_SAMPLE_RATES_HZ):
         asked = {"format": audio_format, "channelType": channel_type, "sampleRate": rate}
         answer, linked = await asyncio.gather(
             http.generate("length of this", encodeAsBase64=True, **asked),
@@ -61,24 +63,10 @@ async def test_every_format_and_channel_type_in_every_rate(http, audio_format, c
         assert linked.json["audioFile"].endswith("." + audio_format.lower())
 
 
-async def test_defaults_are_wav_mono_44100_behind_a_link(http):
-    answer = await http.ask("POST", "/v1/speech/generate", json={"text": "hello", "voiceId": "moody"})
-    assert "encodedAudio" not in answer.json
-    fetched = await http.get(answer.json["audioFile"], key=None)
-    info = soundfile.info(io.BytesIO(fetched.body))
-    assert (info.format, info.channels, info.samplerate) == ("WAV", 1, 44100)
-
-
 @pytest.mark.rule("speech.voice-id-forms", "version.gen2-generate")
-@pytest.mark.parametrize("name", ["en-US-moody", "moody", "Moody", "EN-us-MOODY"])
+@pytest.mark.parametrize("name", ["en-US-moody", "moody", "EN-us-MOODY"])
 async def test_a_voice_goes_by_its_full_id_and_by_its_name(http, name):
     assert (await http.generate(voiceId=name)).status == 200
-
-
-@pytest.mark.parametrize("rate", [24000, 24000.0, "24000.0"])
-async def test_numbers_may_be_written_as_public_clients_write_them(http, rate):
-    answer = await http.generate(sampleRate=rate, encodeAsBase64=True)
-    assert soundfile.info(io.BytesIO(answer.audio)).samplerate == 24000
 
 
 async def test_extra_query_unknown_headers_and_unknown_fields_are_tolerated(http):
@@ -108,14 +96,7 @@ async def test_the_former_name_of_locale_works_and_points_to_locale(http):
     )
 
 
-@pytest.mark.rule("version.deprecated-response-fields")
-async def test_the_deprecated_count_is_answered(http):
-    answer = await http.generate()
-    sum_ = answer.json["consumedCharacterCount"] + answer.json["remainingCharacterCount"]
-    assert sum_ == chosen.DEFAULT_QUOTA_CHARACTERS
-
-
-@pytest.mark.parametrize("locale", ["en-US", "en_us", "en", "EN"])
+@pytest.mark.parametrize("locale", ["en_us", "EN"])
 async def test_a_locale_in_any_spelling(http, locale):
     answer = await http.generate(locale=locale)
     assert answer.status == 200
@@ -123,59 +104,41 @@ async def test_a_locale_in_any_spelling(http, locale):
 
 
 async def test_billed_are_the_characters_without_pause_markers(http):
-    text = "hello [pause 1s]there [pause 9s]you"
+    text = "hello [pause 1s]there [pause 9s]😀"
     before = await http.remaining()
     answer = await http.generate(text)
-    assert (
-        before - answer.json["remainingCharacterCount"] == billed_characters(text) == len("hello there you")
-    )
+    assert before - answer.json["remainingCharacterCount"] == billed_characters(text) == len("hello there 😀")
     assert "pause of 9 s was set to 5 s" in answer.json["warning"]
 
 
-async def test_astral_characters_count_once(http):
-    before = await http.remaining()
-    assert before - (await http.generate("ok 😀😀")).json["remainingCharacterCount"] == 5
-
-
-async def test_original_words_outside_of_english_are_warned_about(http):
-    assert (await http.generate(wordDurationsAsOriginalText=True)).warnings == []
-
-
-@pytest.mark.parametrize("take", [None, "0", "1", "2", " 2 "])
+@pytest.mark.parametrize("take", ["0", " 2 "])
 async def test_takes_differ_and_each_is_reproducible(http, take):
-    headers = {} if take is None else {chosen.TAKE_HEADER: take}
+    headers = {chosen.TAKE_HEADER: take}
     first, second = [await http.generate("take", encodeAsBase64=True, headers=headers) for _ in range(2)]
     plain = await http.generate("take", encodeAsBase64=True)
     assert first.audio == second.audio
-    assert (first.audio == plain.audio) == (take in {None, "0"})
+    assert (first.audio == plain.audio) == (take == "0")
 
 
 async def test_a_library_that_prints_does_not_disturb_the_answer(http):
     assert (await http.generate("print noise")).status == 200
 
 
-async def test_null_counts_as_not_given(http):
-    assert (await http.generate(style=None, locale=None, pitch=None, encodeAsBase64=None)).status == 200
-
-
-async def test_a_style_in_any_case(http):
-    assert (await http.generate(style="plain")).status == 200
+async def test_null_counts_as_not_given_and_defaults_are_wav_mono_44100_behind_a_link(http):
+    answer = await http.generate(style=None, locale=None, pitch=None, sampleRate=None, encodeAsBase64=None)
+    fetched = await http.get(answer.json["audioFile"], key=None)
+    info = soundfile.info(io.BytesIO(fetched.body))
+    assert (info.format, info.channels, info.samplerate) == ("WAV", 1, 44100)
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/json; charset=latin-1"}]
+    ("headers", "prefix"),
+    [({}, b""), ({"Content-Type": "application/json; charset=latin-1"}, b"\xef\xbb\xbf")],
+    ids=["bare", "a mark"],
 )
-@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
 async def test_json_is_taken_whatever_the_content_type_says_with_or_without_a_mark(http, headers, prefix):
     data = prefix + '{"text": "größer", "voiceId": "moody"}'.encode()
     before = await http.remaining()
     answer = await http.ask("POST", "/v1/speech/generate", data=data, headers=headers)
     assert answer.status == 200
     assert before - answer.json["remainingCharacterCount"] == 6
-
-
-async def test_a_compressed_body_is_read(http):
-    answer = await http.ask(
-        "POST", "/v1/speech/generate", json={"text": "hello", "voiceId": "moody"}, compress="gzip"
-    )
-    assert answer.status == 200

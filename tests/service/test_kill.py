@@ -114,6 +114,7 @@ def billed_characters(service):
     return stored(service, "SELECT COALESCE(SUM(billed_millis), 0) / 1000 FROM idempotency")[0][0]
 
 
+@pytest.mark.slow
 async def test_a_kill_between_settling_and_answering_is_a_repeat_that_bills_nothing(
     start, http_to, tmp_path, tools
 ):

@@ -1,11 +1,13 @@
-"""Neural voices through the service: the packaged one, folders of one's own, and what is said without them."""
+"""Neural voices through the service: the packaged one, whole and streamed, folders of one's own, and without them."""
 
+import asyncio
+import base64
 import os
 import shutil
-import subprocess
-import sys
+import time
 
 import pytest
+from socket_lab import talking
 
 from speechframe.audio import codec
 from speechframe.engines import kokoro_voices, models, piper_voices
@@ -13,6 +15,11 @@ from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import SettingsError
 from speechframe.local import local_service
 from speechframe.service import folders, serve
+from speechframe.spec import chosen
+
+STREAM = "/v1/speech/stream"
+SENTENCES = [f"This is sentence number {number} of a story that somebody reads." for number in range(6)]
+TEXT = " ".join(SENTENCES)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def neural(folder):
-    with local_service(keys=["main"], workers=1, voices=[folder]) as running:
+    with local_service(keys=["main", "left"], workers=1, voices=[folder]) as running:
         yield running
 
 
@@ -95,35 +102,92 @@ def test_the_option_stands_instead_of_the_variable(folder, monkeypatch):
     assert os.environ[FOLDERS_VARIABLE] == str(folder), "workers may run elsewhere"
 
 
-def test_without_the_extra_it_serves_espeak_and_says_so(folder):
-    """A process in which onnx is not installed: voices of a folder are refused, and the rest works."""
-    code = """
-import importlib.util, sys, logging
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "onnx" else find(name, *rest)
-from speechframe.errors import SettingsError
-from speechframe.service import folders
-from pathlib import Path
-logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
-folders.set_voices([])
-try:
-    folders.set_voices([Path(sys.argv[1])])
-except SettingsError as error:
-    print(error)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = ended.stdout.splitlines()
+def test_without_the_extra_it_serves_espeak_and_says_so(folder, monkeypatch, caplog):
+    for engine in (kokoro_voices, piper_voices):
+        monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    # Set back behind the test.
+    monkeypatch.setenv(FOLDERS_VARIABLE, "")
+    caplog.set_level("INFO")
+    folders.set_voices([])
     installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
-    assert said[0] == f"the catalogue stands on espeak voices alone; for neural ones: {installs}"
-    assert str(folder) in said[1]
-    assert said[1].endswith(f"their engine: {piper_voices.INSTALL}")
+    assert f"the catalogue stands on espeak voices alone; for neural ones: {installs}" in caplog.text
+    with pytest.raises(SettingsError) as refused:
+        folders.set_voices([folder])
+    assert str(folder) in str(refused.value)
+    assert str(refused.value).endswith(f"their engine: {piper_voices.INSTALL}")
 
 
-def test_voices_can_be_one_folder_alone():
-    assert local_service(voices="/a b")._options == ["--voices=/a b"]
-    assert local_service(voices=["/a", "/b"], options=["--queue", "3"])._options == [
-        "--voices=/a", "--voices=/b", "--queue", "3",
-    ]  # fmt: skip
+# Streamed: sentence by sentence, heard before it is all made.
+
+
+@pytest.fixture
+def client(neural, http_to):
+    return http_to(neural, "main")
+
+
+@pytest.fixture
+async def joe(client):
+    """Give a way to open streams of a voice that is loaded already."""
+
+    def opened(text=TEXT, key="main", **fields):
+        body = {"text": text, "voiceId": "en-US-joe", "model": "gen2", "sampleRate": 24000, **fields}
+        return client.session.post(client.url + STREAM, json=body, headers={chosen.API_KEY_HEADER: key})
+
+    async with opened("Hello.") as answer:
+        assert len(await answer.read()) > 10_000
+    return opened
+
+
+@pytest.mark.quiet
+@pytest.mark.slow
+async def test_the_first_bytes_leave_before_the_end_and_all_of_it_plays(joe):
+    started = time.monotonic()
+    async with joe(format="WAV") as answer:
+        assert answer.status == 200
+        data = bytearray(await answer.content.readany())
+        first_s = time.monotonic() - started
+        async for more in answer.content.iter_any():
+            data += more
+    assert first_s < (time.monotonic() - started) / 2
+    audio = codec.decode(codec.with_length(bytes(data)))
+    assert audio.sample_rate_hz == 24000
+    assert 2.0 * len(SENTENCES) < audio.audio_seconds < 6.0 * len(SENTENCES)
+    # A stream has no words beside it: not in the body, which is one file, and not in a header.
+    assert bytes(data).count(b"RIFF") == 1
+    assert not [name for name in answer.headers if "word" in name.lower()]
+
+
+async def test_who_leaves_at_the_first_bytes_pays_for_the_sentences_that_were_spoken(client, joe):
+    before = await client.remaining("left")
+    # More than the connection holds: it is not all spoken, however late it is left.
+    sentences = SENTENCES * 10
+    answer = await joe(" ".join(sentences), key="left", sampleRate=48000, channelType="STEREO", format="WAV")
+    await answer.content.readany()
+    answer.close()
+    async with asyncio.timeout(60):
+        while not (spent := before - await client.remaining("left")):  # noqa: ASYNC110 - the service runs elsewhere
+            await asyncio.sleep(0.02)
+    # Behind each but the last there is a space.
+    assert spent in {sum(len(one) + 1 for one in sentences[:count]) for count in range(1, len(sentences))}
+
+
+@pytest.mark.quiet
+@pytest.mark.slow
+async def test_a_context_hears_it_sentence_by_sentence_and_has_no_words(client, joe):
+    del joe
+    async with talking(client, "format=WAV&sample_rate=24000&model=gen2") as talk:
+        await talk.send(context_id="a", voice_config={"voiceId": "joe"}, min_buffer_size=0)
+        started = time.monotonic()
+        await talk.send(context_id="a", text=TEXT, end=True)
+        await talk.frame()
+        first_s = time.monotonic() - started
+        await talk.finals(1)
+        assert first_s < (time.monotonic() - started) / 2
+    *audio, final = talk.frames
+    assert final["final"] is True
+    assert {frozenset(one) for one in audio} == {frozenset({"audio", "context_id", "trace_id"})}
+    assert [base64.b64decode(one["audio"])[:4] == b"RIFF" for one in audio] == [True] + [False] * (
+        len(audio) - 1
+    )
+    assert len(audio) >= len(SENTENCES)
+    assert codec.decode(codec.with_length(talk.audio("a"))).audio_seconds > 2.0 * len(SENTENCES)

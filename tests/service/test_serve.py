@@ -11,7 +11,8 @@ import sys
 import time
 
 import pytest
-from socket_lab import at_work
+from aiohttp import WSMsgType
+from socket_lab import MOODY, at_work, talking
 
 from speechframe.errors import SettingsError
 from speechframe.service import config, keys, serve
@@ -60,12 +61,9 @@ class Child:
 @pytest.mark.parametrize(
     ("words", "quota", "concurrency"),
     [
-        ("k", chosen.DEFAULT_QUOTA_CHARACTERS, None),
-        ("k:500", 500, None),
-        ("k:0", 0, None),
+        (" k:0 ", 0, None),
         ("k:500:3", 500, 3),
         ("k::3", chosen.DEFAULT_QUOTA_CHARACTERS, 3),
-        (" k:500 ", 500, None),
     ],
 )
 def test_a_key_with_its_figures(words, quota, concurrency):
@@ -74,11 +72,9 @@ def test_a_key_with_its_figures(words, quota, concurrency):
 
 
 @pytest.mark.parametrize("words", [
-    "", ":5", "k:x", "k:-1", "k:1.5", "k:1:0", "k:1:x", "k:1:2:3", "schlüssel", "a b", "k\n", "x" * 201, "k:" + "9" * 30,
+    "", ":5", "k:-1", "k:1.5", "k:1:0", "k:1:2:3", "schlüssel", "a b", "k\nk", "x" * 201, "k:" + "9" * 30,
 ])  # fmt: skip
 def test_what_is_no_key_is_refused_without_repeating_it(words):
-    if words == "k\n":
-        words = "k\nk"
     with pytest.raises(SettingsError) as refused:
         parse_key(words)
     assert "schlüssel" not in str(refused.value)
@@ -100,10 +96,8 @@ def test_a_key_given_twice_must_be_given_alike():
     ("argv", "words"),
     [
         (["--host", "0.0.0.0"], "--allow-remote"),
-        (["--host", "example.com"], "--allow-remote"),
         (["--port", "70000"], "no port"),
         (["--workers", "-1"], "--workers"),
-        (["--key", "a:b"], "quota"),
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
     ],
 )
@@ -143,8 +137,7 @@ def test_one_json_line_once_it_answers_and_a_key_of_its_own(plugins, tmp_path, t
         child.process.send_signal(signal.SIGTERM)
         code, out, err = child.ended()
     assert (code, out, err) == (0, "", "")
-    with Child("--data", str(tmp_path / "d")) as again:
-        assert again.said["keys"] == child.said["keys"], "the key is kept"
+    assert keys.own_key(tmp_path / "d").key.get_secret_value() == child.said["keys"][0], "the key is kept"
 
 
 @pytest.mark.slow
@@ -186,7 +179,9 @@ def test_a_wrong_option_is_exit_code_2(tools):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("content", ["no database at all, but long enough to be looked at " * 40, "newer"])
+@pytest.mark.parametrize(
+    "content", ["no database at all, but long enough to be looked at " * 40, "newer"], ids=["none", "newer"]
+)
 def test_a_data_folder_that_cannot_be_used_is_named(plugins, tmp_path, tools, content):
     path = tmp_path / FILE_NAME
     if content == "newer":
@@ -203,14 +198,7 @@ def test_a_data_folder_that_cannot_be_used_is_named(plugins, tmp_path, tools, co
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_in_place_of_the_data_folder(plugins, tmp_path, tools):
-    (tmp_path / "file").touch()
-    done = tools.run_service("--port", "0", "--data", str(tmp_path / "file"))
-    assert done.returncode == serve.FAILED
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("content", ["", "two words", "schlüssel"])
+@pytest.mark.parametrize("content", ["", "two words"])
 def test_a_key_file_that_holds_no_key_is_named_and_not_repeated(tmp_path, content):
     (tmp_path / "key").write_text(content, encoding="utf-8")
     with pytest.raises(SettingsError, match="Remove the file") as refused:
@@ -232,12 +220,6 @@ def test_two_that_start_at_once_agree_on_the_key(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-def test_missing_engines_name_the_extra(monkeypatch):
-    monkeypatch.setattr(serve, "_ENGINE_MODULES", ("no_such_engine",))
-    with pytest.raises(SettingsError, match=r"pip install 'speechframe\[local\]'"):
-        serve._check_extra()
-
-
 async def stopping(http):
     """Wait until a service knows that it is to stop; it closes the connection it says so on."""
     async with asyncio.timeout(60):
@@ -248,22 +230,37 @@ async def stopping(http):
 async def test_what_is_in_flight_is_answered_when_the_service_is_told_to_stop(
     plugins, tmp_path, http_to, tools, hold
 ):
-    with Child("--data", str(tmp_path), "--key", "k:1000", "--grace-s", "60") as child:
+    with Child("--data", str(tmp_path), "--key", "k:1000", "--grace-s", "60", "--workers", "3") as child:
         http = http_to(child, "k")
-        # Connections that are kept alive: for the request in flight, for one that looks, for another.
-        await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(3)])
-        flying = asyncio.ensure_future(http.generate(hold.text))
-        await at_work(http, 1)
-        workers = tools.worker_pids(child.process.pid)
-        child.process.send_signal(signal.SIGTERM)
-        await stopping(http)
-        # The connection that was kept alive still gets an answer, and a new one nobody to talk to.
-        late = await http.generate("hello")
-        assert (late.status, late.code) == (503, "UNAVAILABLE")
-        assert late.headers[chosen.RETRY_AFTER_HEADER]
-        hold.let_go()
-        answer = await flying
-        assert answer.status == 200
+        # Connections that are kept alive: for what is in flight, for one that looks, for another.
+        await asyncio.gather(*[http.generate("sleep 0.1") for _ in range(5)])
+        said, headers = f"Hello there. {hold.text} long. Bye now.", {chosen.API_KEY_HEADER: "k"}
+        body = {"text": said, "voiceId": MOODY["voiceId"], "model": "gen2", "format": "PCM"}
+        async with (
+            talking(http, "model=gen2&format=PCM") as talk,
+            http.session.post(f"{http.url}/v1/speech/stream", json=body, headers=headers) as stream,
+        ):
+            await talk.send(voice_config=MOODY, context_id="open")
+            await talk.say(said, "a", MOODY, min_buffer_size=0)
+            await talk.frame()
+            await stream.content.readany()
+            flying = asyncio.ensure_future(http.generate(hold.text))
+            await at_work(http, 3)
+            workers = tools.worker_pids(child.process.pid)
+            child.process.send_signal(signal.SIGTERM)
+            await stopping(http)
+            # The connection that was kept alive still gets an answer, and a new one nobody to talk to.
+            late = await http.generate("hello")
+            assert (late.status, late.code) == (503, "UNAVAILABLE")
+            assert late.headers[chosen.RETRY_AFTER_HEADER]
+            hold.let_go()
+            answer = await flying
+            assert answer.status == 200
+            assert await stream.content.read(), "and it ended as it should"
+            await talk.finals(1)
+            assert talk.frames[-1]["final"] is True
+            message = await talk.socket.receive(timeout=60)
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1000)
         assert child.ended()[0] == 0
         assert not any(map(tools.alive, workers))
 

@@ -51,20 +51,6 @@ def short_wait(monkeypatch):
     monkeypatch.setattr(chosen, "QUEUE_SECONDS", 0.05)
 
 
-async def test_who_waits_comes_in_first_come_first():
-    floor, leave = Floor(3), asyncio.Event()
-    held = [floor.start(f"held {n}", leave) for n in range(3)]
-    await settle()
-    waiting = [floor.start(n) for n in range(3)]
-    await settle()
-    assert len(floor.came) == 3
-    assert not floor.slots.idle.is_set()
-    leave.set()
-    await asyncio.gather(*held, *waiting)
-    assert floor.came[3:] == [0, 1, 2]
-    assert floor.is_clean()
-
-
 async def test_a_slot_is_handed_over_and_nobody_slips_in_between():
     floor, leave, stay = Floor(1), asyncio.Event(), asyncio.Event()
     held = floor.start("held", leave)
@@ -79,20 +65,6 @@ async def test_a_slot_is_handed_over_and_nobody_slips_in_between():
     stay.set()
     await waiting
     assert floor.came == ["held", "waiting"]
-    assert floor.is_clean()
-
-
-async def test_as_many_may_wait_as_may_be_inside():
-    floor, leave = Floor(2), asyncio.Event()
-    held = [floor.start(n, leave) for n in range(2)]
-    await settle()
-    waiting = [floor.start(n) for n in range(2, 4)]
-    await settle()
-    with pytest.raises(NoSlot) as full:
-        await floor.visit("one too many")
-    assert full.value.concurrency == 2
-    leave.set()
-    await asyncio.gather(*held, *waiting)
     assert floor.is_clean()
 
 
@@ -111,35 +83,6 @@ async def test_who_waits_too_long_is_sent_away_and_leaves_the_queue():
     assert floor.came == ["held", "next"]
 
 
-async def test_who_gives_up_is_passed_over():
-    floor, leave = Floor(2), asyncio.Event()
-    held = [floor.start(f"held {n}", leave) for n in range(2)]
-    await settle()
-    first, second = floor.start("first"), floor.start("second")
-    await settle()
-    first.cancel()
-    await settle()
-    leave.set()
-    await asyncio.gather(*held, second)
-    assert first.cancelled()
-    assert floor.came[2:] == ["second"]
-    assert floor.is_clean()
-
-
-async def test_who_gives_up_as_a_slot_is_given_back_loses_nothing():
-    # Cancelled first, then a slot comes, before the cancelled one has run: it is no error and goes to the next.
-    floor, leave = Floor(1), asyncio.Event()
-    slot = floor.slots.taken(floor.key, Pool.OTHER)
-    slot.__enter__()
-    waiting = floor.start("waiting", leave)
-    await settle()
-    waiting.cancel()
-    slot.__exit__(None, None, None)
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert floor.is_clean()
-
-
 async def test_who_gives_up_after_the_slot_was_handed_over_hands_it_on():
     floor = Floor(2)
     places = [floor.slots.taken(floor.key, Pool.OTHER) for _ in range(2)]
@@ -156,22 +99,8 @@ async def test_who_gives_up_after_the_slot_was_handed_over_hands_it_on():
     assert floor.is_clean()
 
 
-async def test_keys_and_pools_have_queues_of_their_own():
-    floor, leave = Floor(1), asyncio.Event()
-    held = floor.start("held", leave)
-    await settle()
-    async with floor.slots.waited_for(key(name=b"other"), Pool.OTHER):
-        pass
-    async with floor.slots.waited_for(floor.key, Pool.STREAMING):
-        pass
-    assert not held.done()
-    leave.set()
-    await held
-    assert floor.is_clean()
-
-
 @pytest.mark.usefixtures("short_wait")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
     rng = random.Random(seed)
     cap = rng.randint(1, 4)

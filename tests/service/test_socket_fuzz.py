@@ -75,7 +75,7 @@ def check_frames(frames):
             over.add(frame["trace_id"])
 
 
-@settings(ANY_TIME, max_examples=25, derandomize=True)
+@settings(ANY_TIME, max_examples=15, derandomize=True)
 @given(messages=st.lists(MESSAGES, max_size=12))
 def test_whatever_is_sent_the_socket_answers_and_serves(service, messages):
     asyncio.run(play(service, messages))
@@ -123,7 +123,7 @@ async def break_and_listen(service, data):
             await writer.wait_closed()
 
 
-@settings(ANY_TIME, max_examples=15, derandomize=True)
+@settings(ANY_TIME, max_examples=8, derandomize=True)
 @given(frames=st.lists(raw_frames(), max_size=6))
 def test_whatever_bytes_come_behind_the_upgrade_other_sockets_serve(service, frames):
     asyncio.run(break_and_listen(service, b"".join(frames)))

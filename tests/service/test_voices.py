@@ -30,7 +30,7 @@ async def test_two_catalogues_in_every_spelling(http):
 
 
 @pytest.mark.rule("status.voices-subset")
-@pytest.mark.parametrize("model", ["", "gen3", "falcon"])
+@pytest.mark.parametrize("model", ["", "falcon"])
 async def test_an_unknown_model_is_400_with_what_is_allowed(http, model):
     answer = await http.get(f"/v1/speech/voices?model={model}")
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
@@ -81,8 +81,10 @@ async def test_limits_say_what_a_key_may_and_what_was_chosen(http):
 
 @pytest.mark.rule("limit.region-concurrency")
 async def test_the_region_a_service_plays_gives_keys_their_streaming_pool(start, http_to):
-    with start(workers=1, options=["--region", "jp"]) as service:
+    with start(workers=1, regions=["jp"]) as service:
         limits = (await http_to(service).get("/v1/limits")).json
+        assert list(service.settings.addresses()) == ["jp"]
+    assert limits["region"] == "jp"
     assert limits["pools"] == {"streaming": 2, "other": chosen.DEFAULT_CONCURRENCY}
     plain, own = (Key(b"", "", 0, concurrency) for concurrency in (None, 7))
     for name, region in REGIONS.items():

@@ -95,7 +95,7 @@ async def test_one_that_hangs_keeps_no_other_from_its_own(tmp_path, tools):
 
 async def test_a_private_address_is_not_visited_unless_that_is_allowed(tmp_path, tools):
     secret = Receiver(200)
-    strict = Deliveries(tmp_path, allow_private_urls=False)
+    strict = Deliveries(tmp_path, allow_private_urls=False, seconds=0.3)
     async with listening(secret.receive) as private, strict.running() as deliveries:
         await deliveries.add(private)
         await tools.until(deliveries.are_over)

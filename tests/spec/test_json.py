@@ -29,7 +29,7 @@ def test_signs_in_texts_are_no_values(text):
     assert read_json(json.dumps({"text": many})) == {"text": many}
 
 
-@pytest.mark.parametrize("unit", ["0", '""', "[]", "{}", '{"a":{"b":"\\\\"}}', '"\\"",{"\\\\":0}'])
+@pytest.mark.parametrize("unit", ["0", "{}", '"\\"",{"\\\\":0}'])
 def test_a_text_may_have_so_many_values_and_no_more(unit):
     def listed(count):
         return "[" + ",".join([unit] * count) + "]"

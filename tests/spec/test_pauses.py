@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.spec import billing
-from speechframe.spec.billing import billed_characters, generate_millicredits, to_credits
+from speechframe.spec.billing import billed_characters
 from speechframe.spec.chosen import PAUSE_SECONDS
 from speechframe.spec.pauses import Pause, pause_warnings, split_pauses, strip_pauses
 
@@ -15,17 +15,12 @@ from speechframe.spec.pauses import Pause, pause_warnings, split_pauses, strip_p
 @pytest.mark.parametrize(
     ("marker", "asked_s", "heard_s"),
     [
-        ("[pause 1s]", 1, 1),
         ("[pause 1.5s]", 1.5, 1.5),
         ("[pause .5s]", 0.5, 0.5),
-        ("[pause 0.1s]", 0.1, 0.1),
-        ("[pause 5s]", 5, 5),
         ("[pause 5.0s]", 5, 5),
-        ("[pause 05s]", 5, 5),
         ("[pause 0s]", 0, 0.1),
         ("[pause 0.05s]", 0.05, 0.1),
         ("[pause 5.01s]", 5.01, 5),
-        ("[pause 60s]", 60, 5),
         ("[pause 999999999999999s]", 999999999999999, 5),
     ],
 )
@@ -41,22 +36,15 @@ def test_markers(marker, asked_s, heard_s):
     "text",
     [
         "[pause s]",
-        "[pause 1.s]",
-        "[pause 1.5.5s]",
         "[pause 1e1s]",
         "[pause nans]",
-        "[pause infs]",
         "[pause ١s]",
         "[pause 1s",
-        "pause 1s]",
         "(pause 1s)",
         "[pause 9999999999999999s]",
-        "[]",
         "[pausen sind gut]",
         "[pause for effect]",
-        "[pause 2 of 3]",
         "[break-in]",
-        "[breakfast 2]",
     ],
 )
 def test_what_only_looks_like_a_marker_stays_text(text):
@@ -69,23 +57,13 @@ def test_what_only_looks_like_a_marker_stays_text(text):
     "meant",
     [
         "[pause]",
-        "[pause 1]",
-        "[pause 1ms]",
         "[pause 500ms]",
-        "[pause 1 s]",
-        "[pause  1s]",
         "[pause1s]",
-        "[ pause 1s]",
-        "[pause 1s ]",
         "[Pause 1s]",
-        "[PAUSE 1S]",
         "[pause -1s]",
-        "[pause +1s]",
         "[pause 1,5s]",
-        "[pause 1sec]",
         "[pause\n1s]",
         "[pause: 2 sec]",
-        "[pause=.5 seconds]",
         "[pause for 2 seconds]",
         "[Break]",
         "[break 1s]",
@@ -106,11 +84,6 @@ def test_other_look_alikes_are_reported_and_ordinary_brackets_are_not():
     )
     assert pause_warnings("see [1], [pauses] and [pause 2s]") == ()
     assert pause_warnings("[pause 9s]") == ("pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)",)
-
-
-def test_empty_text_has_no_pieces():
-    assert split_pauses("") == ()
-    assert billed_characters("") == 0
 
 
 def test_a_marker_inside_a_marker_is_taken_once():
@@ -145,23 +118,11 @@ def test_any_text_is_split_without_loss(text):
     assert all(isinstance(words, str) for words in pause_warnings(text))
 
 
-@given(st.text(), st.text())
-def test_bills_add_up_where_no_marker_is_cut(left, right):
-    # A blank between keeps two halves from becoming one marker.
-    assert billed_characters(f"{left}\n{right}") == billed_characters(left) + 1 + billed_characters(right)
-
-
 def test_whitespace_and_code_points_are_billed():
     assert billed_characters(" a\n\t") == 4
     assert billed_characters("👩‍👧") == 3
     assert billed_characters("e\u0301") == 2
     assert billed_characters("你好") == 2
-
-
-@given(st.text(max_size=100))
-def test_credits_are_whole_thousandths(text):
-    assert generate_millicredits(text) == 1000 * billed_characters(text)
-    assert to_credits(generate_millicredits(text)) == billed_characters(text)
 
 
 def test_prices_of_the_other_calls():

@@ -39,7 +39,7 @@ def test_what_the_standard_library_takes_strictly_is_taken_and_nothing_else(text
 
 
 # Around the sizes of groups, and of blocks a decoder may work in.
-@pytest.mark.parametrize("letters", [4096, 49152, 65536, 131072, 200_000])
+@pytest.mark.parametrize("letters", [4096, 65536])
 def test_bytes_come_back_whatever_their_number(letters):
     for size in range(letters * 3 // 4 - 14, letters * 3 // 4 + 14):
         data = bytes(i * i * 7 % 256 for i in range(251)) * (size // 251 + 1)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pydantic import ValidationError
 
 from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
-from speechframe.spec.codes import CloseCode, WarningCode
+from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
 from speechframe.wire.contexts import Cancel, Contexts, Finish, Generate, Send, Slots
@@ -48,14 +48,11 @@ def one_heard(**options):
         (["Hi."], False, Failed),
         (["Hi."], True, Ended),
         ([" \n"], False, Ended),
-        (["👍"], False, Ended),
-        (["…", "?!"], False, Ended),
-        (["-- ", "***"], False, Ended),
+        (["👍", "…"], False, Ended),
         # A marker may come in pieces.
         (["[pau", "se 1", "s]", "."], False, Ended),
         (["[pause 1s] 7"], False, Failed),
         (["Да."], False, Failed),
-        (["[pause soon]"], False, Failed),
     ],
 )
 def test_a_turn_without_audio_has_failed_unless_there_was_nothing_to_pronounce(texts, cleared, kind):
@@ -96,24 +93,6 @@ def test_a_turn_without_audio_says_what_the_service_warned_of_last():
     assert got(contexts, final=True, context_id="2.1")[0].words == "the answer holds no audio"
 
 
-@pytest.mark.rule("socket.config-before-text")
-def test_the_voice_goes_first_then_text_as_it_comes_and_at_last_the_end():
-    contexts = client()
-    turn = contexts.open(NORA, {"min_buffer_size": 0})
-    assert sent(contexts) == []
-    contexts.send(turn, "Hi ")
-    assert sent(contexts) == [
-        {"voice_config": {"voiceId": "nora"}, "context_id": "1.1", "min_buffer_size": 0},
-        {"text": "Hi ", "context_id": "1.1"},
-    ]
-    contexts.send(turn, "you")
-    contexts.end(turn)
-    assert sent(contexts) == [{"text": "you", "context_id": "1.1"}, {"end": True, "context_id": "1.1"}]
-    assert got(contexts, audio="AAE=", context_id="1.1") == [Audio(turn, b"\0\1")]
-    assert got(contexts, final=True, context_id="1.1") == [Ended(turn)]
-    assert contexts.open_turns == ()
-
-
 def test_a_long_text_goes_in_frames_that_a_service_takes():
     contexts, text = client(), "\x01 goes on. \U0001f600" * 10_000
     turn = contexts.open(NORA)
@@ -122,64 +101,6 @@ def test_a_long_text_goes_in_frames_that_a_service_takes():
     frames = [encode_frame(frame) for frame in contexts.frames(now_s=0.0)]
     assert max(len(frame.encode()) for frame in frames) <= MAX_FRAME_BYTES
     assert "".join(json.loads(frame).get("text", "") for frame in frames) == text
-
-
-def test_events_carry_the_trace_id_of_their_frames():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "Hi")
-    contexts.end(turn)
-    sent(contexts)
-    assert got(contexts, audio="AAE=", context_id="1.1", trace_id="t1") == [Audio(turn, b"\0\1", "t1")]
-    assert got(contexts, final=True, context_id="1.1", trace_id="t2") == [Ended(turn, "t2")]
-    other = contexts.open(NORA)
-    contexts.send(other, "Hi")
-    sent(contexts)
-    about = {"context_id": "2.1", "trace_id": "t3"}
-    assert got(contexts, error="no", error_code="INVALID_VOICE", fatal=True, **about) == [
-        Failed(other, "INVALID_VOICE", "no", "t3")
-    ]
-
-
-def test_a_turn_is_begun_when_the_service_was_told_of_it():
-    contexts = client(cap=1)
-    first, second = contexts.open(NORA), contexts.open(NORA)
-    contexts.send(first, "one")
-    contexts.send(second, "two")
-    assert not contexts.is_begun(first)
-    sent(contexts)
-    assert (contexts.is_begun(first), contexts.is_begun(second), contexts.is_begun(99)) == (
-        True,
-        False,
-        False,
-    )
-    contexts.disconnected(None)
-    assert not contexts.is_begun(first)
-
-
-def test_turns_over_the_cap_wait_until_one_was_ended():
-    contexts = client(cap=1)
-    first, second = contexts.open(NORA), contexts.open(NORA)
-    contexts.send(second, "two")
-    contexts.send(first, "one")
-    assert {frame["context_id"] for frame in sent(contexts)} == {"1.1"}
-    contexts.end(first)
-    assert [frame["context_id"] for frame in sent(contexts)] == ["1.1", "2.1", "2.1"]
-
-
-@pytest.mark.rule("socket.error-context-limit", "socket.decide-by-code")
-def test_a_refused_turn_is_ended_and_sent_again_when_another_is_over():
-    contexts = client(cap=2)
-    for text in ("one", "two"):
-        contexts.send(contexts.open(NORA), text)
-    sent(contexts)
-    events = got(contexts, error="any words", error_code="ACTIVE_CONTEXT_LIMIT_EXCEEDED", context_id="2.1")
-    assert events == [Retried(2, "ACTIVE_CONTEXT_LIMIT_EXCEEDED")]
-    assert sent(contexts) == [{"clear": True, "context_id": "2.1"}, {"end": True, "context_id": "2.1"}]
-    contexts.end(1)
-    sent(contexts)
-    got(contexts, final=True, context_id="1.1")
-    assert [frame["context_id"] for frame in sent(contexts)] == ["2.2", "2.2"]
 
 
 def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while():
@@ -203,27 +124,6 @@ def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while
     assert 4 < tries < 20
 
 
-@pytest.mark.rule("socket.error-internal")
-def test_an_internal_error_is_retried_unless_some_was_heard():
-    contexts = client(max_attempts=2)
-    for text in ("one", "two"):
-        contexts.send(contexts.open(NORA), text)
-    sent(contexts)
-    assert got(contexts, audio="AAE=", context_id="1.1") == [Audio(1, b"\0\1")]
-    error = {"error": "", "error_code": "INTERNAL_ERROR", "fatal": True}
-    assert got(contexts, **error, context_id="1.1") == [Failed(1, "INTERNAL_ERROR", "")]
-    assert got(contexts, **error, context_id="2.1") == [Retried(2, "INTERNAL_ERROR")]
-    assert [frame.get("text", frame.get("end")) for frame in sent(contexts)] == [
-        None,
-        True,
-        None,
-        True,
-        None,
-        "two",
-    ]
-    assert got(contexts, **error, context_id="2.2") == [Failed(2, "INTERNAL_ERROR", "")]
-
-
 @pytest.mark.rule("socket.close-1000-idle")
 def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
     contexts, turn = one_heard()
@@ -236,40 +136,6 @@ def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
     contexts.end(turn)
     sent(contexts)
     assert got(contexts, final=True, context_id="1.2") == [Ended(turn)]
-
-
-def test_a_turn_that_only_has_to_be_ended_wants_no_new_connection():
-    contexts, turn = one_heard()
-    contexts.disconnected(CloseCode.NORMAL)
-    assert contexts.end(turn) == [Ended(turn)]
-    assert not contexts.wants_connection
-
-
-@pytest.mark.parametrize("code", [None, 1006, 1000])
-def test_a_connection_lost_before_anything_was_heard_is_as_if_nothing_was_sent(code):
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    sent(contexts)
-    contexts.send(turn, "Two.")
-    contexts.end(turn)
-    assert contexts.disconnected(code) == [Retried(turn, None)]
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", "Two.", None]
-
-
-@pytest.mark.parametrize("code", [None, 1006, 1000])
-def test_a_connection_that_is_always_lost_before_anything_was_heard_fails_the_turn(code):
-    contexts = client(max_attempts=3)
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    events = []
-    for _ in range(9):
-        contexts.connected()
-        sent(contexts)
-        events += contexts.disconnected(code)
-    assert events == [Retried(turn, None)] * 2 + [Failed(turn, None, "the connection was lost")]
-    assert contexts.open_turns == ()
 
 
 def test_a_close_before_anything_was_sent_is_no_attempt():
@@ -287,8 +153,7 @@ def test_a_close_before_anything_was_sent_is_no_attempt():
     assert contexts.open_turns == (turn, idle)
 
 
-@pytest.mark.parametrize("code", [None, 1000])
-def test_refusals_are_none_of_the_attempts(code):
+def test_refusals_are_none_of_the_attempts():
     contexts = client(max_attempts=2)
     turn = contexts.open(NORA)
     contexts.send(turn, "One. ")
@@ -297,7 +162,7 @@ def test_refusals_are_none_of_the_attempts(code):
         error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED"}
         got(contexts, now_s=10 * attempt, **error, context_id=f"1.{attempt}")
     sent(contexts, now_s=60)
-    assert contexts.disconnected(code) == [Retried(turn, None)]
+    assert contexts.disconnected(None) == [Retried(turn, None)]
 
 
 @pytest.mark.parametrize(
@@ -358,14 +223,6 @@ def test_a_turn_that_is_ended_after_an_idle_close_has_failed_where_its_text_was_
     assert isinstance(got(contexts, final=True, context_id="1.2")[0], Failed)
 
 
-def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
-    contexts, turn = one_heard()
-    contexts.send(turn, "Two. ")
-    assert contexts.disconnected(CloseCode.NORMAL) == []
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
-
-
 @pytest.mark.parametrize(
     ("text", "clears", "now_s", "lost"),
     [
@@ -376,8 +233,7 @@ def test_text_that_was_not_sent_before_a_close_with_1000_is_sent_after_it():
         ("Two. ", True, 10.1, False),
     ],
 )
-@pytest.mark.parametrize("told", [{"audio": "AAE="}, CANNOT_BE_SPOKEN])
-def test_a_close_with_1000_just_after_text_was_sent_is_none_for_being_idle(text, clears, now_s, lost, told):
+def test_a_close_with_1000_just_after_text_was_sent_is_none_for_being_idle(text, clears, now_s, lost):
     contexts, turn = one_heard()
     contexts.send(turn, text)
     sent(contexts, now_s=10)
@@ -385,7 +241,7 @@ def test_a_close_with_1000_just_after_text_was_sent_is_none_for_being_idle(text,
         contexts.clear(turn)
         sent(contexts, now_s=10)
     # This may be half of it, or what was owed for the text before it.
-    got(contexts, **told, context_id="1.1")
+    got(contexts, audio="AAE=", context_id="1.1")
     events = contexts.disconnected(CloseCode.NORMAL, now_s=now_s)
     assert [type(event) for event in events] == ([Failed] if lost else [])
     assert contexts.open_turns == (() if lost else (turn,))
@@ -413,10 +269,9 @@ def gone_on(**options):
 
 
 @pytest.mark.rule("socket.error-context-limit")
-@pytest.mark.parametrize("fatal", [False, True])
-def test_a_turn_that_goes_on_and_is_refused_loses_neither_text_nor_voice(fatal):
+def test_a_turn_that_goes_on_and_is_refused_loses_neither_text_nor_voice():
     contexts, turn = gone_on()
-    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "fatal": fatal}
+    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "fatal": True}
     assert got(contexts, **error, context_id="1.2") == [Retried(turn, error["error_code"])]
     # The service answers to each frame.
     assert got(contexts, **error, context_id="1.2") == []
@@ -429,10 +284,9 @@ def test_a_turn_that_goes_on_and_is_refused_loses_neither_text_nor_voice(fatal):
     assert got(contexts, final=True, context_id="1.3") == [Ended(turn)]
 
 
-@pytest.mark.parametrize("code", [None, 1000])
-def test_a_turn_that_goes_on_is_sent_again_from_there_where_nothing_was_heard_of_it(code):
+def test_a_turn_that_goes_on_is_sent_again_from_there_where_nothing_was_heard_of_it():
     contexts, turn = gone_on()
-    assert contexts.disconnected(code) == [Retried(turn, None)]
+    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
     contexts.connected()
     assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
     assert got(contexts, error="", error_code="INTERNAL_ERROR", context_id="1.3") == [
@@ -536,47 +390,19 @@ def test_audio_is_heard_whatever_else_is_in_its_frame(beside, events):
     assert got(contexts, audio="AAE=", context_id="1.1", **beside) == events
 
 
-def test_a_final_frame_with_a_warning_ends_its_turn():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One.")
-    contexts.end(turn)
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
-    assert got(contexts, final=True, warning="w", context_id="1.1") == [Warned(turn, "", "w"), Ended(turn)]
-
-
-@pytest.mark.parametrize("audio", [None, "", "AAE="])
 @pytest.mark.parametrize(
     ("error", "event"),
     [
         ({"error": "e", "error_code": "NEW"}, Failed(1, "NEW", "e")),
         ({"error": "", "error_code": "NEW", "fatal": False}, Failed(1, "NEW", "")),
-        ({"error": "e"}, Failed(1, "", "e")),
         ({"error": "e", "error_code": "INTERNAL_ERROR"}, Failed(1, "INTERNAL_ERROR", "e")),
     ],
 )
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_final_frame_with_an_error_fails_its_turn(ends, error, event, audio):
+def test_a_final_frame_with_an_error_fails_its_turn(error, event):
     contexts, turn = one_heard()
-    if ends:
-        contexts.end(turn)
+    contexts.end(turn)
     sent(contexts)
-    assert got(contexts, final=True, audio=audio, **error, context_id="1.1") == [event]
-    assert contexts.open_turns == ()
-
-
-@pytest.mark.parametrize(("ends", "code"), [(True, None), (True, 1000), (False, None)])
-def test_a_connection_lost_in_the_middle_of_the_audio_fails_the_turn(ends, code):
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One. ")
-    if ends:
-        contexts.end(turn)
-    sent(contexts)
-    got(contexts, audio="AAE=", context_id="1.1")
-    (event,) = contexts.disconnected(code)
-    assert (event.turn, event.code) == (turn, None)
+    assert got(contexts, final=True, audio="AAE=", **error, context_id="1.1") == [event]
     assert contexts.open_turns == ()
 
 
@@ -632,8 +458,9 @@ def test_a_turn_that_was_ended_and_cleared_before_it_began_is_over():
     assert (sent(contexts), contexts.open_turns) == ([], ())
 
 
-@pytest.mark.parametrize("code", ["INTERNAL_ERROR", "ACTIVE_CONTEXT_LIMIT_EXCEEDED"])
-@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize(
+    ("code", "ended"), [("INTERNAL_ERROR", True), ("ACTIVE_CONTEXT_LIMIT_EXCEEDED", False)]
+)
 def test_a_turn_that_fails_when_all_of_it_was_cleared_has_nothing_to_send_again(code, ended):
     contexts = client()
     turn = contexts.open(NORA)
@@ -646,23 +473,6 @@ def test_a_turn_that_fails_when_all_of_it_was_cleared_has_nothing_to_send_again(
     assert contexts.due_s is None
     events += contexts.end(turn)
     assert (events, contexts.open_turns) == ([Ended(turn)], ())
-
-
-@pytest.mark.rule("socket.decide-by-code", "context.warning-continues")
-def test_warnings_and_what_nobody_knows_are_told_and_change_nothing():
-    contexts = client()
-    turn = contexts.open(NORA)
-    contexts.send(turn, "One.")
-    sent(contexts)
-    assert got(contexts, warning="w", warning_code="NEW", context_id="1.1") == [Warned(turn, "NEW", "w")]
-    assert got(contexts, warning="w", warning_code="NO_VOICE_ID") == [
-        Warned(None, WarningCode.NO_VOICE_ID, "w")
-    ]
-    assert isinstance(got(contexts, error="e", error_code="NEW", context_id="1.1")[0], Odd)
-    assert isinstance(got(contexts, hello=1)[0], Odd)
-    assert got(contexts, error="e", error_code="NEW", fatal=True, context_id="1.1") == [
-        Failed(turn, "NEW", "e")
-    ]
 
 
 class BothEnds(RuleBasedStateMachine):
@@ -811,4 +621,4 @@ def squeezed(text):
 
 
 TestBothEnds = BothEnds.TestCase
-TestBothEnds.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBothEnds.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -22,14 +22,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from(
     [
         *ClientFrame.model_fields,
-        "voiceId",
-        "error",
-        "error_code",
-        "fatal",
-        "audio",
-        "final",
-        "warning",
-        "trace_id",
+        *["voiceId", "error", "error_code", "fatal", "audio", "final", "warning", "trace_id"],
     ]
 )
 
@@ -50,18 +43,11 @@ def codes(result):
         '{"text": "Hi"',
         '{"text": "a"}{"text": "b"}',
         '{"text": "a"}\n{"text": "b"}',
-        '[{"text": "a"}]',
-        '"text"',
         "null",
-        "12",
         '{"min_buffer_size": NaN}',
-        '{"min_buffer_size": -Infinity}',
-        "{'text': 'Hi'}",
         b'{"text": "Hi"}',
-        b"\xff\x00",
         '{"text": "' + "x" * MAX_FRAME_BYTES + '"}',
         '{"text": "' + "\u20ac" * (MAX_FRAME_BYTES // 3) + '"}',
-        '{"a":' + "[" * 100_000 + "]" * 100_000 + "}",
         '{"a":' + "[" * 40 + "]" * 40 + "}",
     ],
 )
@@ -110,14 +96,10 @@ def test_both_spellings_of_the_voice_id_are_taken_and_the_documents_wins(name):
     ("name", "value"),
     [
         ("text", 5),
-        ("text", ["Hi"]),
         ("text", "half a \ud800 pair"),
-        ("context_id", 7),
         ("context_id", "x" * (MAX_CONTEXT_ID_CHARACTERS + 1)),
         ("end", "true"),
-        ("end", 1),
         ("voice_config", "nora"),
-        ("voice_config", []),
     ],
 )
 def test_a_field_of_the_wrong_type_is_ignored_and_the_rest_is_used(name, value):
@@ -137,9 +119,7 @@ def test_inside_a_voice_config_only_the_wrong_field_is_ignored():
 
 
 @pytest.mark.rule("socket.buffer-numeric-strings")
-@pytest.mark.parametrize(
-    ("value", "size"), [("0", 0), ("1000", 1000), (" 40 ", 40), ("40.0", 40), (40.0, 40), (7, 7)]
-)
+@pytest.mark.parametrize(("value", "size"), [(" 40 ", 40), ("40.0", 40), (7, 7)])
 def test_buffer_sizes_may_be_numbers_written_as_text(value, size):
     result = parsed(min_buffer_size=value, max_buffer_delay_in_ms=value)
     assert (result.frame.min_buffer_size, result.frame.max_buffer_delay_in_ms, result.warnings) == (
@@ -155,15 +135,10 @@ def test_buffer_sizes_may_be_numbers_written_as_text(value, size):
     [
         BUFFER_SIZE.low - 1,
         BUFFER_SIZE.high + 1,
-        "1001",
         "1_0",
-        "many",
         "",
-        40.5,
         True,
         [],
-        {},
-        10**30,
         "9" * 5000,
     ],
 )
@@ -174,7 +149,7 @@ def test_a_buffer_setting_out_of_range_or_no_number_is_ignored(value):
 
 
 @pytest.mark.rule("socket.warn-predictive-chunking")
-@pytest.mark.parametrize("value", ["Strict", "loose", 1, True, []])
+@pytest.mark.parametrize("value", ["loose", True])
 def test_chunking_is_strict_or_lenient_and_nothing_else(value):
     result = parsed(predictive_chunking=value)
     assert codes(result) == [W.INVALID_PREDICTIVE_CHUNKING]
@@ -182,7 +157,7 @@ def test_chunking_is_strict_or_lenient_and_nothing_else(value):
 
 
 @pytest.mark.rule("socket.warn-text-with-clear", "socket.clear-without-text")
-@pytest.mark.parametrize("marker", [True, {}, "yes", 1])
+@pytest.mark.parametrize("marker", [True, {}])
 def test_text_beside_clear_is_dropped(marker):
     result = parsed(clear=marker, text="Hi", context_id="a")
     assert codes(result) == [W.TEXT_IGNORED_WITH_CLEAR]
@@ -255,8 +230,6 @@ def test_what_a_server_sends_its_client_reads(frame):
     ("message", "found"),
     [
         ('{"error_code": "NEW"}', ErrorFrame(error="", error_code="NEW")),
-        ('{"error": {}, "error_code": 5, "fatal": "yes"}', ErrorFrame(error="", error_code="")),
-        ('{"warning": "hm"}', WarningFrame(warning="hm", warning_code="")),
         ('{"audio": "", "error": "e", "final": false}', ErrorFrame(error="e", error_code="")),
         (
             '{"audio": "AA==", "error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": 0}',
@@ -265,10 +238,6 @@ def test_what_a_server_sends_its_client_reads(frame):
         (
             '{"audio": "AA==", "warning": "hm", "error": ""}',
             AudioReceived(b"\0", None, None, said=WarningFrame(warning="hm", warning_code="")),
-        ),
-        (
-            '{"audio": "AA==", "error": "e", "fatal": true}',
-            AudioReceived(b"\0", None, None, said=ErrorFrame(error="e", error_code="", fatal=True)),
         ),
         (
             '{"audio": "%%%", "error": "e", "fatal": true}',
@@ -281,15 +250,6 @@ def test_what_a_server_sends_its_client_reads(frame):
             ),
         ),
         ('{"final": true, "context_id": 5, "new": 1}', FinalFrame()),
-        ('{"audio": "AA==", "final": true}', AudioReceived(b"\0", None, None, final=True)),
-        (
-            '{"audio": "AA==", "final": null, "error": null, "warning": null}',
-            AudioReceived(b"\0", None, None),
-        ),
-        (
-            '{"audio": null, "error_code": null, "fatal": true}',
-            ErrorFrame(error="", error_code="", fatal=True),
-        ),
     ],
 )
 def test_a_client_survives_what_is_new_or_missing(message, found):
@@ -299,12 +259,8 @@ def test_a_client_survives_what_is_new_or_missing(message, found):
 @pytest.mark.parametrize(
     "message",
     [
-        "{",
-        "[]",
         "{}",
-        '{"pong": 1}',
         '{"audio": "%%%"}',
-        '{"audio": "%%%", "warning": "hm"}',
         '{"audio": 5}',
         '{"final": false}',
         '{"error": "", "warning": ""}',

