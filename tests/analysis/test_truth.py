@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import speechframe as spf
+from forked import Program
 from speechframe.analysis.ledger import open_ledgers
 from speechframe.settings import fingerprint
 from speechframe.testing import FaultyService
@@ -25,7 +26,7 @@ KEYS = ("sk-first", "sk-second")
 OPERATION = {"generate": "generate", "translate": "translate", "change_voice": "convert"}
 """What the books call what the ledger calls by its verb."""
 
-RUNS = """
+RUNS = Program("""
 import sys
 import pandas as pd
 import speechframe as spf
@@ -39,7 +40,7 @@ spf.generate(table, voice="en-US-nora", run_dir=f"{folder}/spoken", tags=tags, c
 spf.generate(table[:6], voice="en-US-nora", run_dir=f"{folder}/again", cache=f"{folder}/cache", **common)
 spf.translate(table[:20], targets="pt-BR", run_dir=f"{folder}/translated", tags={"team": "tv, \\U0001f4fa"}, **common)
 spf.change_voice([clip], voice="en-US-miles", run_dir=f"{folder}/changed", **common)
-"""
+""")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from accounts import billed, check_audio, price, statuses, times_billed
 from jupyter_client import KernelManager
 
 import speechframe as spf
+from forked import Program
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, s
     assert len(caught.value._render_traceback_()) < 12
 
 
-WRONG_KEY = """
+WRONG_KEY = Program("""
 import sys
 import speechframe as spf
 url, key, folder = sys.argv[1:]
@@ -176,7 +177,7 @@ def work():
     print(repr(key_of_mine), key_of_mine.api_key)
     spf.generate(["One line."], voice="en-US-nora", run_dir=folder, service=key_of_mine)
 work()
-"""
+""")
 
 
 def test_keys_stand_in_no_file_trace_or_repr(services, speak, lines, tmp_path):

@@ -2,9 +2,7 @@
 
 import asyncio
 import base64
-import gzip
 import json
-import tracemalloc
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 
 from speechframe.audio import codec
 from speechframe.client import Call, Client
-from speechframe.errors import BadAnswer, ServiceError
+from speechframe.errors import BadAnswer
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.translate import encode_translate
@@ -63,25 +61,8 @@ async def served(*answers):
     server.close()
 
 
-async def test_the_body_of_an_error_is_not_unpacked_beyond_64_kb():
-    bomb = gzip.compress(bytes(64 << 20))
-    async with served(*[http(bomb, "Content-Encoding: gzip", status=400)] * 2) as (client, _):
-        tracemalloc.start()
-        with pytest.raises(ServiceError) as caught:
-            await client.send_raw(CALL)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert caught.value.status == 400
-    assert peak < 2 << 20
-
-
 @pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (f"<html>{KEY} is busy</html>{'x' * 200}".encode(), "<html>*** is busy"),
-        (b"[]", "[]"),
-        (b"", "it is empty"),
-    ],
+    ("body", "words"), [(f"<html>{KEY}</html>{'x' * 200}".encode(), "<html>***</html>"), (b"", "it is empty")]
 )
 async def test_an_answer_that_is_no_json_object_says_what_it_is(body, words):
     async with served(http(body, "Content-Type: text/html")) as (client, _):
@@ -93,14 +74,6 @@ async def test_an_answer_that_is_no_json_object_says_what_it_is(body, words):
     assert words in said
     assert "x" * 81 not in said
     assert KEY not in said
-
-
-@pytest.mark.parametrize("length", [None, "1.5", -1, float("nan"), [], True])
-async def test_good_audio_beside_an_odd_length_is_measured(length):
-    async with served(spoken(audioLengthInSeconds=length)) as (client, _):
-        found = CALL.decode(await client.send_raw(CALL))
-    assert (found.audio, found.audio_seconds, found.said_seconds) == (AUDIO, 5.0, None)
-    assert any("measured" in warning for warning in found.warnings)
 
 
 async def test_room_is_asked_for_before_bytes_are_read_and_that_wait_is_no_timeout():

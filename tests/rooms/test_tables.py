@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rooms.scripted import Scripted
 
@@ -53,6 +53,7 @@ def written(path, content):
 FIELDS = st.text(st.sampled_from('ab "",;\t\n'), max_size=8)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=6), st.sampled_from(",\t;"), st.booleans())
 def test_what_a_csv_writer_wrote_is_read_or_refused_but_never_changed(
     tmp_path_factory, table, sep, quotes_all
@@ -131,6 +132,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(
     values=st.lists(VALUES, min_size=1, max_size=4),
     kind=st.sampled_from(["rows", "columns", "pandas", "generator", "jsonl"]),
