@@ -72,7 +72,7 @@ def test_death_at_every_file_operation(dying, tmp_path, part):
 
 def check_lines(dying, verb, folder, some):
     deaths, service, honours = dying
-    scripts = {1: ["500"], 2: ["400", "..."]}
+    scripts = {1: ["500:0.05"], 2: ["400", "..."]}
     if verb == "translate":
         # When a pack is cut off and its repeat is refused, none of its texts is known to be unpaid.
         scripts = {} if honours else {2: ["400", "..."]}
