@@ -40,7 +40,7 @@ def _own_ledger(monkeypatch, tmp_path):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.integers(0, 5000), st.integers(0, 3000),
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 100), st.sampled_from([0, 0, 0, A_MONTH_S]))),
