@@ -114,7 +114,7 @@ def by_day(sums, took_s):
     return found
 
 
-def soak(tmp_path, monkeypatch, count, seed, kill_after_s, mean_bytes):
+def soak(tmp_path, monkeypatch, count, seed, kill_at_credits, mean_bytes):
     monkeypatch.setenv("SPEECHFRAME_LEDGER", str(tmp_path / "ledger"))
     began, draw, data = time.time(), random.Random(seed), tmp_path / "data"
     clip = tmp_path / "clip.wav"
@@ -130,7 +130,9 @@ def soak(tmp_path, monkeypatch, count, seed, kill_after_s, mean_bytes):
             return subprocess.Popen([sys.executable, "-c", RUNS, *map(str, words)], stderr=subprocess.PIPE)
 
         runs = {key: start(key) for key in KEYS}
-        time.sleep(kill_after_s)
+        while sum(books(data).values()) < 1000 * kill_at_credits:
+            time.sleep(0.02)
+        assert runs[KEYS[0]].poll() is None
         runs[KEYS[0]].send_signal(signal.SIGKILL)
         runs[KEYS[0]].communicate()
         runs[KEYS[0]] = start(KEYS[0])
@@ -148,14 +150,14 @@ def soak(tmp_path, monkeypatch, count, seed, kill_after_s, mean_bytes):
 
 
 def test_after_faults_kills_and_every_verb_the_ledger_equals_the_books(tmp_path, monkeypatch):
-    soak(tmp_path, monkeypatch, count=40, seed=7, kill_after_s=2.5, mean_bytes=1_000_000)
+    soak(tmp_path, monkeypatch, count=40, seed=7, kill_at_credits=200, mean_bytes=1_000_000)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_same_over_thousands_of_rows(tmp_path, monkeypatch):
     seed = int(os.environ.get("SPEECHFRAME_SOAK_SEED") or time.time_ns())
-    soak(tmp_path, monkeypatch, count=3000, seed=seed, kill_after_s=20, mean_bytes=600_000)
+    soak(tmp_path, monkeypatch, count=3000, seed=seed, kill_at_credits=20_000, mean_bytes=600_000)
     assert spf.usage(every=None)["retries"].item() > 0
 
 
