@@ -284,7 +284,6 @@ def test_a_revision_always_changes_alike():
     assert heard_db == pytest.approx(LEVELS_DB[world.REVISION], abs=0.6)
 
 
-@pytest.mark.quiet
 def test_a_clip_is_changed_in_a_fraction_of_its_length():
     clip = spoken("en-US-robin", SENTENCES[1])
     change(clip)
