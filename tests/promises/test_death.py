@@ -17,7 +17,7 @@ OPTIONS = {
     "translate": {"targets": ["pt-BR"], **TOGETHER},
     "change_voice": {"voice": "en-US-nora", **TOGETHER},
 }
-PARTS = 26
+PARTS = 38
 """Of the full matrix, so that each part has all three kinds of death."""
 STRIDE = 38
 PACK_PARTS = 4

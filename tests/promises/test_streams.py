@@ -65,6 +65,7 @@ def test_a_turn_is_written_by_hand_and_a_mistake_costs_that_turn_only(service):
         assert turn.audio().read().startswith(b"RIFF")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["text", "turn"])
 def test_a_stream_that_breaks_keeps_what_came(way):
     with (
