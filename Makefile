@@ -52,7 +52,7 @@ test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under
 
 # What has a bound on its time mostly waits: three at once, beside nothing but lint. 5: ARGS chose none.
 quiet: $(VENV)/dev.done $(VENV)/browser.done
-	@$(BIN)/python -m pytest -m '$(QUIET)' -n 3 $(ARGS) || [ $$? -eq 5 ]
+	@$(BIN)/python -m pytest -m '$(QUIET)' -n 3 --dist loadscope --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
 test-all: $(VENV)/dev.done $(VENV)/browser.done  ## all tests, the long ones too, under 40 minutes on 2 cores
 	@$(MAKE) --no-print-directory -j 2 QUIET=quiet lint quiet

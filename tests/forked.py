@@ -1,7 +1,8 @@
 """Processes of the project forked from one that has imported everything: half a second of CPU less for each.
 
 They are real processes with a pid, pipes, signals and an exit code of their own; only their imports are done.
-Tests of the start itself are marked ``fresh`` and get new interpreters.
+Tests of the start itself are marked ``fresh`` and get new interpreters. Code for ``python -c`` gets a new one, too,
+unless it is a `Program`.
 """
 
 import atexit
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from pathlib import Path
 
 MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty")
@@ -44,11 +46,19 @@ def read_at_start(variables):
     }
 
 
+class Program(str):
+    """Code for ``python -c`` that may run in a fork: a program of a test that asks nothing about its start."""
+
+    __slots__ = ()
+
+
 def command_of(args):
-    """Return module, arguments and whether ``-P`` was given, of a command of the project in this Python."""
+    """Return module or code, arguments and whether ``-P`` was given, of a command that may be forked."""
     if isinstance(args, str | bytes | os.PathLike):
         return None
     match [os.fsdecode(word) for word in args]:
+        case [sys.executable, "-c", Program() as code, *arguments]:
+            return code, arguments, False
         case [sys.executable, "-m", module, *arguments] if module in MODULES:
             return module, arguments, False
         case [sys.executable, "-P", "-m", module, *arguments] if module in MODULES:
@@ -78,6 +88,7 @@ class ForkedPopen(subprocess.Popen):
             ):
                 asked = {
                     "module": module,
+                    "is_code": isinstance(module, Program),
                     "arguments": arguments,
                     "is_safe_path": is_safe_path,
                     "is_session": bool(rest[14]),
@@ -216,7 +227,7 @@ def become(asked, pipes):
     sys.path[:0] = [str(Path(p).absolute()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     if not asked["is_safe_path"]:
         sys.path.insert(0, asked["cwd"])
-    sys.argv = [asked["module"], *asked["arguments"]]
+    sys.argv = ["-c" if asked["is_code"] else asked["module"], *asked["arguments"]]
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for name, mode in (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")):
         was = getattr(sys, f"__{name}__")
@@ -244,7 +255,9 @@ class WorkerPopen(subprocess.Popen):
                 self.pid = os.fork()
                 if not self.pid:
                     asked = {"module": module, "arguments": arguments, "env": env, "cwd": "."}
-                    work({**asked, "is_safe_path": True, "is_session": False}, standard(rest))
+                    work(
+                        {**asked, "is_code": False, "is_safe_path": True, "is_session": False}, standard(rest)
+                    )
                 self._child_created = True
                 self._close_pipe_fds(*rest[3:9])
             case _:
@@ -281,4 +294,8 @@ if __name__ == "__main__":
     asked, pipes = serve(socket.socket(fileno=int(sys.argv[1])))
     become(asked, pipes)
     subprocess.Popen = WorkerPopen
-    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+    if asked["is_code"]:
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(asked["module"], vars(sys.modules["__main__"]))
+    else:
+        runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)

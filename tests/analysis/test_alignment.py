@@ -1,7 +1,7 @@
 """Words of a text laid upon what a recogniser heard of it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.analysis.alignment import WordAligner, laid_upon
@@ -30,6 +30,7 @@ def heard_words(draw, words=some_words):
     return found
 
 
+@settings(max_examples=50)
 @given(some_words, heard_words(), st.integers(1, 5000))
 def test_words_are_the_texts_own_in_order_and_inside_the_audio(written, heard, audio_ms):
     try:
@@ -42,6 +43,7 @@ def test_words_are_the_texts_own_in_order_and_inside_the_audio(written, heard, a
     assert not times or (times[0] >= 0 and times[-1] <= audio_ms)
 
 
+@settings(max_examples=30)
 @given(heard_words())
 def test_what_is_heard_as_it_is_written_has_the_recognisers_times(heard):
     written = [word.word for word in heard]

@@ -95,6 +95,7 @@ def test_six_equal_conditions_are_seldom_told_apart_by_the_whole_analysis(mos):
     assert_seldom(found, runs)
 
 
+@pytest.mark.slow
 def test_votes_taken_as_independent_would_be_told_apart_often(draw):
     """The studies are hard enough: what ignores listeners and items fails the bound by far."""
     rng, runs = np.random.default_rng(2), 40

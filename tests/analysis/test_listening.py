@@ -1,8 +1,5 @@
 """The chapter that joins the others: one result, shown as text and HTML, and the paragraph on methods."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,18 +7,6 @@ import pytest
 
 from speechframe.analysis.listening import analyse
 from speechframe.analysis.votes import METHODS
-
-WITHOUT_SCIPY = """
-import sys
-sys.modules["scipy"] = None
-from speechframe.analysis.listening import analyse
-from speechframe.errors import AnalysisError
-rows = [{"listener": w, "item": i, "condition": c, "score": 3} for w in "kl" for i in "pq" for c in "xy"]
-try:
-    analyse(rows, method="mos")
-except AnalysisError as error:
-    print(error)
-"""
 
 
 def test_only_the_frames_of_the_method_are_there(rng, mos, ab):
@@ -134,11 +119,3 @@ def test_methods_tell_who_was_screened_out_and_what_was_left_out(rng, mos):
     assert "1 of 10 was screened out; results were computed with and without them." in said
     assert "2 votes were left untouched and counted as missing." in said
     assert "7 votes of practice pages were left out." in said
-
-
-def test_without_scipy_the_extra_is_named():
-    ran = subprocess.run([sys.executable, "-c", WITHOUT_SCIPY], capture_output=True, text=True, check=True)
-    assert (
-        ran.stdout.strip()
-        == "scipy is needed for the statistics of votes: pip install 'speechframe[listening]'"
-    )

@@ -97,14 +97,12 @@ def test_the_plot_of_correct_answers_is_readable_and_shows_guessing(answers):
     assert "guessing" in [text.get_text() for text in ax.texts]
 
 
-def test_the_plot_of_mos_names_the_steps(rng, mos):
-    ax = plot_scores(analyse(mos(rng, means=(2.0, 4.0)), method="mos"))
+def test_the_plot_of_mos_names_the_steps_and_two_conditions_make_a_readable_matrix(rng, mos):
+    result = analyse(mos(rng, means=(2.0, 4.0)), method="mos")
+    ax = plot_scores(result)
     assert_readable(ax)
     assert ax.get_xticklabels()[4].get_text() == "5\nExcellent"
-
-
-def test_two_conditions_make_a_readable_matrix(rng, mos):
-    assert_readable(plot_pairs(analyse(mos(rng, means=(2.0, 4.0)), method="mos")))
+    assert_readable(plot_pairs(result))
 
 
 def test_points_and_intervals_stand_where_the_figures_are(mushra):
@@ -147,20 +145,15 @@ def test_spread_shows_every_listener_and_item_and_crosses_the_screened(mushra):
     assert set(points) == {"o", "X"}
 
 
-def test_a_plot_is_drawn_where_it_is_told(mushra):
+def test_a_plot_is_drawn_where_it_is_told_and_is_a_page_of_pdf(mushra):
     from matplotlib.figure import Figure
 
-    figure = Figure()
+    figure, page = Figure(), io.BytesIO()
     axes = figure.subplots(1, 3)
     for ax, plot in zip(axes, PLOTS.values(), strict=True):
         assert plot(mushra, ax=ax) is ax
     assert len(figure.axes) == 3
-
-
-@pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_is_a_page_of_pdf(name, mushra):
-    page = io.BytesIO()
-    PLOTS[name](mushra).figure.savefig(page, format="pdf")
+    figure.savefig(page, format="pdf")
     assert page.getvalue().startswith(b"%PDF-")
 
 
@@ -183,11 +176,16 @@ def test_plots_that_a_method_does_not_have_are_refused(preferences, answers, rng
         plot_pairs(analyse(mos(rng, means=(3.0,)), method="mos"))
 
 
-def test_pyplot_is_left_alone():
+def test_libraries_are_loaded_when_they_are_used_and_named_when_they_are_missing():
     code = (
-        "import sys; from speechframe.analysis import plots; assert 'matplotlib' not in sys.modules;"
-        "from speechframe.analysis.listening import analyse;"
+        "import sys; from speechframe.analysis import plots; from speechframe.analysis.listening import analyse;"
+        "assert not {'scipy', 'matplotlib'} & {*sys.modules};"
         "rows = [dict(listener=w, item=i, condition=c, score=3) for w in 'kl' for i in 'pq' for c in 'xy'];"
-        "plots.plot_scores(analyse(rows, method='mos')); assert 'matplotlib.pyplot' not in sys.modules"
+        "plots.plot_scores(analyse(rows, method='mos')); assert 'matplotlib.pyplot' not in sys.modules;"
+        "sys.modules |= {name: None for name in sys.modules if name.startswith('scipy')};"
+        "analyse(rows, method='mos')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr.splitlines()[-1].endswith(
+        "AnalysisError: scipy is needed for the statistics of votes: pip install 'speechframe[listening]'"
+    )

@@ -11,7 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from speechframe.analysis.listening import analyse
 from speechframe.analysis.preference import davidson
-from speechframe.analysis.proportions import exact_p, share_of, wilson
+from speechframe.analysis.proportions import share_of, wilson
 
 # Davidson (1970), example 2: brands of chocolate pudding; preferred the first, the second, neither.
 PUDDING = {
@@ -103,7 +103,7 @@ def test_replicates_are_the_same_however_many_are_drawn_at_once(rng, ab, monkeyp
     pd.testing.assert_frame_equal(some.strengths.frame, whole.strengths.frame)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_votes_does_not_matter(seed):
     rng = np.random.default_rng(seed)
@@ -189,17 +189,6 @@ def test_votes_that_cancel_everywhere_are_worth_what_single_votes_are():
     found = share_of(np.array([1.0, 0.0, 0.0, 1.0]), who, what)
     assert (found.share, found.votes, found.reason) == (0.5, 4, "")
     assert 0 < found.clustered_low < found.low
-
-
-def test_yes_and_no_to_the_same_question_every_time_is_a_share_of_one_half():
-    who, what = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
-    found = share_of(np.array([1.0, 0.0, 0.0, 1.0]), who, what)
-    assert found.share == 0.5
-    assert found.p_clustered == 1.0
-
-
-def test_twelve_of_sixteen_is_the_known_p():
-    assert exact_p(12, 16, alternative="greater") == pytest.approx(2517 / 65536)
 
 
 def test_a_share_is_less_sure_where_listeners_agree_with_themselves():

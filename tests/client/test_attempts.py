@@ -73,7 +73,6 @@ async def test_a_dropped_connection_is_no_second_attempt_that_nobody_counts(odd,
     assert len(odd.posts()) == 2
 
 
-@pytest.mark.quiet
 @pytest.mark.parametrize("form", ["seconds", "milliseconds", "date"])
 async def test_a_wait_the_service_asks_for_is_kept(odd, client, call, form):
     now = datetime.now(UTC)

@@ -115,7 +115,6 @@ def test_typed_quotes_and_capitals_with_accents_are_read(models):
     assert "attention" in words.lower()
 
 
-@pytest.mark.quiet
 def test_a_long_text_takes_time_by_its_length_and_keeps_every_sentence(models):
     sentence = "We need more time to finish this project. "
     models.translate([sentence], EN_PT)

@@ -14,6 +14,7 @@ from accounts import billed, check_audio, price, statuses, times_billed
 from jupyter_client import KernelManager
 
 import speechframe as spf
+from forked import Program
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ def test_errors_of_the_user_s_making_show_their_message_in_a_notebook(service, s
     assert len(caught.value._render_traceback_()) < 12
 
 
-WRONG_KEY = """
+WRONG_KEY = Program("""
 import sys
 import speechframe as spf
 url, key, folder = sys.argv[1:]
@@ -176,7 +177,7 @@ def work():
     print(repr(key_of_mine), key_of_mine.api_key)
     spf.generate(["One line."], voice="en-US-nora", run_dir=folder, service=key_of_mine)
 work()
-"""
+""")
 
 
 def test_keys_stand_in_no_file_trace_or_repr(services, speak, lines, tmp_path):
@@ -221,7 +222,7 @@ def test_a_generator_of_many_rows_is_spooled_batch_by_batch(service, tmp_path):
     assert float(ended.stdout) < 100
 
 
-BOMB = """
+BOMB = Program("""
 import sys
 import speechframe as spf
 from speechframe import aio, api
@@ -238,7 +239,7 @@ before = peak_mb()
 run = spf.generate(["One line."], run_dir=folder, service=service(url), **options)
 print(peak_mb() - before)
 print(len(run.failed))
-"""
+""")
 BOMB_MB = 150
 
 
@@ -308,23 +309,27 @@ assert run.status == live.status == "finished"
 """
 
 
-@pytest.mark.parametrize("progress", [True, False])
-def test_a_notebook_shows_a_progress_line_or_nothing(service, tmp_path, progress):
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel as a notebook has one."""
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(stderr=subprocess.DEVNULL)
-    kernel = manager.blocking_client()
-    kernel.start_channels()
-    try:
-        kernel.wait_for_ready(timeout=60)
-        key = str(service.api_key.get_secret_value())
-        cell = CELL.format(url=service.url, key=key, folder=str(tmp_path / "run"), progress=progress)
-        kernel.execute(cell)
-        outputs = []
-        while (message := kernel.get_iopub_msg(timeout=60))["content"].get("execution_state") != "idle":
-            outputs.append(message)
-    finally:
-        kernel.stop_channels()
-        manager.shutdown_kernel(now=True)
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_notebook_shows_a_progress_line_or_nothing(kernel, service, tmp_path, progress):
+    key = str(service.api_key.get_secret_value())
+    cell = CELL.format(url=service.url, key=key, folder=str(tmp_path / "run"), progress=progress)
+    outputs, asked = [], kernel.execute(cell)
+    while (message := kernel.get_iopub_msg(timeout=60))["content"].get("execution_state") != "idle":
+        outputs.append(message)
+    assert message["parent_header"]["msg_id"] == asked
     errors = [message["content"] for message in outputs if message["msg_type"] == "error"]
     said = [message["content"] for message in outputs if message["msg_type"] == "stream"]
     assert not errors

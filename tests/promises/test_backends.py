@@ -15,9 +15,10 @@ import soundfile as sf
 from accounts import statuses
 
 import speechframe as spf
+from forked import Program
 
 IN_FLIGHT = 3
-PROGRAM = """
+PROGRAM = Program("""
 import sys
 here, folder, bills = sys.argv[1:]
 sys.path.insert(0, here)
@@ -25,7 +26,7 @@ import speechframe as spf
 from tones import Tones
 lines = [f"line {number}" for number in range(150)]
 spf.run(Tones(bills), lines, run_dir=folder, progress=False)
-"""
+""")
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ import pytest
 from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
+from forked import Program
 from speechframe.testing import Lognormal
 
-PROGRAM = """
+PROGRAM = Program("""
 import json, sys
 import speechframe as spf
 order = json.loads(sys.stdin.readline())
@@ -30,7 +31,7 @@ except KeyboardInterrupt:
     print(json.dumps("KeyboardInterrupt"))
     raise SystemExit(130)
 print(json.dumps([run.status, run.stopped_because]))
-"""
+""")
 
 
 @pytest.fixture

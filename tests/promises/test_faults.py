@@ -39,6 +39,7 @@ def faulty_row(speak, lines):
     return make
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("step", [*NOT_BILLED, *BILLED, "slow_bytes"])
 def test_where_no_repeat_is_billed_every_fault_is_got_over(kind, faulty_row, step):
     run, text = faulty_row(kind, step)
@@ -47,6 +48,7 @@ def test_where_no_repeat_is_billed_every_fault_is_got_over(kind, faulty_row, ste
     assert run.ledger["credits"].sum() == price(run.to_pandas()["text"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", NOT_BILLED)
 def test_what_was_refused_is_sent_again(plain, faulty_row, step):
     run, text = faulty_row(plain, step)

@@ -1,14 +1,23 @@
 """Fast, and not too fast: caps told and untold, over processes; waits that a service asks for; regions."""
 
-import multiprocessing
+import json
+import subprocess
+import sys
 import time
 
 import pytest
 from accounts import billed, check_audio, price, statuses
 
 import speechframe as spf
+from forked import Program
 
-_processes = multiprocessing.get_context("spawn")
+PROGRAM = Program("""
+import json, sys
+import speechframe as spf
+url, key, folder, lines = sys.argv[1:]
+spf.generate(json.loads(lines), voice="en-US-nora", sample_rate=8000, run_dir=folder, progress=False,
+             service=spf.Settings(base_url=url, api_key=key, profile="faulty"))
+""")
 
 
 def test_a_published_cap_is_never_passed(services, speak, lines):
@@ -52,25 +61,17 @@ def until(condition, limit_s=60):
         time.sleep(0.01)
 
 
-def _speak(url, key, profile, lines, folder):
-    service = spf.Settings(base_url=url, api_key=key, profile=profile)
-    spf.generate(lines, voice="en-US-nora", sample_rate=8000, run_dir=folder, progress=False, service=service)
+def program(service, lines, folder):
+    key = service.api_key.get_secret_value()
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, service.url, key, folder, json.dumps(lines)])
 
 
 @pytest.mark.quiet
 def test_processes_that_share_a_key_share_its_cap(services, lines, tmp_path):
     service = services(cap=6, latency=0.03, retry_after=None)
     texts = {name: lines(200, name) for name in ("one", "two")}
-    key = str(service.api_key.get_secret_value())
-    processes = [
-        _processes.Process(target=_speak, args=(service.url, key, "faulty", texts[name], tmp_path / name))
-        for name in texts
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(240)
-        assert process.exitcode == 0
+    processes = [program(service, texts[name], tmp_path / name) for name in texts]
+    assert [process.wait(240) for process in processes] == [0, 0]
     for name in texts:
         run = spf.open_run(tmp_path / name)
         assert set(statuses(run)) == {"done"}
@@ -80,24 +81,18 @@ def test_processes_that_share_a_key_share_its_cap(services, lines, tmp_path):
 
 def test_a_killed_process_holds_no_permit(services, lines, tmp_path):
     service = services(cap=2, publish_cap=True, latency=60)
-    key = str(service.api_key.get_secret_value())
-    texts = {name: lines(4, name) for name in ("holds", "waits")}
-    holder, waiting = (
-        _processes.Process(target=_speak, args=(service.url, key, "faulty", texts[name], tmp_path / name))
-        for name in texts
-    )
-    holder.start()
+    holder = program(service, lines(4, "holds"), tmp_path / "holds")
     until(lambda: service.books().in_flight == 2)
     service.set(latency=0)
-    waiting.start()
+    waiting = program(service, lines(4, "waits"), tmp_path / "waits")
     until((tmp_path / "waits" / "run.json").exists)
     time.sleep(1)
     assert service.books().requests == 2, "both permits were held by the other process"
     # Of the service's own: it works on the two calls of a caller that is gone.
     service.set(cap=None)
     holder.kill()
-    waiting.join(60)
-    assert waiting.exitcode == 0
+    holder.wait(60)
+    assert waiting.wait(60) == 0
     assert statuses(spf.open_run(tmp_path / "waits")) == ["done"] * 4
     assert service.books().refused == 0
 

@@ -10,6 +10,7 @@ import pytest
 from accounts import statuses, times_billed
 
 import speechframe as spf
+from forked import Program
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +54,13 @@ def test_texts_go_in_packs_and_each_is_paid_once(plain, translate, lines):
     assert translate(plain, texts).estimate.calls == 0
 
 
-PROGRAM = """
+PROGRAM = Program("""
 import sys
 import speechframe as spf
 url, key, folder, *texts = sys.argv[1:]
 spf.translate(texts, targets=["pt-BR"], run_dir=folder, progress=False,
               service=spf.Settings(base_url=url, api_key=key, profile="faulty-0"))
-"""
+""")
 
 
 def test_a_pack_in_flight_when_its_process_dies_is_not_paid_again(services, lines, tmp_path):

@@ -14,16 +14,17 @@ from accounts import billed, check_audio, price, statuses
 from fsspec.implementations.memory import MemoryFileSystem
 
 import speechframe as spf
+from forked import Program
 
 SERVER = Path(__file__).parents[1] / "promises" / "s3_server.py"
-PROGRAM = """
+PROGRAM = Program("""
 import json, sys
 import speechframe as spf
 order = json.loads(sys.stdin.readline())
 service = spf.Settings(base_url=order["url"], api_key=order["key"], profile=order["profile"])
 spf.generate(order["lines"], voice="en-US-nora", sample_rate=8000, run_dir=order["folder"], progress=False,
              max_concurrency=4, service=service)
-"""
+""")
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,7 @@ def test_a_turn_is_written_by_hand_and_a_mistake_costs_that_turn_only(service):
         assert turn.audio().read().startswith(b"RIFF")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["text", "turn"])
 def test_a_stream_that_breaks_keeps_what_came(way):
     with (
@@ -93,9 +94,10 @@ def test_streamed_rows_make_the_same_kind_of_run(service, tmp_path):
     assert is_speech(run.clip(0).audio)
 
 
-def test_words_of_streamed_rows_are_found_in_their_audio(service, tmp_path):
-    texts = ["The train leaves at seven.", "Good morning to all of you."]
-    run = spf.generate(texts, voice="ivy", model="falcon-2", words="align", run_dir=tmp_path / "run",
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("text", ["The train leaves at seven.", "Good morning to all of you."])
+def test_words_of_streamed_rows_are_found_in_their_audio(service, tmp_path, text):
+    run = spf.generate([text], voice="ivy", model="falcon-2", words="align", run_dir=tmp_path / "run",
                        progress=False, service=service.settings)  # fmt: skip
     for row in run.to_pandas().itertuples():
         assert [word["word"].strip(".,").lower() for word in row.word_durations] == row.text.strip(

@@ -16,15 +16,12 @@ RATE_HZ = 24000
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory):
+def clips(service, tmp_path_factory):
     """Return a folder with three spoken clips."""
     folder = tmp_path_factory.mktemp("clips")
-    with spf.local_service() as local:
-        for number, line in enumerate(
-            ["Good morning to you all.", "How are you today?", "See you soon, my friend."]
-        ):
-            clip = spf.say(line, voice="en-US-hank", sample_rate=RATE_HZ, service=local.settings)
-            sf.write(folder / f"{number}.wav", clip.samples, RATE_HZ)
+    for number, line in enumerate(["Good morning.", "How are you?", "See you soon."]):
+        clip = spf.say(line, voice="en-US-hank", sample_rate=RATE_HZ, service=service.settings)
+        sf.write(folder / f"{number}.wav", clip.samples, RATE_HZ)
     return folder
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import speechframe as spf
@@ -151,6 +151,7 @@ def test_a_voice_that_is_known_is_held_to_its_own_pace(real):
     assert found(as_it_is) == []
 
 
+@settings(max_examples=40)
 @given(
     readings=st.lists(st.floats(0.5, 60), min_size=20, max_size=100),
     wrong=st.lists(st.floats(0.01, 500), max_size=4),
@@ -164,6 +165,7 @@ def test_bounds_hold_the_middle_of_what_was_heard(readings, wrong):
     assert high_s / max(low_s, 0.1) < 60
 
 
+@settings(max_examples=40)
 @given(text=st.text(max_size=200), more=st.text(max_size=50))
 def test_more_text_never_takes_less_time(text, more):
     short, long = load_of(text), load_of(text + more)
@@ -174,6 +176,7 @@ def test_more_text_never_takes_less_time(text, more):
 WORDS = st.lists(st.tuples(st.text(max_size=12), st.integers(-(2**31), 2**31), st.integers(-(2**31), 2**31)))
 
 
+@settings(max_examples=40)
 @given(text=st.text(max_size=100), words=WORDS)
 def test_coverage_is_a_share_of_the_text_and_a_text_covers_itself(text, words):
     letters, covered = coverage(text, words)
@@ -182,6 +185,7 @@ def test_coverage_is_a_share_of_the_text_and_a_text_covers_itself(text, words):
     assert covered == letters or "[pause" in text
 
 
+@settings(max_examples=40)
 @given(
     text=st.text(min_size=1, max_size=60),
     words=WORDS,

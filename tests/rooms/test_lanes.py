@@ -27,10 +27,8 @@ def _used(service, runs):
 
 
 def _run(folder, service, world, *, rows, processes=1, **options):
-    published = options.pop("published", None)
-    spec = LaneSpec("us-east", "us-east/key", published=published)
     runs = [
-        Run(world, _lanes(world, folder, spec, **options), lambda _: service.call(), rows // processes,
+        Run(world, _lanes(world, folder, **options), lambda _: service.call(), rows // processes,
             starts_s=0.09 * number)
         for number in range(processes)
     ]  # fmt: skip
@@ -39,6 +37,7 @@ def _run(folder, service, world, *, rows, processes=1, **options):
     return runs
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_cap_that_nobody_tells_is_learned(tmp_path, seed):
     world = World()
@@ -49,6 +48,7 @@ def test_a_cap_that_nobody_tells_is_learned(tmp_path, seed):
     assert _lanes(world, tmp_path).choose()[0].workers_to_add == 15, "the next run knows it"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_cap_that_changes_is_followed(tmp_path, seed):
     world = World()
@@ -58,6 +58,7 @@ def test_a_cap_that_changes_is_followed(tmp_path, seed):
     assert _used(service, runs) >= 0.9
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("processes", "refused", "used"), [(2, 0.045, 0.88), (4, 0.045, 0.88), (20, 0.045, 0.85)]
 )
@@ -82,15 +83,6 @@ def test_single_refusals_whatever_is_in_flight_hardly_lower_the_cap(tmp_path):
     assert run.ended_s <= 1.5 * 1500 * service.latency_s / 15
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_a_published_cap_is_trusted_at_once_and_never_passed(tmp_path, processes):
-    world = World()
-    service = Service(world, caps=[(0, 30)])
-    runs = _run(tmp_path, service, world, rows=1500, processes=processes, published=30)
-    assert (service.refused, service.most_in_flight) == (0, 30)
-    assert _used(service, runs) >= 0.95
-
-
 def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     world = World()
     _run(None, service := Service(world, caps=[(0, 200)]), world, rows=60, most=3)
@@ -101,6 +93,7 @@ def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     assert _lanes(world, None, LaneSpec("in", "in/key", guess=7)).choose()[0].workers_to_add == 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rate", "burst", "latency_s", "processes"),
     [(40, 5, 0.003, 1), (10, 10, 0.5, 1), (40, 1, 0.2, 1), (40, 5, 0.1, 2)],
@@ -193,46 +186,13 @@ def test_a_region_that_hangs_or_refuses_connections_gets_one_call_at_growing_gap
         asked.append(world.now)
         return _after(takes_s, UNAVAILABLE)
 
-    run = _regions(world, {"good": lambda: _after(0.2, PASSED), "bad": bad}, rows=40_000)
-    assert run.ended_s <= 1.01 * 40_000 * 0.2 / 4 + 60
+    run = _regions(world, {"good": lambda: _after(0.2, PASSED), "bad": bad}, rows=20_000)
+    assert run.ended_s <= 1.01 * 20_000 * 0.2 / 4 + 60
     assert width + 1 < len(asked) <= most
     first, *others = [at for at in asked if at > 0.1 or takes_s > 1][width if takes_s > 1 else 0 :]
     gaps = [later - earlier for earlier, later in zip([first, *others], others, strict=False)]
     assert all(gap <= 300 + takes_s + 1 for gap in gaps)
     assert gaps[-1] >= 300
-
-
-def test_a_region_that_comes_back_is_used_again():
-    world = World()
-
-    def flaky():
-        return _after(0.02, UNAVAILABLE if world.now < 5 else PASSED)
-
-    run = _regions(world, {"good": lambda: _after(0.2, PASSED), "flaky": flaky}, rows=1000)
-    outcomes = [outcome for _, name, outcome in run.outcomes if name == "flaky"]
-    assert outcomes.count(UNAVAILABLE) <= 12
-    assert outcomes.count(PASSED) >= 500
-
-
-def test_a_lane_that_rests_comes_back_with_one_call():
-    world = World()
-    [lane] = _lanes(world, None, most=4)
-    lane.workers = 4
-    for ticket in [lane.begin(slot) for slot in range(4)]:
-        lane.end(ticket, UNAVAILABLE)
-    assert (lane.is_resting, lane.workers_to_add, lane.wait_s()) == (True, 1 - 4, 0.25)
-    world.now = 0.25
-    assert lane.wait_s() == 0.0
-    lane.end(lane.begin(0), PASSED)
-    assert (lane.is_resting, lane.workers_to_add >= 0, lane.wait_s()) == (False, True, 0.0)
-
-
-def test_a_single_call_that_finds_the_service_unavailable_is_no_reason_to_rest():
-    world = World()
-    [lane] = _lanes(world, None, most=4)
-    lane.end(lane.begin(0), UNAVAILABLE)
-    assert not lane.is_resting
-    lane.end(lane.begin(0), PASSED)
 
 
 def test_a_fallback_is_used_only_while_no_other_lane_works():

@@ -202,6 +202,7 @@ def program(folder, way, seconds=2.0):
     return process
 
 
+@pytest.mark.slow
 def test_a_run_whose_loop_was_closed_is_not_waited_for_for_ever(tmp_path):
     process = program(tmp_path, "closed loop", seconds=60)
     # Not communicate(): the lines may have come together with the first one, which was read.
@@ -210,11 +211,8 @@ def test_a_run_whose_loop_was_closed_is_not_waited_for_for_ever(tmp_path):
     assert said.count("was closed before the run had ended; resume() makes the rest") == 2
 
 
-def slow(way):
-    return pytest.param(way, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("way", ["wait", *map(slow, ["for", "await", "async for"])])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["wait", "for", "await", "async for"])
 def test_ctrl_c_lets_the_call_in_flight_finish(tmp_path, way):
     process = program(tmp_path, way)
     process.send_signal(signal.SIGINT)
@@ -225,6 +223,7 @@ def test_ctrl_c_lets_the_call_in_flight_finish(tmp_path, way):
     assert "never retrieved" not in err
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_cancels_the_call_in_flight(tmp_path):
     process = program(tmp_path, "for", seconds=60)
     for _ in range(2):
@@ -234,7 +233,8 @@ def test_a_second_ctrl_c_cancels_the_call_in_flight(tmp_path):
     assert out == "stopped interrupted False 1\n"
 
 
-@pytest.mark.parametrize("way", ["await", *map(slow, ["wait", "for", "async for", "asleep"])])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["await", "wait", "for", "async for", "asleep"])
 def test_sigterm_lets_the_call_in_flight_finish_and_ends_the_process(tmp_path, way):
     process = program(tmp_path, way)
     process.send_signal(signal.SIGTERM)

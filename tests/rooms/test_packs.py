@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe import Request
@@ -25,6 +25,7 @@ def request_of(number, kind, characters=20):
     return Request(b"", b"%d" % kind, 0, characters, key=f"{number:04d}")
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 120)), max_size=300), st.integers(1, 5))
 def test_packs_are_full_of_one_kind_and_hold_less_than_a_call_of_each_kind(rows, most_texts):
     taken = 0
@@ -59,6 +60,7 @@ TEXTS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(TEXTS, st.data())
 def test_every_text_gets_its_own_translation_or_an_error_never_another_s(texts, data):
     entries = [{"source_text": text, "translated_text": f"<{text}>"} for text in texts]

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.verbs.placeholders import find, protect
@@ -123,6 +123,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(st.lists(PIECES, max_size=40).map("".join), st.data())
 def test_a_faithful_translator_loses_nothing_and_a_lost_token_is_seen(text, data):
     spans = find(text)

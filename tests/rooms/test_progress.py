@@ -14,6 +14,8 @@ import pytest
 from nbclient import NotebookClient
 from tests.rooms.scripted import begun
 
+from forked import Program
+
 PLAN = "scripted on scripted/1: 4 rows, 4 unique, 4 calls, 4 credits, 1 at a time"
 A_RUN = """
 import sys, time
@@ -31,7 +33,7 @@ make({folder!r}, ["line 1", "warned 61", "warned 62", "line 4"], backend=Scripte
 
 def a_run(folder, *, show=True, hurries=False):
     tests = str(Path(__file__).parents[1])
-    return A_RUN.format(tests=tests, folder=str(folder / "run"), show=show, hurries=hurries)
+    return Program(A_RUN.format(tests=tests, folder=str(folder / "run"), show=show, hurries=hurries))
 
 
 def test_what_became_of_each_call_is_counted(tmp_path):
@@ -83,6 +85,7 @@ def test_on_a_terminal_a_bar_follows_the_plan(tmp_path):
     assert "credits=4" in text
 
 
+@pytest.mark.slow
 def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(a_run(tmp_path))])
     client = NotebookClient(notebook, timeout=60, kernel_name="python3")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rooms.scripted import Scripted, begun, heard, make
 
@@ -34,6 +34,7 @@ def expected(said, key, take):
     return take, own
 
 
+@settings(max_examples=50)
 @given(st.lists(st.lists(records, max_size=8), max_size=4), st.lists(calls, min_size=1, max_size=9))
 def test_every_row_has_the_record_that_represents_it(segments, rows):
     notes = {
@@ -67,6 +68,7 @@ def test_rows_that_were_found_in_the_journal_are_read_after_it_became_a_part(tmp
     assert audio == [None, *map(heard, texts[1:-1]), None]
 
 
+@pytest.mark.slow
 def test_readers_see_every_call_that_has_ended_while_parts_are_written(tmp_path):
     texts = [f"{'failed' if number % 7 == 0 else 'line'} {number}" for number in range(2600)]
     live, seen = begun(tmp_path / "run", texts, 1), 0
@@ -120,7 +122,7 @@ def test_the_caller_s_columns_and_index_come_back_and_rows_are_chosen_by_them(tm
 
 
 def test_batches_with_audio_hold_little_of_it(tmp_path):
-    run = make(tmp_path / "run", map(str, range(90)), backend=Scripted(audio=lambda *_: bytes(1_000_000)))
+    run = make(tmp_path / "run", map(str, range(50)), backend=Scripted(audio=lambda *_: bytes(1_000_000)))
     sizes = [batch.nbytes for batch in run.batches(["audio"])]
-    assert sum(sizes) > 90_000_000
+    assert sum(sizes) > 50_000_000
     assert max(sizes) < 35 << 20

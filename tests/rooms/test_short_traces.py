@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 
-SHELL = """
+from forked import Program
+
+SHELL = Program("""
 import contextlib, io, json, sys
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance(colors="nocolor", xmode="Verbose")
@@ -15,7 +17,7 @@ for cell in ["import speechframe as spf", *json.load(sys.stdin)]:
         shell.run_cell(cell)
     shown.append(out.getvalue())
 print(json.dumps(shown[1:]))
-"""
+""")
 SECRET = "sk-" + "7" * 20
 OF_THE_USER = {
     "SettingsError": "run = spf.generate(['a'], voice='nora', max_credit=3)",
@@ -30,30 +32,32 @@ WITH_KEYS = (
 )
 
 
-def shell(folder, *cells, **environment):
+def shell(folder, service, *cells):
     """Return what each cell of a real shell shows, which shows the locals of frames where it has its way."""
+    key = service.settings.api_key.get_secret_value()
     done = subprocess.run(
         [sys.executable, "-c", SHELL], input=json.dumps(cells), capture_output=True, text=True, timeout=60,
-        check=True, cwd=folder, env={**os.environ, **environment},
+        check=True, cwd=folder,
+        env={**os.environ, "SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": key},
     )  # fmt: skip
+    assert key not in done.stdout
     return json.loads(done.stdout)
 
 
-def test_an_error_of_the_user_shows_its_words_and_the_line_of_the_call_and_no_key(tmp_path):
+def test_an_error_of_the_user_shows_its_words_and_the_line_of_the_call_and_the_whole_trace_if_asked_for(
+    tmp_path, service
+):
     cells = [f"x = 1\n{line}" for line in OF_THE_USER.values()]
-    short = shell(tmp_path, *cells, *WITH_KEYS)
-    for text, (error, line) in zip(short, OF_THE_USER.items(), strict=False):
+    debug = "import os; os.environ['SPEECHFRAME_DEBUG'] = '1'"
+    shown = shell(tmp_path, service, *cells, *WITH_KEYS, debug, *WITH_KEYS)
+    for text, (error, line) in zip(shown, OF_THE_USER.items(), strict=False):
         lines = [one for one in text.splitlines() if one]
         assert lines[0] == f"line 2: {line}"
         assert lines[1].startswith(f"{error}: ")
         assert len(lines) <= 5, text
         assert "SPEECHFRAME_DEBUG=1" in lines[-1]
-    assert SECRET not in str(short)
-
-
-def test_the_whole_trace_is_there_when_asked_for_without_a_key(tmp_path):
-    for text in shell(tmp_path, *WITH_KEYS, SPEECHFRAME_DEBUG="1"):
+    for text in shown[-len(WITH_KEYS) :]:
         assert text.startswith("Traceback")
         assert "speechframe/" in text
         assert "SettingsError: " in text
-        assert SECRET not in text
+    assert SECRET not in str(shown)

@@ -5,18 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.rooms.scripted import Scripted, make
 
 import speechframe as spf
+from forked import Program
 
-ALONE = """
+ALONE = Program("""
 import logging, sys
 sys.path.insert(0, sys.argv[1])
 logging.basicConfig()
 from rooms.scripted import make
 print(make(sys.argv[2], ["line"]).status)
-"""
+""")
 
 
 class Counted(Scripted):
@@ -34,15 +34,14 @@ class Counted(Scripted):
         return await super().send(request, attempt)
 
 
-@pytest.mark.parametrize("runs", [1, 3])
-def test_runs_of_one_process_share_too(tmp_path, runs):
+def test_runs_of_one_process_share_too(tmp_path):
     in_flight, most = [], []
     lines = [f"line {number}" for number in range(20)]
     live = [
         make(tmp_path / str(number), lines, backend=Counted(in_flight, most), wait=False)
-        for number in range(runs)
+        for number in range(3)
     ]
-    assert [run.wait().stats["done"] for run in live] == [20] * runs
+    assert [run.wait().stats["done"] for run in live] == [20] * 3
     assert max(most) == 2
 
 

@@ -97,6 +97,7 @@ def busy(start):
 
 
 @pytest.mark.quiet
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES)
 async def test_the_health_page_answers_while_twenty_of_the_worst_are_read(busy, session, case):
     path, data, kind = CASES[case]

@@ -159,6 +159,7 @@ async def test_an_answer_that_waits_for_its_text_is_no_slow_reader(hurried, http
     assert (await spoken).status == 200
 
 
+@pytest.mark.slow
 async def test_what_nobody_reads_is_bounded_over_all_connections(start_with, http_to, tools):
     # Sentences of more than a minute: each has seven megabytes of samples, and the next one is made ahead.
     text = ("a sentence that goes on and on " * 19 + ". ") * 7

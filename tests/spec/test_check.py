@@ -239,6 +239,7 @@ print(*map(min, zip(*(map(seconds_of, ways) for _ in range(200)))))
 
 
 @pytest.mark.quiet
+@pytest.mark.slow
 def test_a_row_is_checked_in_less_than_twice_the_time_of_pydantic_alone():
     """1.5 times is usual.
 

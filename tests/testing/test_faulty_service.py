@@ -276,7 +276,7 @@ def test_regions_have_their_own_port_and_cap_and_one_can_be_down(faulty, tools):
 
 @pytest.mark.quiet
 def test_latencies_are_drawn_by_seed_and_take_their_time(faulty, tools):
-    service = faulty(latency=Lognormal(mean_s=0.2, sigma=1.0))
+    service = faulty(latency=Lognormal(mean_s=0.1, sigma=1.0))
 
     def latencies_ms():
         return [spoken.latency_ms for spoken in tools.outcomes(service, *"abcdefghij", at_once=False)]
@@ -285,8 +285,8 @@ def test_latencies_are_drawn_by_seed_and_take_their_time(faulty, tools):
     service.restart()
     again = latencies_ms()
     assert np.corrcoef(first, again)[0, 1] > 0.5
-    assert np.mean(first) > 50
-    assert np.std(first) > 10
+    assert np.mean(first) > 25
+    assert np.std(first) > 5
 
 
 # -- Retry-After ---------------------------------------------------------------------

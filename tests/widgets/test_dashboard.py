@@ -77,7 +77,6 @@ def figure(bridge, name):
     return int(bridge.page.locator(f"[data-figure={name}]").text_content().split()[0].replace(",", ""))
 
 
-@pytest.mark.quiet
 def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(start, watched, show):
     bad = {"Line 7 of 300.": ["503", "ok"], "Line 9 of 300.": ["400", "..."]}
     run = start(300, latency=0.01, scripts=bad, max_concurrency=2)

@@ -327,7 +327,6 @@ def test_text_that_cannot_be_sent_is_refused_where_it_comes_in_and_stops_nobody(
     assert [frame.get("text") for frame in sent(contexts)] == [None, "One. ", None, "Two. "]
 
 
-@pytest.mark.quiet
 def test_a_piece_costs_the_same_however_many_were_sent_before_it():
     contexts = client()
     turn = contexts.open(NORA)
