@@ -40,7 +40,7 @@ def voted(method, message=None, *, seconds=2.0, left="a", **changes):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(whole=st.floats(0.3, 20), heard=st.floats(0, 20))
 def test_a_vote_waits_until_three_seconds_or_all_of_every_signal_was_heard(method, whole, heard):
     enough = heard >= needed_s(whole)
@@ -65,7 +65,7 @@ def test_a_signal_that_was_never_begun_was_not_heard():
         voted("ab", plays={"A": 1})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(
     score=st.one_of(
         st.floats(allow_nan=True), st.integers(-200, 300), st.booleans(), st.none(), st.text(max_size=3)
