@@ -80,8 +80,7 @@ def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, plan
     assert cut_off(bridge.page) == []
 
 
-@pytest.mark.parametrize("how", [pytest.param("click", marks=pytest.mark.slow), "key"])
-def test_switching_keeps_the_place(show, planned, how):
+def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned(texts=[LONG]).generate())
     group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
@@ -89,7 +88,7 @@ def test_switching_keeps_the_place(show, planned, how):
     # Where the one stops and where the other begins: what the page shows is of its last frame.
     expect(bridge.box).to_contain_text("S switches to the next voice")
     bridge.page.evaluate(
-        """(how) => {
+        """() => {
       window.__stops = [], window.__begins = [];
       for (const [name, places] of [['pause', window.__stops], ['play', window.__begins]]) {
         const act = HTMLMediaElement.prototype[name];
@@ -98,10 +97,8 @@ def test_switching_keeps_the_place(show, planned, how):
           return act.call(this);
         };
       }
-      if (how === "click") document.querySelector(".spf-group > .spf-row button").click();
-      else document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
-    }""",
-        how,
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
+    }"""
     )
     until_seen(bridge.page, "[data-state='playing'] [aria-label='Pause en-US-miles']")
     stops, begins = bridge.page.evaluate("[window.__stops, window.__begins]")
@@ -111,11 +108,10 @@ def test_switching_keeps_the_place(show, planned, how):
     shown_s = float(group.locator(".spf-time").nth(1).text_content().split()[0])
     assert shown_s >= begins[0] - 0.05, "there it is heard, too"
     expect(group.get_by_role("button", name="Switch to en-US-nora (S)")).to_be_visible()
-    if how == "key":
-        # The keys are now for what is heard now.
-        bridge.page.keyboard.press("Space")
-        until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
-        assert bridge.page.locator("[data-state='playing']").count() == 0
+    # The keys are now for what is heard now.
+    bridge.page.keyboard.press("Space")
+    until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
+    assert bridge.page.locator("[data-state='playing']").count() == 0
 
 
 @pytest.mark.slow
@@ -178,7 +174,7 @@ def test_what_runs_would_not_heed_is_refused(planned):
 
 
 def test_a_text_that_is_given_twice_is_compared_once(planned):
-    assert len(planned(texts=[TEXTS[0], TEXTS[1], TEXTS[0]]).generate().frame) == len(VOICES) * len(TEXTS)
+    assert len(planned(texts=[TEXTS[0], TEXTS[1], TEXTS[0]]).frame) == len(VOICES) * len(TEXTS)
 
 
 def test_without_a_front_end_it_is_a_table(planned):
