@@ -156,9 +156,9 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     page.keyboard.press("c")
     accessible(bridge.box)
     picture(bridge.box, f"browser-comment-{look}")
-    page.keyboard.type("kind of rushed, c and r are letters here")
+    page.keyboard.type("c, r: rushed")
     page.keyboard.press("Control+Enter")
-    row(bridge, 1).get_by_text("kind of rushed").wait_for()
+    row(bridge, 1).get_by_text("c, r: rushed").wait_for()
     page.keyboard.press("t")
     page.get_by_label("Corrected text for row 1").fill("The line, number one.")
     page.keyboard.press("Control+Enter")
@@ -171,7 +171,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     bridge.until(lambda: spf.open_run(run.path).reviews.set_index("row_id").loc["2", "verdict"] is None)
     said = spf.open_run(run.path).reviews.set_index("row_id")
     assert list(said["verdict"]) == ["keep", "reject", None]
-    assert said.loc["1", "comment"] == "kind of rushed, c and r are letters here"
+    assert said.loc["1", "comment"] == "c, r: rushed"
     assert said.loc["1", "corrected_text"] == "The line, number one."
     assert set(said["reviewer"]) == {"ann"}
     assert list(said["sha256"]) == list(run.to_pandas(["sha256"])["sha256"][:3])

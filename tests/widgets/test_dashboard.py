@@ -209,7 +209,7 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
 def test_a_run_is_watched_stopped_by_keys_and_resumed_after_a_reload(
     start, watched, show, accessible, picture, service, light
 ):
-    lines = [f"Line {k}, which goes on" + " and on" * 30 for k in range(40)]
+    lines = [f"Line {k}, which goes on" + " and on" * 12 for k in range(40)]
     scripts = {lines[0]: ["503", "ok"], lines[1]: ["400", "..."]}
     run = start(40, lines=lines, latency=1.0, scripts=scripts)
     bridge = show(lambda: watched(run), light=light)
