@@ -149,7 +149,7 @@ def test_resume_takes_a_higher_max_credits(start, watched):
     widget.on_resume({"kind": "resume", "max_credits": 4 * price})
     assert "allows no further call" in widget.trouble
     widget.on_resume({"kind": "resume", "max_credits": 7 * price})
-    until(lambda: widget._resuming.done() and widget.figures["status"] == "stopped")
+    until(lambda: (widget.figures["status"], widget.figures["done"]) == ("stopped", 7))
     assert run.stats["done"] == 7
     lefts = [left for _, left in widget.burn["points"]]
     assert (lefts[0], lefts[-1]) == (3 * price, 0), "of the new budget"
