@@ -18,11 +18,17 @@ MODULES = [
 ]
 
 
+MODELS = {f"speechframe.engines.{name}" for name in ("kokoro", "piper", "whisper")}
+"""Whose examples load a model for seconds: what they show, the engines' own tests prove with one load."""
+
+
 def room_of(name):
-    return ".".join(name.split(".")[:2])
+    return "models" if name in MODELS else ".".join(name.split(".")[:2])
 
 
-@pytest.mark.parametrize("room", sorted(set(map(room_of, MODULES))))
+@pytest.mark.parametrize(
+    "room", [*sorted(set(map(room_of, MODULES)) - {"models"}), pytest.param("models", marks=pytest.mark.slow)]
+)
 def test_examples_of(room, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in [name for name in MODULES if room_of(name) == room]:

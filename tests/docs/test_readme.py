@@ -160,6 +160,7 @@ def test_shell_blocks_run(block, home, service):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_three_lines_reach_a_hosted_service(home, service):
     """The block of the README, with another service's address and key in place of the made-up ones."""
     (block,) = [b for b in SHELL if b.source.startswith("export")]
@@ -268,17 +269,14 @@ def test_lines_are_short_enough_to_read(name):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_git_keeps_notebooks_without_outputs_and_with_stable_ids(path):
-    import nbformat
-
-    notebook = nbformat.reads(in_git(path), as_version=4)
-    nbformat.validate(notebook)
-    ids = [cell.id for cell in notebook.cells]
+    notebook = json.loads(in_git(path))
+    ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
     assert [cell_id for cell_id in ids if not re.fullmatch(r"[a-z][a-z0-9-]*[a-z]", cell_id)] == []
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    dirty = [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    dirty = [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None]
     assert dirty == [], "clear all outputs before you commit"
-    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+    assert set(notebook["metadata"]) <= {"kernelspec", "language_info"}
 
 
 def in_git(path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speechframe.errors import ListeningError
 from speechframe.listening.design import design, latin_rows, pages_of
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=15, deadline=None)
 FIGURES = {
     "conditions": st.integers(2, 5),
     "items": st.integers(1, 8),

@@ -76,12 +76,6 @@ def test_a_link_gives_the_listeners_own_page_with_its_script_and_style(served, t
             assert file.encode() in page
 
 
-def test_a_link_without_its_last_sign_leads_to_the_page(served):
-    status, _, page = ask(links(served)[0].rstrip("/"))
-    assert status == 200
-    assert plan_in(page)["listener"] == "listener-01"
-
-
 def test_sounds_are_there_under_the_link_that_plays_them_and_under_no_other(served, test_made):
     first, second, _ = links(served)
     mine, theirs = test_made.clips("listener-01"), test_made.clips("listener-02")
@@ -97,9 +91,8 @@ def test_sounds_are_there_under_the_link_that_plays_them_and_under_no_other(serv
 @pytest.mark.parametrize(
     "path",
     [
-        "", "clips", "page.js", "0" * 48, "0" * 48 + "/", "0" * 48 + "/page.js", "LINK/clips", "LINK/clips/", "LINK/clips/00001.wav",
-        "LINK/clips/..%2F..%2Fsecret", "LINK/../secret", "LINK/%2e%2e/test.json", "LINK/stimuli/00001.wav",
-        "LINK/clips/%00", "favicon.ico", "robots.txt", "listener-01/", "LINK%20/",
+        "", "0" * 48 + "/", "0" * 48 + "/page.js", "LINK/clips/", "LINK/clips/00001.wav", "LINK/clips/..%2F..%2Fsecret",
+        "LINK/%2e%2e/test.json", "LINK/clips/%00", "listener-01/",
     ],
 )  # fmt: skip
 def test_everything_else_is_one_and_the_same_404(served, path):
@@ -161,7 +154,7 @@ def test_a_vote_that_comes_twice_is_stored_once_and_told_so_twice(served, test_m
     assert say(link, begin()) == say(link, begin()) == {"kind": "begun"}
     assert say(link, said) == say(link, said) == {"kind": "stored", "trial": 0, "reveal": None}
     changed = say(link, {**said, "choice": "B", "voted_ms": said["voted_ms"] + 1})
-    assert changed["kind"] == "refused"
+    assert (changed["kind"], changed["done"]) == ("refused", True), "the page goes on"
     assert len(test_made.votes.query("listener == 'listener-02'")) == 1
 
 

@@ -159,8 +159,8 @@ class Bridge:
 
     def until(self, true, seconds=60):
         """Wait until something of Python is true, with the page alive."""
-        for _ in range(int(seconds / 0.02)):
+        for _ in range(int(seconds / 0.05)):
             if true():
                 return
-            self.page.wait_for_timeout(20)
+            self.page.wait_for_timeout(50)
         raise AssertionError("it did not come to that")

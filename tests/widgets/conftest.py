@@ -52,8 +52,8 @@ def browser():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """End the browser before a file that begins without it: its loop keeps that of other tests away."""
-    is_kept = nextitem and (nextitem.path == item.path or "browser" in nextitem.fixturenames)
+    """End the browser after the last test of this folder: its loop keeps that of other tests away."""
+    is_kept = nextitem and nextitem.path.parent == item.path.parent
     if running and not is_kept:
         running[1].close()
         running[0].stop()

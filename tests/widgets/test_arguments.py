@@ -5,7 +5,6 @@ from clips_lab import spoken
 
 import speechframe as spf
 from speechframe.errors import InvalidRows, SettingsError, StoreError
-from speechframe.widgets.base import run_of
 
 NAN = float("nan")
 
@@ -18,23 +17,18 @@ def a_clip():
     ("act", "words"),
     [
         (lambda: spf.play(a_clip(), limit=0), "limit is a whole number, 1 or more, not 0"),
-        (lambda: spf.play(a_clip(), limit=2.5), "limit is a whole number, 1 or more, not 2.5"),
         (lambda: spf.play(a_clip(), limit="3"), "limit is a whole number"),
         (lambda: spf.play(a_clip(), rates=None), "rates is True or False, not None"),
         (lambda: spf.play(a_clip()).to_html(title=""), "title is a text, not ''"),
         (lambda: spf.play(a_clip()).to_html(3), "path is a path, not 3"),
         (lambda: spf.browse("runs/x", page_rows=0), "page_rows is a whole number, 1 to 1,000, not 0"),
-        (lambda: spf.browse("runs/x", page_rows=True), "page_rows is a whole number"),
         (lambda: spf.browse("runs/x", reviewer=""), "reviewer is a text"),
         (lambda: spf.browse(3), "a int is no run; allowed: a run, or the path of its folder"),
         (lambda: spf.watch(None), "a NoneType is no run"),
-        (lambda: run_of([]), "a list is no run"),
         (lambda: spf.compare_voices(["nora", "miles"], NAN), "texts are texts in a list, not nan"),
         (lambda: spf.compare_voices(["nora", "miles"], [3]), "a text is a text, not 3"),
         (lambda: spf.compare_voices(["nora", None], ["x"]), "a voice is a text, not None"),
-        (lambda: spf.compare_voices(3, ["x"]), "voices are texts in a list, not 3"),
         (lambda: spf.gallery(model=None), "model is a text, not None"),
-        (lambda: spf.gallery(locale=3), "locale is a text, not 3"),
         (lambda: spf.gallery(text=""), "text is a text, not ''"),
     ],
 )

@@ -57,7 +57,7 @@ def spoken_run(path, rows, *, rate_hz=8000, padding=lambda k: "", name=str):
 def long_run(tmp_path_factory):
     return spoken_run(
         tmp_path_factory.mktemp("long") / "run",
-        100_000,
+        40_000,
         rate_hz=48000,
         padding=lambda k: hashlib.sha512(str(k).encode()).hexdigest(),
     )
@@ -95,40 +95,91 @@ def bytes_read():
     return int(facts.partition("rchar: ")[2].split()[0])
 
 
-def test_of_a_hundred_thousand_rows_one_page_is_read(long_run, run, browsing):
-    browse(run).close()  # what is imported is read, too
+def test_of_many_rows_one_page_is_read(long_run, run):
+    browse(run.path).close()  # what is imported is read, too
     size = sum(path.stat().st_size for path in (long_run.path / "input").glob("*.parquet"))
     audio = sum(path.stat().st_size for path in long_run.part_files)
     began, before = time.process_time(), bytes_read()
     widget = browse(long_run.path)
     seconds, read = time.process_time() - began, bytes_read() - before
-    widget.close()
-    assert (widget.total, widget.found, len(widget.rows)) == (100_000, 100_000, 50)
+    assert (widget.total, widget.found, len(widget.rows)) == (40_000, 40_000, 50)
     assert read < size / 3
     assert read < audio / 3, "no audio is read"
     assert seconds < 5
-    bridge = browsing(long_run)
-    assert bridge.page.locator("tbody tr").count() == 50
-    assert "1–50 of 100,000 rows" in bridge.box.text_content()
-    state = {name: value for name, value in bridge.widget.get_state().items() if not name.startswith("_")}
+    state = {name: value for name, value in widget.get_state().items() if not name.startswith("_")}
     assert len(str(state)) < 25_000
+    widget.close()
 
 
 def test_any_page_is_the_rows_of_its_places(long_run):
     widget = browse(long_run)
-    widget.show(1234)
-    assert [r["row"] for r in widget.rows] == [str(k) for k in range(61_700, 61_750)]
-    assert widget.rows[0]["text"].startswith("The line with number 61,700 of")
+    widget.show(234)
+    assert [r["row"] for r in widget.rows] == [str(k) for k in range(11_700, 11_750)]
+    assert widget.rows[0]["text"].startswith("The line with number 11,700 of")
     widget.show(10**9)
-    assert widget.rows[-1]["row"] == "99999"
+    assert widget.rows[-1]["row"] == "39999"
     widget.show(0, search="NUMBER 4,01", by="row", descending=True)
     assert [r["row"] for r in widget.rows] == [str(k) for k in range(4019, 4009, -1)]
     widget.close()
 
 
-def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
-    bridge = browsing(run, page_rows=20)
-    page = bridge.page
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
+def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
+    run, browsing, accessible, picture, light
+):
+    bridge = browsing(run, page_rows=20, reviewer="ann", light=light)
+    page, look = bridge.page, "light" if light else "dark"
+    row(bridge, 2).click()
+    page.locator(".spf-clip").wait_for()
+    expect(page.locator(".spf-word")).to_have_text(["The", "line", "number2"])
+    assert bridge.widget.loads == []
+    expect(page.locator(".spf-fields")).to_contain_text("chapter 0")
+    row(bridge, 2).focus()
+    page.keyboard.press("Space")
+    until_lit(page)
+    assert bridge.widget.loads == [key_of(2)]
+    page.keyboard.press("ArrowDown")
+    page.locator(".spf-word", has_text="number3").wait_for()
+    page.keyboard.press("Space")
+    until_lit(page)
+    assert bridge.widget.loads == [key_of(2), key_of(3)]
+    accessible(bridge.box)
+    picture(bridge.box, f"browser-{look}")
+    row(bridge, 0).click()
+    page.locator(".spf-clip").wait_for()
+    row(bridge, 0).focus()
+    page.keyboard.press("k")
+    row(bridge, 0).locator(".spf-badge", has_text="keep").wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("r")
+    row(bridge, 1).locator(".spf-badge", has_text="reject").wait_for()
+    page.keyboard.press("c")
+    accessible(bridge.box)
+    picture(bridge.box, f"browser-comment-{look}")
+    page.keyboard.type("c, r: rushed")
+    page.keyboard.press("Control+Enter")
+    row(bridge, 1).get_by_text("c, r: rushed").wait_for()
+    page.keyboard.press("t")
+    page.get_by_label("Corrected text for row 1").fill("The line, number one.")
+    page.keyboard.press("Control+Enter")
+    row(bridge, 1).get_by_text("The line, number one.").wait_for()
+    # Back in the list, where the next key counts.
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("r")
+    row(bridge, 2).locator(".spf-badge", has_text="reject").wait_for()
+    page.keyboard.press("u")
+    bridge.until(lambda: spf.open_run(run.path).reviews.set_index("row_id").loc["2", "verdict"] is None)
+    said = spf.open_run(run.path).reviews.set_index("row_id")
+    assert list(said["verdict"]) == ["keep", "reject", None]
+    assert said.loc["1", "comment"] == "c, r: rushed"
+    assert said.loc["1", "corrected_text"] == "The line, number one."
+    assert set(said["reviewer"]) == {"ann"}
+    assert list(said["sha256"]) == list(run.to_pandas(["sha256"])["sha256"][:3])
+    page.get_by_label("Verdict", exact=True).select_option("reject")
+    bridge.until(lambda: shown(bridge) == [1])
+    page.get_by_label("Verdict", exact=True).select_option("none")
+    bridge.until(lambda: bridge.widget.found == 118)
+    page.get_by_label("Verdict", exact=True).select_option("")
     page.get_by_label("Search in texts and ids").fill("number 1")
     bridge.until(lambda: bridge.widget.found == 31)
     assert len(bridge.widget.view) == 31
@@ -151,6 +202,7 @@ def test_sort_filter_and_search_by_hand_and_what_python_sees(run, browsing):
     assert len(bridge.widget.view) == 0
 
 
+@pytest.mark.slow
 def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(tmp_path, browsing):
     run = spoken_run(
         tmp_path / "run",
@@ -186,6 +238,7 @@ def test_a_narrow_page_shows_all_columns_and_no_row_is_higher_than_a_few_lines(t
     assert page.locator("textarea").evaluate(direction) == "rtl"
 
 
+@pytest.mark.slow
 def test_who_types_and_chooses_a_row_at_once_gets_both(run, browsing):
     bridge = browsing(run, page_rows=20)
     # In one go: a moment later the search would have been asked already.
@@ -239,61 +292,7 @@ def test_rows_that_went_wrong_have_a_badge_and_say_why(run, browsing):
     bridge.page.get_by_text("row '5' has no audio: it is failed (no such voice)").wait_for()
 
 
-def test_a_click_opens_the_player_and_space_plays_with_words(run, browsing):
-    bridge = browsing(run)
-    row(bridge, 2).click()
-    bridge.page.locator(".spf-clip").wait_for()
-    expect(bridge.page.locator(".spf-word")).to_have_text(["The", "line", "number2"])
-    assert bridge.widget.loads == []
-    expect(bridge.page.locator(".spf-fields")).to_contain_text("chapter 0")
-    row(bridge, 2).focus()
-    bridge.page.keyboard.press("Space")
-    until_lit(bridge.page)
-    assert bridge.widget.loads == [key_of(2)]
-    bridge.page.keyboard.press("ArrowDown")
-    bridge.page.locator(".spf-word", has_text="number3").wait_for()
-    bridge.page.keyboard.press("Space")
-    until_lit(bridge.page)
-    assert bridge.widget.loads == [key_of(2), key_of(3)]
-
-
-def test_keys_keep_reject_comment_and_correct_and_it_is_on_the_disk(run, browsing):
-    bridge = browsing(run, reviewer="ann")
-    page = bridge.page
-    row(bridge, 0).click()
-    page.locator(".spf-clip").wait_for()
-    row(bridge, 0).focus()
-    page.keyboard.press("k")
-    row(bridge, 0).locator(".spf-badge", has_text="keep").wait_for()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("r")
-    row(bridge, 1).locator(".spf-badge", has_text="reject").wait_for()
-    page.keyboard.press("c")
-    page.keyboard.type("kind of rushed, c and r are letters here")
-    page.keyboard.press("Control+Enter")
-    row(bridge, 1).get_by_text("kind of rushed").wait_for()
-    page.keyboard.press("t")
-    page.get_by_label("Corrected text for row 1").fill("The line, number one.")
-    page.keyboard.press("Control+Enter")
-    row(bridge, 1).get_by_text("The line, number one.").wait_for()
-    # Back in the list, where the next key counts.
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("r")
-    row(bridge, 2).locator(".spf-badge", has_text="reject").wait_for()
-    page.keyboard.press("u")
-    bridge.until(lambda: spf.open_run(run.path).reviews.set_index("row_id").loc["2", "verdict"] is None)
-    said = spf.open_run(run.path).reviews.set_index("row_id")
-    assert list(said["verdict"]) == ["keep", "reject", None]
-    assert said.loc["1", "comment"] == "kind of rushed, c and r are letters here"
-    assert said.loc["1", "corrected_text"] == "The line, number one."
-    assert set(said["reviewer"]) == {"ann"}
-    assert list(said["sha256"]) == list(run.to_pandas(["sha256"])["sha256"][:3])
-    page.get_by_label("Verdict", exact=True).select_option("reject")
-    bridge.until(lambda: shown(bridge) == [1])
-    page.get_by_label("Verdict", exact=True).select_option("none")
-    bridge.until(lambda: bridge.widget.found == 118)
-
-
+@pytest.mark.slow
 def test_what_somebody_is_writing_is_not_lost_to_another_row_or_page(run, browsing):
     bridge = browsing(run, page_rows=20)
     page = bridge.page
@@ -333,6 +332,7 @@ def test_buttons_say_the_same_as_keys(run, browsing):
     bridge.until(lambda: list(run.reviews["comment"]) == ["hm"])
 
 
+@pytest.mark.slow
 def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
     bridge = browsing(run, page_rows=20)
     spf.open_run(run.path).review("21", "keep", reviewer="bob")
@@ -340,15 +340,6 @@ def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
     badge = row(bridge, 21).locator(".spf-badge", has_text="keep")
     badge.wait_for()
     assert badge.get_attribute("title") == "by bob"
-
-
-def test_what_cannot_be_saved_is_said(run, browsing):
-    bridge = browsing(run)
-    (run.path / "reviews.parquet").write_bytes(b"no table")
-    row(bridge, 0).focus()
-    bridge.page.keyboard.press("k")
-    bridge.page.get_by_role("alert").filter(has_text="row 0 was not saved").wait_for()
-    assert row(bridge, 0).locator(".spf-badge").all_inner_texts() == ["not saved"]
 
 
 def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, browsing, caplog):
@@ -361,6 +352,7 @@ def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, bro
     page.keyboard.press("k")
     again = page.get_by_role("button", name="Try again to save 1 row")
     again.wait_for()
+    assert row(bridge, 0).locator(".spf-badge").all_inner_texts() == ["not saved"]
     assert not run.path.exists(), "no folder was made for it"
     assert "holds no run any more" in bridge.widget.trouble
     assert "what was said of row 0 was not saved" in caplog.text
@@ -381,6 +373,7 @@ def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, bro
     assert bridge.widget.trouble == ""
 
 
+@pytest.mark.slow
 def test_a_real_run_is_reviewed_and_its_rejected_rows_are_made_anew(browsing, tmp_path):
     lines = pd.DataFrame({"text": [f"Line {k} to be heard." for k in range(4)]})
     with FaultyService(quota=10**6) as service:
@@ -428,6 +421,7 @@ def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
     widget.close()
 
 
+@pytest.mark.slow
 def test_a_translation_s_rows_are_read_without_a_player(tmp_path, browsing):
     record = {"text": "Hello", "translated_text": "Bonjour", "locale": "fr-FR"}
     run = run_of(tmp_path / "run", {"line": ["Hello"]}, {0: (record, None)}, operation="translate")
@@ -493,19 +487,3 @@ def test_without_a_front_end_it_is_a_table(run):
     assert "&lt;b&gt;no" in shown["text/html"]
     assert "failed: no such voice" in shown["text/html"]
     widget.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
-def test_everybody_can_use_it(run, browsing, accessible, picture, light):
-    run.review("1", "reject", comment="too fast", reviewer="ann")
-    run.review("2", "keep", corrected_text="The line, number two.", reviewer="ann")
-    bridge = browsing(run, light=light)
-    row(bridge, 1).click()
-    bridge.page.locator(".spf-clip").wait_for()
-    row(bridge, 1).focus()
-    picture(bridge.box, f"browser-{'light' if light else 'dark'}")
-    accessible(bridge.box)
-    bridge.page.keyboard.press("c")
-    accessible(bridge.box)
-    picture(bridge.box, f"browser-comment-{'light' if light else 'dark'}")

@@ -1,7 +1,7 @@
 """Voices side by side, in a browser, over the embedded service."""
 
 import pytest
-from bridge import cut_off, until_seen
+from bridge import LIGHT_AND_LONG_DARK, cut_off, until_seen
 from playwright.sync_api import expect
 
 import speechframe as spf
@@ -20,13 +20,13 @@ def planned(service, tmp_path):
     )
 
 
-def balance(service):
-    with spf.SyncClient(settings=service.settings) as client:
-        return client.limits()["remaining_character_count"]
-
-
-def test_the_price_is_said_before_anything_is_spent(show, planned, service):
-    bridge = show(planned)
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
+def test_the_price_is_said_before_anything_is_spent_and_what_is_preferred_is_in_the_frame(
+    show, planned, accessible, picture, light
+):
+    bridge = show(planned, light=light)
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-comparison-planned-{'light' if light else 'dark'}")
     credits = 2 * sum(map(len, TEXTS))
     assert f"{credits} credits" in bridge.box.inner_text()
     assert bridge.widget.frame["credits"].sum() == 0
@@ -39,11 +39,18 @@ def test_the_price_is_said_before_anything_is_spent(show, planned, service):
     assert frame["credits"].sum() == credits
     assert frame["audio"].map(len).min() > 1000
     assert frame["word_durations"].map(len).min() > 5
+    bridge.page.get_by_role("button", name="Prefer en-US-miles for text 2").click()
+    bridge.until(lambda: bridge.widget.preferred == {"1": "en-US-miles"})
+    frame = bridge.widget.frame
+    assert frame[frame["preferred"]][["text", "voice_id"]].to_numpy().tolist() == [[TEXTS[1], "en-US-miles"]]
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-comparison-{'light' if light else 'dark'}")
     again = planned()
     assert again.stage == "ready", "what was made before is not offered again"
     assert len(again.frame) == 4
 
 
+@pytest.mark.slow
 def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, planned):
     # The one that cannot speak has no waveform, and an error: its text is beside the other's all the same.
     voices = [VOICES[0], "en-US-nobody"]
@@ -73,8 +80,7 @@ def test_two_voices_stand_side_by_side_each_line_beside_the_same_line(show, plan
     assert cut_off(bridge.page) == []
 
 
-@pytest.mark.parametrize("how", ["click", "key"])
-def test_switching_keeps_the_place(show, planned, how):
+def test_switching_keeps_the_place(show, planned):
     bridge = show(lambda: planned(texts=[LONG]).generate())
     group = bridge.page.locator(".spf-group").first
     group.get_by_role("button", name="Play en-US-nora").click()
@@ -82,7 +88,7 @@ def test_switching_keeps_the_place(show, planned, how):
     # Where the one stops and where the other begins: what the page shows is of its last frame.
     expect(bridge.box).to_contain_text("S switches to the next voice")
     bridge.page.evaluate(
-        """(how) => {
+        """() => {
       window.__stops = [], window.__begins = [];
       for (const [name, places] of [['pause', window.__stops], ['play', window.__begins]]) {
         const act = HTMLMediaElement.prototype[name];
@@ -91,10 +97,8 @@ def test_switching_keeps_the_place(show, planned, how):
           return act.call(this);
         };
       }
-      if (how === "click") document.querySelector(".spf-group > .spf-row button").click();
-      else document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
-    }""",
-        how,
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "s", bubbles: true }));
+    }"""
     )
     until_seen(bridge.page, "[data-state='playing'] [aria-label='Pause en-US-miles']")
     stops, begins = bridge.page.evaluate("[window.__stops, window.__begins]")
@@ -104,13 +108,13 @@ def test_switching_keeps_the_place(show, planned, how):
     shown_s = float(group.locator(".spf-time").nth(1).text_content().split()[0])
     assert shown_s >= begins[0] - 0.05, "there it is heard, too"
     expect(group.get_by_role("button", name="Switch to en-US-nora (S)")).to_be_visible()
-    if how == "key":
-        # The keys are now for what is heard now.
-        bridge.page.keyboard.press("Space")
-        until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
-        assert bridge.page.locator("[data-state='playing']").count() == 0
+    # The keys are now for what is heard now.
+    bridge.page.keyboard.press("Space")
+    until_seen(bridge.page, "[data-state='still'] [aria-label='Play en-US-miles']")
+    assert bridge.page.locator("[data-state='playing']").count() == 0
 
 
+@pytest.mark.slow
 def test_switching_while_it_stands_still_is_exact(show, planned):
     bridge = show(lambda: planned().generate())
     group = bridge.page.locator(".spf-group").first
@@ -123,14 +127,7 @@ def test_switching_while_it_stands_still_is_exact(show, planned):
     }""")
 
 
-def test_what_is_preferred_is_in_the_frame(show, planned):
-    bridge = show(lambda: planned().generate())
-    bridge.page.get_by_role("button", name="Prefer en-US-miles for text 2").click()
-    bridge.until(lambda: bridge.widget.preferred == {"1": "en-US-miles"})
-    frame = bridge.widget.frame
-    assert frame[frame["preferred"]][["text", "voice_id"]].to_numpy().tolist() == [[TEXTS[1], "en-US-miles"]]
-
-
+@pytest.mark.slow
 def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
     bridge = show(lambda: planned(voices=["en-US-nora", "en-US-nobody"], texts=[LONG]).generate())
     bridge.page.get_by_role("alert").filter(has_text="invalid").first.wait_for()
@@ -140,31 +137,14 @@ def test_a_voice_that_cannot_speak_says_why_and_the_other_plays(show, planned):
     assert frame[frame["voice_id"] == "en-US-nobody"]["error"].notna().all()
 
 
-def test_runs_made_before_are_compared_without_a_service(planned, show):
-    run = planned().generate().run
-    bridge = show(lambda: compare_voices(run))
-    assert bridge.page.locator(".spf-group").count() == 2
-    assert not bridge.page.get_by_role("button", name="Generate").is_visible()
-
-
-def test_as_one_file(page, planned, tmp_path):
+def test_runs_made_before_are_compared_without_a_service_and_as_one_file(page, planned, tmp_path):
+    run = planned(texts=[LONG, TEXTS[0]]).generate().run
     page.context.set_offline(True)
-    path = planned(texts=[LONG]).generate().to_html(tmp_path / "comparison.html")
-    page.goto(path.as_uri())
+    page.goto(compare_voices(run).to_html(tmp_path / "comparison.html").as_uri())
     page.get_by_role("button", name="Play en-US-miles").first.click()
     until_seen(page, "[data-state='playing']")
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
-def test_everybody_can_use_it(show, planned, accessible, picture, light):
-    bridge = show(planned, light=light)
-    accessible(bridge.box)
-    picture(bridge.box, f"voice-comparison-planned-{'light' if light else 'dark'}")
-    bridge.page.get_by_role("button", name="Generate").click()
-    bridge.page.get_by_role("button", name="Prefer en-US-nora for text 1").click()
-    accessible(bridge.box)
-    picture(bridge.box, f"voice-comparison-{'light' if light else 'dark'}")
+    assert page.locator(".spf-group").count() == 2
+    assert not page.get_by_role("button", name="Generate").is_visible()
 
 
 @pytest.mark.parametrize(
@@ -187,14 +167,14 @@ def test_what_a_comparison_sets_itself_is_refused(planned, option):
 
 
 def test_what_runs_would_not_heed_is_refused(planned):
-    run = planned().generate().run
+    run = planned().run
     for texts, options in ((TEXTS, {}), (None, {"locale": "en-US"})):
         with pytest.raises(ValueError, match="neither texts nor options"):
             compare_voices(run, texts, **options)
 
 
 def test_a_text_that_is_given_twice_is_compared_once(planned):
-    assert len(planned(texts=[TEXTS[0], TEXTS[1], TEXTS[0]]).generate().frame) == len(VOICES) * len(TEXTS)
+    assert len(planned(texts=[TEXTS[0], TEXTS[1], TEXTS[0]]).frame) == len(VOICES) * len(TEXTS)
 
 
 def test_without_a_front_end_it_is_a_table(planned):

@@ -12,9 +12,10 @@ from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe._loop import background_loop
+from speechframe.cli.exits import ROWS_FAILED
 from speechframe.errors import StoreError
 from speechframe.testing import FaultyService
-from speechframe.widgets.dashboard import RunDashboard, watch
+from speechframe.widgets.dashboard import watch
 from speechframe.widgets.watcher import Watcher
 
 TICKS_A_SECOND = 4
@@ -98,7 +99,7 @@ def test_it_shows_the_run_s_own_counters_a_few_times_a_second_and_ends_with_it(s
 
 
 def test_what_is_left_falls_by_exactly_what_was_spent(start, watched, service):
-    run = start(120, latency=0.3)
+    run = start(60, latency=0.3)
     widget = watched(run)
     until(lambda: widget.burn["forecast"])
     burn = widget.burn
@@ -136,6 +137,24 @@ def test_the_forecast_ends_at_max_credits(start, watched, service):
     assert run.progress.done == 20
 
 
+def test_resume_takes_a_higher_max_credits(start, watched):
+    lines = [f"Line {k:02} of this run." for k in range(10)]
+    price = len(lines[0])
+    run = start(10, lines=lines, max_credits=4 * price)
+    run.wait(60)
+    widget = watched(run)
+    until(lambda: widget.offer)
+    assert widget.offer["max_credits"] == 10 * price, "what the rest costs"
+    widget.on_resume({"kind": "resume", "max_credits": 4 * price})
+    assert "allows no further call" in widget.trouble
+    widget.on_resume({"kind": "resume", "max_credits": 7 * price})
+    until(lambda: (widget.figures["status"], widget.figures["done"]) == ("stopped", 7))
+    assert run.stats["done"] == 7
+    lefts = [left for _, left in widget.burn["points"]]
+    assert (lefts[0], lefts[-1]) == (3 * price, 0), "of the new budget"
+
+
+@pytest.mark.slow
 def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
     start, watched, show, service, accessible
 ):
@@ -185,39 +204,58 @@ def test_resume_takes_a_higher_max_credits_and_the_page_goes_on_where_it_was(
     expect(most).to_have_value(str(40 * price))
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("thread", ["the kernel's thread", "another thread"])
-def test_stop_lets_calls_finish_and_resume_makes_only_the_rest(start, watched, show, service, thread):
-    run = start(**LONG)
-    bridge = show(lambda: watched(run))
-    if thread == "another thread":
-        deliver = bridge.widget._handle_msg
-
-        def elsewhere(message):
-            other = threading.Thread(target=deliver, args=(message,))
-            other.start()
-            other.join(60)
-
-        bridge.widget._handle_msg = elsewhere
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
+def test_a_run_is_watched_stopped_by_keys_and_resumed_after_a_reload(
+    start, watched, show, accessible, picture, service, light
+):
+    lines = [f"Line {k}, which goes on" + " and on" * 12 for k in range(40)]
+    scripts = {lines[0]: ["503", "ok"], lines[1]: ["400", "..."]}
+    run = start(40, lines=lines, latency=1.0, scripts=scripts)
+    bridge = show(lambda: watched(run), light=light)
+    page, look = bridge.page, "light" if light else "dark"
     bridge.until(lambda: run.progress.done >= 2)
-    bridge.page.get_by_role("button", name="Stop").click()
-    bridge.page.locator("[data-role=status]", has_text="stopped").wait_for()
+    expect(page.locator(".spf-clip")).not_to_have_count(0)
+    accessible(bridge.box)
+    picture(bridge.box, f"dashboard-{look}")
+    page.get_by_role("button", name="Stop").focus()
+    page.keyboard.press("Enter")
+    page.locator("[data-role=status]", has_text="stopped").wait_for()
     done = run.progress.done
     assert run.stopped_because == "stopped"
-    assert run.stats["pending"] == 60 - done > 0
-    assert run.stats.get("charged_unknown", 0) == run.stats["failed"] == 0, (
-        "calls in flight came to their end"
-    )
+    assert run.stats["pending"] == 39 - done > 0
+    assert run.stats.get("charged_unknown", 0) == 0, "calls in flight came to their end"
     before = service.books().requests
-    expect(bridge.page.get_by_role("button", name="Stop")).to_be_disabled()
+    # A page that is loaded again shows the run as it is now, and its newest clips play.
+    page.reload()
+    bridge.wait("window.__ready === true")
+    assert (figure(bridge, "done"), figure(bridge, "failed"), figure(bridge, "retries")) == (done, 1, 1)
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    newest = run.newest(4)
+    assert [clip["id"] for clip in bridge.widget.clips] == newest
+    assert bridge.widget.loads == []
+    page.locator(".spf-play").first.click()
+    until_lit(page)
+    assert bridge.widget.loads == newest[:1]
     service.set(latency=0)
-    bridge.page.get_by_role("button", name="Resume").click()
-    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
-    assert service.books().requests - before == 60 - done
+    page.get_by_role("button", name="Resume").click()
+    page.locator("[data-role=status]", has_text="finished").wait_for()
+    assert service.books().requests - before == 40 - done
     # The run that is held is the one that was resumed.
     assert bridge.widget.run is run
-    assert (run.status, run.stats["done"]) == ("finished", 60)
-    expect(bridge.page.get_by_role("button", name="Resume")).to_be_disabled()
+    assert (run.status, run.stats["done"]) == ("finished", 39)
+    expect(page.get_by_role("button", name="Resume")).to_be_disabled()
+    accessible(bridge.box)
+    picture(bridge.box, f"dashboard-{look}-finished")
+
+
+def test_a_click_that_comes_in_another_thread_stops_a_run(start, watched):
+    run = start(**LONG)
+    widget = watched(run)
+    click = {"content": {"data": {"method": "custom", "content": {"kind": "stop"}}}, "buffers": []}
+    other = threading.Thread(target=widget._handle_msg, args=(click,))
+    other.start()
+    other.join(60)
+    until(lambda: run.status == "stopped")
 
 
 def test_a_click_waits_for_nobody(start, watched):
@@ -289,6 +327,7 @@ def test_an_empty_or_refused_key_is_said_in_red_and_nothing_more_is_sent(
     expect(banner).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
     run = start(4, scripts={"*": ["403", "..."]})
     run.wait(60)
@@ -297,34 +336,6 @@ def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
     banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is no service")
     banner.wait_for()
     assert run.status == "stopped"
-
-
-def test_a_page_that_is_loaded_again_shows_the_run_as_it_is_now(start, watched, show):
-    run = start(60, latency=0.02)
-    bridge = show(lambda: watched(run))
-    bridge.until(lambda: run.progress.done >= 5)
-    before = figure(bridge, "done")
-    bridge.page.reload()
-    bridge.wait("window.__ready === true")
-    assert figure(bridge, "done") >= before
-    bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
-    bridge.page.reload()
-    bridge.wait("window.__ready === true")
-    assert figure(bridge, "done") == 60
-    expect(bridge.page.locator(".spf-clip")).to_have_count(4)
-
-
-def test_the_newest_clips_play(start, watched, show):
-    run = start(12, lines=[f"Line {k}, which goes on" + " and on" * 60 for k in range(12)])
-    run.wait(60)
-    bridge = show(lambda: watched(run))
-    assert bridge.page.locator(".spf-clip").count() == 4
-    assert bridge.widget.loads == []
-    newest = run.newest(4)
-    assert [clip["id"] for clip in bridge.widget.clips] == newest
-    bridge.page.locator(".spf-play").first.click()
-    until_lit(bridge.page)
-    assert bridge.widget.loads == newest[:1]
 
 
 def test_the_folder_tells_what_the_run_itself_tells(start, service):
@@ -341,36 +352,30 @@ def test_the_folder_tells_what_the_run_itself_tells(start, service):
     assert (sorted(seen.failed_by.values()), sorted(seen.retried_by.values())) == ([1], [1, 2])
 
 
-WRITER = """
-import sys, speechframe as spf
-from pydantic import SecretStr
-url, folder = sys.argv[1:]
-service = spf.Settings(base_url=url, api_key=SecretStr("faulty-key"), profile="faulty")
-lines = [f"Line {k} from afar." for k in range(60)]
-spf.generate(lines, voice="nora", service=service, run_dir=folder, progress=False, max_concurrency=2)
-"""
-
-
-def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path):
+def test_a_run_of_another_process_is_watched_but_not_stopped(watched, show, service, tmp_path, monkeypatch):
     # Slow at first: the page takes its time to open, and it is to see the run while it is made.
     service.set(
         latency=1.0, scripts={"Line 3 from afar.": ["503", "ok"], "Line 5 from afar.": ["400", "..."]}
     )
-    folder = tmp_path / "afar"
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, service.url, str(folder)])
+    folder, table = tmp_path / "afar", tmp_path / "lines.txt"
+    table.write_text("".join(f"Line {k} from afar.\n" for k in range(30)))
+    monkeypatch.setenv("SPEECHFRAME_BASE_URL", service.url)
+    monkeypatch.setenv("SPEECHFRAME_API_KEY", "faulty-key")
+    command = ["generate", str(table), "--voice", "nora", "--run-dir", str(folder), "--max-concurrency", "2"]
+    writer = subprocess.Popen([sys.executable, "-m", "speechframe", *command])
     try:
         until(lambda: (folder / "run.json").exists() and spf.open_run(folder).status == "running")
         bridge = show(lambda: watched(folder))
         first = bridge.widget.figures["done"]
         assert bridge.page.get_by_role("button", name="Stop").is_disabled()
         assert "another process makes this run" in bridge.box.text_content()
-        bridge.until(lambda: first < bridge.widget.figures["done"] < 59)
+        bridge.until(lambda: first < bridge.widget.figures["done"] < 29)
         service.set(latency=0.02)
         bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     finally:
-        assert writer.wait(60) == 0
+        assert writer.wait(60) == ROWS_FAILED
     counts = bridge.widget.figures
-    assert (counts["total"], counts["done"], counts["failed"], counts["retries"]) == (60, 59, 1, 1)
+    assert (counts["total"], counts["done"], counts["failed"], counts["retries"]) == (30, 29, 1, 1)
     assert (len(counts["failed_by"]), len(counts["retried_by"])) == (1, 1)
     assert counts["credits"] == spf.open_run(folder).ledger["credits"].sum()
     lefts = [left for _, left in bridge.widget.burn["points"]]
@@ -419,6 +424,7 @@ def test_without_a_front_end_it_is_text(start, watched):
     assert "<script" not in shown["text/html"]
 
 
+@pytest.mark.slow
 def test_a_planned_run_is_started_by_resume(start, watched, show, service):
     plan = start(5, dry_run=True)
     bridge = show(lambda: watched(plan))
@@ -428,36 +434,3 @@ def test_a_planned_run_is_started_by_resume(start, watched, show, service):
     bridge.page.get_by_role("button", name="Resume").click()
     bridge.page.locator("[data-role=status]", has_text="finished").wait_for()
     assert plan.stats["done"] == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
-def test_everybody_can_use_it(start, watched, show, accessible, picture, service, light):
-    scripts = {f"Line {k} of 400.": ["503", "ok"] for k in (0, 2, 4)} | {"Line 9 of 400.": ["400", "..."]}
-    run = start(400, latency=0.05, scripts=scripts)
-    bridge = show(lambda: watched(run), light=light)
-    bridge.until(lambda: run.progress.ended >= 30 and len(bridge.widget.clips) == 4)
-    bridge.page.wait_for_timeout(400)
-    name = f"dashboard-{'light' if light else 'dark'}"
-    picture(bridge.box, name)
-    accessible(bridge.box)
-    service.set(scripts={"*": ["402", "..."]})
-    bridge.page.get_by_role("alert").filter(has_text="The run stopped").wait_for()
-    picture(bridge.box, f"{name}-stopped")
-    accessible(bridge.box)
-
-
-def test_keys_alone_stop_a_run(start, watched, show):
-    run = start(**LONG)
-    bridge = show(lambda: watched(run))
-    for _ in range(10):
-        bridge.page.keyboard.press("Tab")
-        if bridge.page.evaluate("document.activeElement.textContent") == "Stop":
-            break
-    bridge.page.keyboard.press("Enter")
-    bridge.page.locator("[data-role=status]", has_text="stopped").wait_for()
-
-
-def test_its_class_is_a_widget_that_says_what_it_is():
-    assert RunDashboard.__doc__
-    assert "export default " in str(RunDashboard._esm)

@@ -63,34 +63,7 @@ def until_seen_at(page, second, low, high):
 
 
 @pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK)
-def test_a_dub_is_seen_with_its_cues_and_its_original_at_the_same_second(
-    show, accessible, picture, dub, light
-):
-    bridge = show(lambda: DubPlayer([dub]), light=light)
-    page = bridge.page
-    assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
-    page.get_by_role("button", name="Show a, pt-BR").click()
-    until_lit(page, "Bom dia.")
-    page.evaluate("const one = document.querySelector('video'); one.pause(); one.currentTime = 3;")
-    until_lit(page, "Como vai?")
-    until_seen_at(page, 3, 150, 255)
-    picture(page.locator(".spf"), f"dub-{'light' if light else 'dark'}")
-    page.get_by_role("button", name="Original").click()
-    until_seen_at(page, 3, 0, 100)
-    assert bridge.widget.loads == ["a.pt-BR/dub/whole/1", "a.pt-BR/original/whole/1"]
-    accessible(page.locator(".spf"))
-
-
-def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path):
-    path = film(tmp_path / "dub.mkv", codec="mpeg4")
-    bridge = show(lambda: DubPlayer([Dub("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
-    bridge.page.get_by_role("button", name="Show a, pt-BR").click()
-    bridge.page.get_by_text("here are its sound and its cues").wait_for()
-    bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
-    assert bridge.page.get_by_role("button", name="Original").is_disabled()
-
-
-def test_corrections_go_back_and_what_they_made_is_shown(show, accessible, picture, dub):
+def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, picture, dub, light):
     asked = []
 
     def correct(old, changes):
@@ -100,10 +73,27 @@ def test_corrections_go_back_and_what_they_made_is_shown(show, accessible, pictu
         said = [one.model_copy(update=changes[0] if one.utterance_id == 2 else {}) for one in SAID]
         return replace(old, utterances=tuple(said))
 
-    bridge = show(lambda: DubPlayer([replace(dub, utterances=tuple(SAID))], correct))
-    page = bridge.page
+    failed = Dub("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
+    bridge = show(lambda: DubPlayer([replace(dub, utterances=tuple(SAID)), failed], correct), light=light)
+    page, look = bridge.page, "light" if light else "dark"
+    assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
+    # The one that failed says why.
+    page.get_by_role("alert").get_by_text("no voice speaks it").wait_for()
+    assert page.get_by_role("button", name="Show a, ja-JP").is_disabled()
+    assert "no voice speaks it" in bridge.widget.to_table()
+    # The other one is seen with its cues, and its original at the same second.
+    page.get_by_role("button", name="Show a, pt-BR").click()
+    until_lit(page, "Bom dia.")
+    page.evaluate("const one = document.querySelector('video'); one.pause(); one.currentTime = 3;")
+    until_lit(page, "Como vai?")
+    until_seen_at(page, 3, 150, 255)
+    picture(page.locator(".spf"), f"dub-{look}")
+    page.get_by_role("group", name="a, pt-BR").get_by_role("button", name="Original").click()
+    until_seen_at(page, 3, 0, 100)
+    assert bridge.widget.loads == ["a.pt-BR/dub/whole/1", "a.pt-BR/original/whole/1"]
+    # Corrections go back, and what they made is shown.
     page.get_by_text("Correct 2 utterances").click()
-    picture(page.locator(".spf"), "dub-script")
+    picture(page.locator(".spf"), f"dub-script-{look}")
     text = page.get_by_role("textbox", name="Text 2")
     for words in ("Tudo bem?", "fail"):
         text.fill(words)
@@ -115,9 +105,11 @@ def test_corrections_go_back_and_what_they_made_is_shown(show, accessible, pictu
     assert bridge.widget.dubs[0]["utterances"][1]["text"] == "Tudo bem?"
 
 
-def test_a_locale_that_failed_says_why(show):
-    failed = Dub("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
-    bridge = show(lambda: DubPlayer([failed]))
-    bridge.page.get_by_role("alert").get_by_text("no voice speaks it").wait_for()
-    assert bridge.page.get_by_role("button", name="Show a, ja-JP").is_disabled()
-    assert "no voice speaks it" in bridge.widget.to_table()
+@pytest.mark.slow
+def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path):
+    path = film(tmp_path / "dub.mkv", codec="mpeg4")
+    bridge = show(lambda: DubPlayer([Dub("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
+    bridge.page.get_by_role("button", name="Show a, pt-BR").click()
+    bridge.page.get_by_text("here are its sound and its cues").wait_for()
+    bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
+    assert bridge.page.get_by_role("button", name="Original").is_disabled()

@@ -27,38 +27,6 @@ def agree(bridge):
     return cards(bridge)
 
 
-def test_typing_filters_and_python_has_what_is_seen(show, service):
-    bridge = show(lambda: gallery(service=service))
-    everything = agree(bridge)
-    assert len(everything) > 100
-    bridge.page.get_by_role("searchbox").type("fr-FR")
-    french = agree(bridge)
-    assert french
-    assert set(french) < set(everything)
-    bridge.page.get_by_role("searchbox").fill("")
-    bridge.page.get_by_label("locale").select_option("de")
-    bridge.page.get_by_label("gender").select_option(index=1)
-    german = agree(bridge)
-    assert german
-    frame = bridge.widget.filtered
-    assert set(frame["gender"]) == {bridge.widget.gender}
-    assert all(any(tag.startswith("de-") for tag in tags) for tags in frame["locales"])
-    expect(bridge.page.get_by_role("status")).to_contain_text(f"{len(german)} of {len(everything)} voices")
-
-
-@pytest.mark.slow
-def test_every_choice_of_a_filter_leaves_voices(show, service):
-    bridge = show(lambda: gallery(service=service))
-    for label in ["gender", "locale", "style"]:
-        options = (
-            bridge.page.get_by_label(label).locator("option").evaluate_all("(all) => all.map((o) => o.value)")
-        )
-        for option in options[1:4]:
-            bridge.page.get_by_label(label).select_option(option)
-            assert agree(bridge), (label, option)
-        bridge.page.get_by_label(label).select_option("")
-
-
 def made_up(name, locale, styles):
     return Voice.model_validate(
         {"voiceId": f"{locale}-{name}", "displayName": name, "locale": locale, "gender": "Female",
@@ -66,6 +34,7 @@ def made_up(name, locale, styles):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_style_that_a_locale_does_not_have_is_given_up_with_a_warning(show):
     voices = [
         made_up("Ann", "en-US", {"en-US": ["Calm", "Angry"], "fr-FR": ["Calm"]}),
@@ -118,23 +87,74 @@ def until(true, seconds=60):
     raise AssertionError("it did not come to that")
 
 
-def test_a_sample_is_spoken_when_it_is_asked_for_and_paid_for_once(show, service):
-    bridge = show(lambda: gallery(service=service, text="Hello there.", locale="en-US"))
-    first = bridge.page.locator(".spf-card").first
-    voice = first.get_attribute("data-voice")
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
+def test_voices_are_filtered_heard_and_compared(show, service, accessible, picture, light):
+    bridge = show(lambda: gallery(service=service, text="Hello there."), light=light)
+    page, widget = bridge.page, bridge.widget
+    everything = agree(bridge)
+    assert len(everything) > 100
+    # Filtered by who sees it.
+    page.get_by_role("searchbox").type("fr-FR")
+    french = agree(bridge)
+    assert set(french) < set(everything)
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("locale").select_option("de")
+    page.get_by_label("gender").select_option(index=1)
+    german = agree(bridge)
+    assert french
+    assert german
+    assert set(widget.filtered["gender"]) == {widget.gender}
+    assert all(any(tag.startswith("de-") for tag in tags) for tags in widget.filtered["locales"])
+    expect(page.get_by_role("status")).to_contain_text(f"{len(german)} of {len(everything)} voices")
+    page.get_by_label("gender").select_option("")
+    bridge.until(lambda: widget.gender == "")
+    # And by Python.
+    widget.locale = "fr_ch"
+    assert widget.locale == "fr-CH"
+    swiss = list(widget.filtered["voice_id"])
+    assert swiss
+    bridge.until(lambda: cards(bridge) == swiss)
+    expect(page.get_by_label("locale")).to_have_value("fr-CH")
+    widget.query = "LUC"
+    bridge.until(lambda: cards(bridge) == ["fr-CH-lucien"])
+    expect(page.get_by_role("searchbox")).to_have_value("LUC")
+    widget.style = "Whispering to cats"
+    page.locator(".spf-status.spf-error", has_text="Whispering to cats").wait_for()
+    assert widget.style == ""
+    page.get_by_role("searchbox").fill("")
+    assert agree(bridge) == swiss
+    # A sample is spoken when it is asked for, and paid for once.
+    first = page.locator(".spf-card").first
     assert "12 credits" in bridge.box.inner_text()
     first.get_by_role("button").click()
-    bridge.until(lambda: len(bridge.widget.samples) == 1)
-    bridge.until(lambda: bridge.widget.value == voice)
-    ((asked, clip),) = bridge.widget.samples.items()
-    assert asked[0] == voice
+    bridge.until(lambda: len(widget.samples) == 1)
+    bridge.until(lambda: widget.value == swiss[0])
+    ((asked, clip),) = widget.samples.items()
+    assert asked[0] == swiss[0]
     assert clip.text == "Hello there."
-    expect(bridge.page.locator(".spf-card[aria-current]")).to_have_attribute("data-voice", voice)
+    expect(page.locator(".spf-card[aria-current]")).to_have_attribute("data-voice", swiss[0])
     first.get_by_role("button").click()
     loads = [m for m in bridge.to_python if m["method"] == "custom" and m["content"]["kind"] == "load"]
     assert len(loads) == 1
+    # Marked by either, and compared.
+    compare, boxes = page.get_by_role("button", name="Compare"), page.get_by_role("checkbox")
+    assert compare.is_disabled()
+    boxes.nth(0).check()
+    bridge.until(lambda: widget.selection == swiss[:1])
+    widget.selection = [swiss[1]]
+    expect(boxes.nth(1)).to_be_checked()
+    expect(boxes.nth(0)).not_to_be_checked()
+    boxes.nth(0).check()
+    bridge.until(lambda: set(widget.selection) == set(swiss[:2]))
+    accessible(bridge.box)
+    picture(bridge.box, f"voice-gallery-{'light' if light else 'dark'}")
+    compare.click()
+    page.get_by_role("heading", name="Side by side").wait_for()
+    assert widget.compare().stage == "planned"
+    assert "24 credits" in widget.compare().price
 
 
+@pytest.mark.slow
 def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
     bridge = show(lambda: gallery(service=service, locale="en-US"))
     bridge.page.set_viewport_size({"width": 600, "height": 700})
@@ -162,49 +182,6 @@ def test_a_card_says_who_it_is_at_a_glance_and_its_styles_open(show, service):
     expect(card.get_by_text("A female voice, clear")).to_be_visible()
 
 
-def test_two_cards_are_compared(show, service):
-    bridge = show(lambda: gallery(service=service, text="Hello there.", locale="en-US"))
-    compare = bridge.page.get_by_role("button", name="Compare")
-    assert compare.is_disabled()
-    boxes = bridge.page.get_by_role("checkbox")
-    boxes.nth(0).check()
-    boxes.nth(1).check()
-    bridge.until(lambda: bridge.widget.selection == cards(bridge)[:2])
-    compare.click()
-    bridge.page.get_by_role("heading", name="Side by side").wait_for()
-    comparison = bridge.widget.compare()
-    assert comparison.stage == "planned"
-    assert "24 credits" in comparison.price
-
-
-def test_what_python_marks_is_marked(show, service):
-    bridge = show(lambda: gallery(service=service, locale="en-US"))
-    first, second = cards(bridge)[:2]
-    bridge.page.get_by_role("checkbox").nth(0).check()
-    bridge.until(lambda: bridge.widget.selection == [first])
-    bridge.widget.selection = [second]
-    expect(bridge.page.get_by_role("checkbox").nth(1)).to_be_checked()
-    expect(bridge.page.get_by_role("checkbox").nth(0)).not_to_be_checked()
-
-
-def test_what_python_filters_is_filtered(show, service):
-    bridge = show(lambda: gallery(service=service))
-    bridge.widget.locale = "fr_ch"
-    assert bridge.widget.locale == "fr-CH"
-    swiss = list(bridge.widget.filtered["voice_id"])
-    assert swiss
-    bridge.until(lambda: cards(bridge) == swiss)
-    expect(bridge.page.get_by_label("locale")).to_have_value("fr-CH")
-    bridge.widget.query = "LUC"
-    bridge.until(lambda: cards(bridge) == ["fr-CH-lucien"])
-    expect(bridge.page.get_by_role("searchbox")).to_have_value("LUC")
-    bridge.widget.style = "Whispering to cats"
-    bridge.page.locator(".spf-status.spf-error", has_text="Whispering to cats").wait_for()
-    assert bridge.widget.style == ""
-    bridge.page.get_by_role("searchbox").fill("")
-    assert agree(bridge) == swiss
-
-
 @pytest.mark.slow
 def test_python_filters_as_the_page_does(show, service):
     bridge = show(lambda: gallery(service=service))
@@ -216,23 +193,13 @@ def test_python_filters_as_the_page_does(show, service):
             box.select_option(option)
             setattr(told, label, option)
             assert told.shown == agree(bridge), (label, option)
+            assert told.shown, (label, option)
         box.select_option("")
         setattr(told, label, "")
     told.query = " EN-gb  f"
     bridge.page.get_by_role("searchbox").fill(told.query)
     assert 0 < len(told.shown) < len(told.voices)
     assert told.shown == agree(bridge)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
-def test_everybody_can_use_it(show, service, accessible, picture, light):
-    bridge = show(lambda: gallery(service=service, locale="en"), light=light)
-    bridge.page.get_by_role("searchbox").fill("high")
-    bridge.until(lambda: len(bridge.widget.shown) < 60)
-    bridge.page.get_by_role("checkbox").nth(1).check()
-    accessible(bridge.box)
-    picture(bridge.box, f"voice-gallery-{'light' if light else 'dark'}")
 
 
 def test_whatever_happens_a_sample_does_not_load_for_ever(service, monkeypatch):

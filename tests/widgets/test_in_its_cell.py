@@ -141,6 +141,7 @@ CELLS = {
 }
 
 
+@pytest.mark.slow
 def test_no_cell_gets_a_red_box(kernel, tmp_path):
     written = {"stdout": "", "stderr": ""}
     folder = f"import os\nos.chdir({str(tmp_path)!r})\nos.environ['SPEECHFRAME_SERVICE'] = {str(tmp_path / 'service')!r}"

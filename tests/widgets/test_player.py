@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import soundfile
-from bridge import cut_off, until_lit, until_seen
+from bridge import LIGHT_AND_LONG_DARK, cut_off, until_lit, until_seen
 from clips_lab import spoken
 from run_lab import run_of
 
-from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.spec.speech import Format
 from speechframe.widgets.player import play
@@ -29,6 +28,7 @@ def lit(bridge):
     return bridge.page.locator(".spf-lit").all_text_contents()
 
 
+@pytest.mark.slow
 def test_two_hundred_clips_are_there_at_once_and_none_of_their_audio(show):
     source = clips(200)
     bridge = show(lambda: play(source))
@@ -42,34 +42,6 @@ def test_a_translation_holds_no_audio_whatever_its_table_calls_a_column(tmp_path
     run = run_of(tmp_path / "run", columns, {0: ({"text": "Hello"}, None)}, operation="translate")
     with pytest.raises(StoreError, match="a run of translate holds no audio"):
         play(run)
-
-
-def test_play_sends_one_clip_once_and_lights_its_words(show):
-    bridge = show(lambda: play(clips(word_s=(LONG_S, 0.3, 0.3, 0.3))))
-    second = bridge.page.get_by_role("button", name="Play clip 2")
-    second.click()
-    until_lit(bridge.page, "one")
-    assert bridge.widget.loads == ["1"]
-    bridge.page.locator("[data-clip='1'] .spf-word", has_text="four").click()
-    bridge.page.locator("[data-clip='1'][data-state='still']").wait_for()
-    assert lit(bridge) == [], "after the end nothing is lit"
-    second.click()
-    until_lit(bridge.page)
-    assert bridge.widget.loads == ["1"], "what was loaded is played again from memory"
-    bridge.until(lambda: bridge.widget.plays == {"1": 2})
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("light", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["light", "dark"])
-def test_everybody_can_use_it(show, accessible, picture, light):
-    bridge = show(lambda: play(clips(word_s=LONG_S)), light=light)
-    bridge.page.locator("[data-clip='1'] .spf-word", has_text="two").click()
-    bridge.page.get_by_role("button", name="Play clip 2").click()
-    until_seen(bridge.page, "[data-clip='1'][data-state='playing']")
-    until_lit(bridge.page, "two")
-    bridge.page.get_by_role("button", name="Pause clip 2").click()
-    accessible(bridge.box)
-    picture(bridge.box, f"clip-player-{'light' if light else 'dark'}")
 
 
 def test_the_lit_word_is_the_one_that_is_heard(show):
@@ -112,6 +84,7 @@ def test_the_lit_word_is_the_one_that_is_heard(show):
         assert word in near or (word is None and gap), (ms, word)
 
 
+@pytest.mark.slow
 def test_long_texts_and_names_stay_within_a_narrow_page_and_each_text_has_its_own_direction(show):
     clips = [
         spoken(["word"] * 900 + ["end"], word_s=0.01, gap_s=0.001),
@@ -133,19 +106,47 @@ def test_long_texts_and_names_stay_within_a_narrow_page_and_each_text_has_its_ow
     assert text.evaluate("(node) => node.scrollTop") > 500
 
 
-def test_a_click_on_a_word_goes_there(show):
-    bridge = show(lambda: play(clips(1)))
-    bridge.page.locator(".spf-word", has_text="three").click()
-    until_lit(bridge.page, "three")
-    start_s = bridge.widget.shelf.entries[0].words[2][1] / 1000
-    assert f"{start_s:.2f} /" in bridge.page.locator(".spf-time").inner_text()
-
-
-def test_one_clip_is_heard_at_a_time(show):
-    bridge = show(lambda: play(clips(word_s=LONG_S)))
-    bridge.page.get_by_role("button", name="Play clip 1").click()
-    until_seen(bridge.page, "[data-clip='0'][data-state='playing']")
-    bridge.page.get_by_role("button", name="Play clip 3").click()
+@pytest.mark.parametrize("light", LIGHT_AND_LONG_DARK, ids=["light", "dark"])
+def test_clips_are_played_rated_and_moved_through_by_keys_and_by_mouse(show, accessible, picture, light):
+    bridge = show(lambda: play(clips(word_s=(0.3, LONG_S, 0.3, 0.3))), light=light)
+    page, widget = bridge.page, bridge.widget
+    page.evaluate("window.__keys = []; addEventListener('keydown', (e) => window.__keys.push(e.key))")
+    assert (lit(bridge), widget.loads) == ([], []), "before it is played nothing is lit, and no audio is sent"
+    # By keyboard alone; the notebook hears nothing of it.
+    view = page.locator("[data-clip='1']")
+    for _ in range(50):
+        page.keyboard.press("Tab")
+        if view.evaluate("(node) => node === document.activeElement"):
+            break
+    page.keyboard.press(" ")
+    until_seen(page, "[data-clip='1'][data-state='playing']")
+    until_lit(page, "two")
+    page.keyboard.press(" ")
+    page.locator("[data-clip='1'][data-state='still']").wait_for()
+    for key in ["4", "ArrowLeft", "ArrowLeft", "ArrowLeft"]:
+        page.keyboard.press(key)
+    bridge.until(lambda: widget.ratings == {"1": 4})
+    assert view.get_by_role("radio", name="4 of 5").get_attribute("aria-checked") == "true"
+    assert page.get_by_role("status").inner_text() == "clip 2: rated 4 of 5"
+    until_lit(page, "one")
+    assert page.evaluate("window.__keys").count("4") == 0
+    row = widget.results.iloc[1]
+    assert (row["rating"], row["plays"]) == (4, 1)
+    accessible(bridge.box)
+    picture(bridge.box, f"clip-player-{'light' if light else 'dark'}")
+    # By mouse: a click on a word goes there.
+    view.locator(".spf-word", has_text="four").click()
+    until_lit(page, "four")
+    assert f"{widget.shelf.entries[1].words[3][1] / 1000:.2f} /" in view.locator(".spf-time").inner_text()
+    second = page.get_by_role("button", name="Play clip 2")
+    second.click()
+    bridge.until(lambda: widget.plays == {"1": 2})
+    page.locator("[data-clip='1'][data-state='still']").wait_for()
+    assert lit(bridge) == [], "after the end nothing is lit"
+    second.click()
+    until_lit(page, "two")
+    assert widget.loads == ["1"], "what was loaded is played again from memory"
+    page.get_by_role("button", name="Play clip 3").click()
     # Both in one look: the clip may end before another one.
     bridge.wait("""() => {
       const playing = [...document.querySelectorAll("[data-state='playing']")];
@@ -153,70 +154,37 @@ def test_one_clip_is_heard_at_a_time(show):
     }""")
 
 
-def test_the_keyboard_alone_plays_rates_and_moves_and_the_notebook_hears_nothing(show):
-    bridge = show(lambda: play(clips(word_s=(0.3, LONG_S, 0.3, 0.3))))
-    bridge.page.evaluate("window.__keys = []; addEventListener('keydown', (e) => window.__keys.push(e.key))")
-    view = bridge.page.locator("[data-clip='1']")
-    for _ in range(50):
-        bridge.page.keyboard.press("Tab")
-        if view.evaluate("(node) => node === document.activeElement"):
-            break
-    bridge.page.keyboard.press(" ")
-    until_seen(bridge.page, "[data-clip='1'][data-state='playing']")
-    until_lit(bridge.page, "two")
-    bridge.page.keyboard.press(" ")
-    bridge.page.locator("[data-clip='1'][data-state='still']").wait_for()
-    for key in ["4", "ArrowLeft", "ArrowLeft", "ArrowLeft"]:
-        bridge.page.keyboard.press(key)
-    bridge.until(lambda: bridge.widget.ratings == {"1": 4})
-    assert view.get_by_role("radio", name="4 of 5").get_attribute("aria-checked") == "true"
-    assert bridge.page.get_by_role("status").inner_text() == "clip 2: rated 4 of 5"
-    until_lit(bridge.page, "one")
-    assert bridge.page.evaluate("window.__keys").count("4") == 0
-    row = bridge.widget.results.iloc[1]
-    assert (row["rating"], row["plays"]) == (4, 1)
-
-
-@pytest.mark.parametrize("spoiled", [b"RIFF-nothing", b""])
-def test_a_broken_clip_says_so_and_the_others_play(show, spoiled):
-    whole = spoken(WORDS, word_s=LONG_S).audio
-    frame = pd.DataFrame({"audio": [whole, spoiled, whole]})
-    bridge = show(lambda: play(frame))
-    broken = bridge.page.locator("[data-clip='1']")
-    assert "row 1" in broken.get_by_role("alert").inner_text()
-    assert broken.get_by_role("button").first.is_disabled()
-    assert broken.get_by_role("radio").count() == 0, "what cannot be heard cannot be rated"
-    bridge.page.get_by_role("button", name="Play 2").click()
-    until_seen(bridge.page, "[data-clip='2'][data-state='playing']")
-
-
-def test_a_clip_that_was_lost_meanwhile_says_so_when_it_is_played(show):
+def test_clips_that_cannot_be_heard_say_so_and_the_others_play(show):
     def gone():
         raise OSError("the disk is gone")
 
-    bridge = show(lambda: play(clips(1)))
-    bridge.widget.shelf._loaders = (gone,)
-    bridge.page.get_by_role("button", name="Play clip 1").click()
-    bridge.page.get_by_role("alert").get_by_text("the disk is gone").wait_for()
-
-
-def test_bytes_that_no_browser_plays_are_said_to_be_that(show):
     file = io.BytesIO()
     soundfile.write(file, np.zeros(8000, np.float32), 8000, format="WAV", subtype="IMA_ADPCM")
-    bridge = show(lambda: play([Clip(file.getvalue(), Format.WAV, 8000)]))
-    bridge.page.get_by_role("button", name="Play clip 1").click()
-    bridge.page.get_by_role("alert").get_by_text("cannot be played").wait_for()
+    whole = spoken(WORDS, word_s=LONG_S).audio
+    frame = pd.DataFrame({"audio": [whole, b"RIFF-nothing", b"", file.getvalue(), whole]})
+    bridge = show(lambda: play(frame))
+    bridge.widget.shelf._loaders = (*bridge.widget.shelf._loaders[:4], gone)
+    for place in (1, 2):
+        broken = bridge.page.locator(f"[data-clip='{place}']")
+        assert f"row {place}" in broken.get_by_role("alert").inner_text()
+        assert broken.get_by_role("button").first.is_disabled()
+        assert broken.get_by_role("radio").count() == 0, "what cannot be heard cannot be rated"
+    for place, said in ((3, "cannot be played"), (4, "the disk is gone")):
+        bridge.page.get_by_role("button", name=f"Play {place}").click()
+        bridge.page.locator(f"[data-clip='{place}']").get_by_role("alert").get_by_text(said).wait_for()
+    bridge.page.get_by_role("button", name="Play 0").click()
+    until_seen(bridge.page, "[data-clip='0'][data-state='playing']")
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("format", list(Format))
-def test_every_format_plays(show, format):
-    bridge = show(lambda: play([spoken(WORDS, format=format, word_s=LONG_S)]))
-    bridge.page.get_by_role("button", name="Play clip 1").click()
-    until_seen(bridge.page, "[data-state='playing']")
-    assert bridge.page.locator(".spf-lit").count() <= 1
+def test_every_format_plays(show):
+    bridge = show(lambda: play([spoken(WORDS, format=format, word_s=LONG_S) for format in Format]))
+    for place, _ in enumerate(Format):
+        bridge.page.get_by_role("button", name=f"Play clip {place + 1}").click()
+        until_seen(bridge.page, f"[data-clip='{place}'][data-state='playing']")
+        assert bridge.page.locator(f"[data-clip='{place}'] .spf-lit").count() <= 1
 
 
+@pytest.mark.slow
 def test_turning_dark_repaints_the_waveform(show):
     bridge = show(lambda: play(clips(1)))
     paint = "() => document.querySelector('canvas').getContext('2d').getImageData(120, 26, 1, 1).data.slice(0, 3).join()"

@@ -77,13 +77,13 @@ def plainly(facts, arranged):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    made = made_run(tmp_path_factory.mktemp("rows") / "run", 300)
+    made = made_run(tmp_path_factory.mktemp("rows") / "run", 120)
     for k, verdict in enumerate(("keep", "reject", "keep", None)):
         made.review(f"r{k * 9}", verdict, comment="said")
     return made
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("by", SORTED_BY)
 @pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
 def test_rows_are_found_and_sorted_as_pandas_does_it(run, rows, by, descending):

@@ -1,10 +1,9 @@
 """The scripts as text: what they weigh, that they fit together, and their logic in node."""
 
+import itertools
 import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from speechframe.page import assets
 from speechframe.page.assets import SCRIPTS, script, style
@@ -12,6 +11,10 @@ from speechframe.page.assets import SCRIPTS, script, style
 HERE = Path(__file__).parent
 STATIC = Path(__file__).parents[2] / "src/speechframe/page/static"
 MODULES = sorted(STATIC.rglob("*.js"))
+CHECK = """
+const [fs, vm] = [require("node:fs"), require("node:vm")];
+for (const path of process.argv.slice(1)) new vm.SourceTextModule(fs.readFileSync(path, "utf-8"), { identifier: path });
+"""
 
 
 def node(*arguments):
@@ -34,38 +37,37 @@ def test_every_script_belongs_to_a_widget_or_a_page():
     assert set(parts) == {path.relative_to(STATIC).as_posix() for path in MODULES}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(STATIC).as_posix())
-def test_a_script_can_be_put_together_as_text(path):
-    # Indents are taken away on the way to a page; a name is the same everywhere.
-    assert not re.search(r"^import .* as ", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert all(line.count("`") % 2 == 0 for line in path.read_text(encoding="utf-8").splitlines())
+def test_scripts_can_be_put_together_as_text():
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        # Indents are taken away on the way to a page; a name is the same everywhere.
+        assert not re.search(r"^import .* as ", text, re.MULTILINE), path
+        assert all(line.count("`") % 2 == 0 for line in text.splitlines()), path
 
 
 def test_every_widget_s_script_is_listed():
     assert set(SCRIPTS) == {path.stem for path in STATIC.glob("*.js")}
 
 
-@pytest.mark.parametrize("as_page", [False, True])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_put_together_is_a_module_that_imports_nothing(name, as_page, tmp_path):
-    whole = script(name, as_page=as_page)
-    assert not re.search(r"^\s*import\b", whole, re.MULTILINE)
-    assert whole.count("export ") == (0 if as_page else 1)
-    path = tmp_path / f"{name}.mjs"
-    path.write_text(whole, encoding="utf-8")
-    checked = node("--check", str(path))
+def test_scripts_put_together_are_modules_that_import_nothing(tmp_path):
+    for name, as_page in itertools.product(SCRIPTS, (False, True)):
+        whole = script(name, as_page=as_page)
+        assert not re.search(r"^\s*import\b", whole, re.MULTILINE), name
+        assert whole.count("export ") == (0 if as_page else 1), name
+        (tmp_path / f"{name}-{as_page}.mjs").write_text(whole, encoding="utf-8")
+    checked = node("--experimental-vm-modules", "--eval", CHECK, *map(str, sorted(tmp_path.glob("*.mjs"))))
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(STATIC).as_posix())
-def test_nothing_is_fetched_or_evaluated_or_written_as_html(path):
-    # The name of what SVG is; nobody asks that address for anything.
-    text = path.read_text(encoding="utf-8").replace('"http://www.w3.org/2000/svg"', "")
-    found = re.findall(
-        r"\beval\(|new Function|innerHTML|outerHTML|insertAdjacentHTML|https?://|import\(|XMLHttpRequest",
-        text,
-    )
-    assert found == []
+def test_nothing_is_fetched_or_evaluated_or_written_as_html():
+    for path in MODULES:
+        # The name of what SVG is; nobody asks that address for anything.
+        text = path.read_text(encoding="utf-8").replace('"http://www.w3.org/2000/svg"', "")
+        found = re.findall(
+            r"\beval\(|new Function|innerHTML|outerHTML|insertAdjacentHTML|https?://|import\(|XMLHttpRequest",
+            text,
+        )
+        assert found == [], path
 
 
 def test_the_style_sheet_fetches_nothing():
