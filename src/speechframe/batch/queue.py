@@ -166,11 +166,13 @@ class Budget:
         if self._limit is not None and price > self._limit - self.spent - self.reserved:
             self._refused_by = None
             return False
-        shares = [(one, self._share(one, request, None)) for one in self._allowances]
-        for allowance, share in shares:
+        shares: list[tuple[Allowance, int]] = []
+        for allowance in self._allowances:
+            share = self._share(allowance, request, None)
             if share and not allowance.allot(share):
                 self._refused_by = allowance
                 return False
+            shares.append((allowance, share))
         for allowance, share in shares:
             allowance.reserve(share)
         self.reserved += price
