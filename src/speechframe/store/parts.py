@@ -9,6 +9,7 @@ import base64
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -210,15 +211,14 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
 def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
     """Return the audio of records, read to where Arrow has it: no byte is copied once more."""
     found = [place or (0, 0, None) for place in places]
-    ends: Any = np.cumsum([0, *(length for _, length, _ in found)], dtype=np.int32)
+    ends: Any = np.cumsum([0, *map(itemgetter(1), found)], dtype=np.int32)
     data: Any = np.empty(ends[-1], np.uint8)
     for (offset, length, _), start in zip(found, ends.tolist(), strict=False):
         if length and blobs is not None:
             os.preadv(blobs, [data[start : start + length]], offset)
-    content = pa.BinaryArray.from_buffers(
-        pa.binary(), len(found), [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    )
-    names = pa.array([name for *_, name in found], pa.string())
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    content = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
+    names = pa.array(list(map(itemgetter(2), found)), pa.string())
     is_missing = pa.array([place is None for place in places])
     return pa.StructArray.from_arrays([content, names], fields=[*AUDIO_TYPE], mask=is_missing)
 
