@@ -179,7 +179,7 @@ class Engine:
         call.sends += 1
         call.began = call.began or now
         rows = []
-        for row in request.rows:
+        for row in call.rows:
             row_facts = {
                 "request_key": row.key,
                 "take": row.take,
@@ -283,7 +283,7 @@ class Engine:
         except SpeechframeError as error:
             return error
         ends, raised, found = list[Ended](), list[SpeechframeError | None](), set[str]()
-        for part, record in zip(call.request.rows, records, strict=True):
+        for part, record in zip(call.rows, records, strict=True):
             paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
@@ -330,7 +330,7 @@ class Engine:
         retakes: list[Call] = []
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for part, end, error in zip(call.request.rows, judged.ends, judged.errors, strict=True):
+        for part, end, error in zip(call.rows, judged.ends, judged.errors, strict=True):
             row = self._report(part, end, error)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
                 self._disk_thread.submit(self._cache.put, part.key, row, end.audio)
@@ -364,7 +364,7 @@ class Engine:
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed:
                 # Unless an answer is written later, this record stands: the row may have been billed.
-                for part, end in zip(request.rows, ends, strict=True):
+                for part, end in zip(call.rows, ends, strict=True):
                     end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
             self._settle(call, RETRIED, ends, facts)
             if self._queue.stopped is None:
@@ -391,7 +391,7 @@ class Engine:
 
     def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
         """Return what a failed attempt cost each row, and set `is_unknown` and `is_paid` of its call."""
-        rows = call.request.rows
+        rows = call.rows
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_paid else row.price, basis) for row in rows]
@@ -412,11 +412,11 @@ class Engine:
         """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
-        for part, end in zip(call.request.rows, ends, strict=True):
+        for part, end in zip(call.rows, ends, strict=True):
             end.row = self._failed_row(call, part, lane, error, status)
             end.row["error_message"] += words if waits_s else ""
         self._settle(call, status, ends, facts)
-        for part, end in zip(call.request.rows, ends, strict=True):
+        for part, end in zip(call.rows, ends, strict=True):
             self._report(part, end, error)
         self._queue.finish()
         if self._options.on_error == "raise":
