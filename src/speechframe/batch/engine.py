@@ -256,7 +256,8 @@ class Engine:
             batch = [await self._answers.get()]
             while not self._answers.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
                 batch.append(self._answers.get_nowait())
-            results = await loop.run_in_executor(self._judge_thread, self._judge_all, batch)
+            # `list` runs in the thread, and with it what the map does.
+            results = await loop.run_in_executor(self._judge_thread, list, map(self._judge, batch))
             for ended, judged in zip(batch, results, strict=True):
                 self._held_bytes.pop(id(ended.call), None)
                 if isinstance(judged, SpeechframeError):
@@ -270,11 +271,8 @@ class Engine:
                     await self._cutting
                 self._cutting = self._on_disk(self._cut, self._journal.roll())
 
-    def _judge_all(self, batch: list[_EndedAttempt]) -> list[_Judged | SpeechframeError]:
-        """Decode and judge answers, in a thread; return an error for each that is of no use for any row."""
-        return list(map(self._judge_one, batch))
-
-    def _judge_one(self, ended: _EndedAttempt) -> _Judged | SpeechframeError:
+    def _judge(self, ended: _EndedAttempt) -> _Judged | SpeechframeError:
+        """Decode and judge an answer, in a thread; return an error where it is of no use for any row."""
         call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
             return answer
