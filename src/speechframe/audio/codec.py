@@ -8,7 +8,7 @@ are G.711 bytes, mono at 8000 Hz.
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import soundfile
@@ -96,9 +96,9 @@ class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is unty
     began with noise and with a complaint on the error stream.
     """
 
-    def seekable(self) -> bool:
-        """Return False, whatever the file is."""
-        return False
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._info.seekable = False  # what `seekable` tells
 
 
 def opened(data: bytes, found: Format) -> OnePass:

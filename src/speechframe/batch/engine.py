@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from speechframe import errors
@@ -42,12 +43,17 @@ MOST_ANSWER_BYTES = 256 << 20
 """How much memory all answers together may take until they are written down."""
 RETRIED = "retried"
 """What the ledger says of a failed attempt after which its rows are sent again."""
+_COST = attrgetter("millicredits")
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
 
 
-_Judged = list[tuple[Request, Ended, SpeechframeError | None]]
-"""For each row of an answer: its request, what to write, and the error if it gets no usable answer."""
+class _Judged(NamedTuple):
+    """What came of the rows of an answer, in their order."""
+
+    status: str  # of the attempt
+    ends: list[Ended]
+    errors: list[SpeechframeError | None]  # of rows that get no usable answer
 
 
 class _EndedAttempt(NamedTuple):
@@ -173,7 +179,7 @@ class Engine:
         call.sends += 1
         call.began = call.began or now
         rows = []
-        for row in request.rows:
+        for row in call.rows:
             row_facts = {
                 "request_key": row.key,
                 "take": row.take,
@@ -250,7 +256,8 @@ class Engine:
             batch = [await self._answers.get()]
             while not self._answers.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
                 batch.append(self._answers.get_nowait())
-            results = await loop.run_in_executor(self._judge_thread, self._judge_all, batch)
+            # `list` runs in the thread, and with it what the map does.
+            results = await loop.run_in_executor(self._judge_thread, list, map(self._judge, batch))
             for ended, judged in zip(batch, results, strict=True):
                 self._held_bytes.pop(id(ended.call), None)
                 if isinstance(judged, SpeechframeError):
@@ -264,34 +271,33 @@ class Engine:
                     await self._cutting
                 self._cutting = self._on_disk(self._cut, self._journal.roll())
 
-    def _judge_all(self, batch: list[_EndedAttempt]) -> list[_Judged | SpeechframeError]:
-        """Decode and judge answers, in a thread; return an error for each that is of no use for any row."""
-        return [self._judge_one(call, lane, outcome) for call, lane, outcome, _ in batch]
-
-    def _judge_one(
-        self, call: Call, lane: Lane, answer: Answer | SpeechframeError
-    ) -> _Judged | SpeechframeError:
+    def _judge(self, ended: _EndedAttempt) -> _Judged | SpeechframeError:
+        """Decode and judge an answer, in a thread; return an error where it is of no use for any row."""
+        call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
             return answer
         try:
             records = self._backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
-        judged: _Judged = []
-        for part, record in zip(call.request.rows, records, strict=True):
+        ends, raised, found = list[Ended](), list[SpeechframeError | None](), set[str]()
+        for part, record in zip(call.rows, records, strict=True):
             paid = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
-                row = self._failed_row(call, part, lane, record, CHARGED_UNKNOWN if is_billed else FAILED)
+                found.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
+                row = self._failed_row(call, part, lane, record, status)
                 price = part.price if is_billed else 0
-                judged.append((part, Ended(price - paid, "computed" if is_billed else "none", row), record))
+                ends.append(Ended(price - paid, "computed" if is_billed else "none", row))
+                raised.append(record)
                 continue
             findings = (
                 self._backend.judge(part, record, self._judge_memory) if self._options.truth_checks else ()
             )
             price = part.price if record.millicredits is None else record.millicredits
+            found.add(status := SUSPECT if findings else DONE)
             row = {
-                **self._row(call, part, lane, SUSPECT if findings else DONE, price),
+                **self._row(call, part, lane, status, price),
                 **record.values,
                 "audio": record.audio_name,
                 "balance_after": answer.balance,
@@ -303,28 +309,26 @@ class Engine:
             if findings:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
-            judged.append((part, Ended(price - paid, record.basis, row, record.audio), None))
-        return judged
+            ends.append(Ended(price - paid, record.basis, row, record.audio))
+            raised.append(None)
+        # Where no row got anything, nothing was billed either.
+        return _Judged(SUSPECT if SUSPECT in found else FAILED if found == {FAILED} else DONE, ends, raised)
 
     def _keep(self, call: Call, answer: Answer, judged: _Judged) -> None:
         """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
-        ends = [end for _, end, _ in judged]
-        found = {end.row["status"] for end in ends if end.row is not None}
-        # Where no row got anything, nothing was billed either.
-        status = SUSPECT if SUSPECT in found else FAILED if found == {FAILED} else DONE
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,
             "balance_after": answer.balance,
         }
-        self._settle(call, status, ends, facts)
+        self._settle(call, judged.status, judged.ends, facts)
         self._usable += 1
         if answer.balance is not None:
             self._progress.balance = answer.balance
         retakes: list[Call] = []
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for part, end, error in judged:
+        for part, end, error in zip(call.rows, judged.ends, judged.errors, strict=True):
             row = self._report(part, end, error)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
                 self._disk_thread.submit(self._cache.put, part.key, row, end.audio)
@@ -358,7 +362,7 @@ class Engine:
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed:
                 # Unless an answer is written later, this record stands: the row may have been billed.
-                for part, end in zip(request.rows, ends, strict=True):
+                for part, end in zip(call.rows, ends, strict=True):
                     end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
             self._settle(call, RETRIED, ends, facts)
             if self._queue.stopped is None:
@@ -385,7 +389,7 @@ class Engine:
 
     def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
         """Return what a failed attempt cost each row, and set `is_unknown` and `is_paid` of its call."""
-        rows = call.request.rows
+        rows = call.rows
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_paid else row.price, basis) for row in rows]
@@ -406,11 +410,11 @@ class Engine:
         """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
-        for part, end in zip(call.request.rows, ends, strict=True):
+        for part, end in zip(call.rows, ends, strict=True):
             end.row = self._failed_row(call, part, lane, error, status)
             end.row["error_message"] += words if waits_s else ""
         self._settle(call, status, ends, facts)
-        for part, end in zip(call.request.rows, ends, strict=True):
+        for part, end in zip(call.rows, ends, strict=True):
             self._report(part, end, error)
         self._queue.finish()
         if self._options.on_error == "raise":
@@ -419,7 +423,7 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
+        self._budget.settle(call.request, call.reserved, list(map(_COST, ends)))
         call.reserved = 0
 
     def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:

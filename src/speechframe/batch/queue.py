@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from types import MappingProxyType
@@ -35,6 +35,10 @@ class Call:
     failures: int = 0  # those among them that count against max_attempts
     began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
+    rows: tuple[Request, ...] = field(init=False)  # the requests that get a record each
+
+    def __post_init__(self) -> None:
+        self.rows = self.request.rows
 
 
 class Verdict(Enum):
@@ -166,11 +170,13 @@ class Budget:
         if self._limit is not None and price > self._limit - self.spent - self.reserved:
             self._refused_by = None
             return False
-        shares = [(one, self._share(one, request, None)) for one in self._allowances]
-        for allowance, share in shares:
+        shares: list[tuple[Allowance, int]] = []
+        for allowance in self._allowances:
+            share = self._share(allowance, request, None)
             if share and not allowance.allot(share):
                 self._refused_by = allowance
                 return False
+            shares.append((allowance, share))
         for allowance, share in shares:
             allowance.reserve(share)
         self.reserved += price

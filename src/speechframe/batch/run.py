@@ -48,6 +48,8 @@ from speechframe.tables.columns import Column, Source, problem
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+_Spending = tuple[SpendingRules, int | None]
+"""The spending rules, and the thousandths of a credit that a run may spend; None for no limit."""
 NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
 """What the ledger says of an answer out of the cache."""
 
@@ -58,14 +60,14 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
     `arguments` of the rows are constants, columns, or lists with a value a row; `given` are run options.
     """
     options = Options.of(**given)
-    _spending(options)
+    spending = _spending(options)
     async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, stack)
+        opened = await _open_backend(backend, options, spending, stack)
         sources = {**arguments, "take": options.take}
         prepared = await _in_thread(
             lambda is_stopped: prepare(table, sources, backend, opened, options, stack, is_stopped)
         )
-        return await _carry_out(prepared, backend, opened, options, stack)
+        return await _carry_out(prepared, backend, opened, options, spending, stack)
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
@@ -149,9 +151,9 @@ async def resume(
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
     folder, backend, sources, options = _read_run(run, backend, given)
-    _spending(options)
+    spending = _spending(options)
     async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, stack)
+        opened = await _open_backend(backend, options, spending, stack)
         if table is None:
             prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, options, stack))
             invalid = prepared.entry.invalid
@@ -164,7 +166,7 @@ async def resume(
                     table, sources, backend, opened, options, stack, is_stopped, is_resumed=True
                 )
             )
-        return await _carry_out(prepared, backend, opened, options, stack)
+        return await _carry_out(prepared, backend, opened, options, spending, stack)
 
 
 async def changes(
@@ -209,7 +211,7 @@ async def changes(
         )
 
     async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, stack)
+        opened = await _open_backend(backend, options, _spending(options), stack)
         return await _in_thread(compare)
 
 
@@ -223,10 +225,12 @@ def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
 # -- from what the caller gave to a run that is ready ------------------------------------
 
 
-async def _open_backend(backend: Backend, options: Options, stack: contextlib.AsyncExitStack) -> Opened:
+async def _open_backend(
+    backend: Backend, options: Options, spending: _Spending, stack: contextlib.AsyncExitStack
+) -> Opened:
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
-    rules, limit = _spending(options)
+    rules, limit = spending
     backend.is_budgeted = limit is not None or rules.max_credits_per_month is not None or bool(rules.budgets)
     opened = await backend.open()
     stack.push_async_callback(backend.close)
@@ -287,13 +291,17 @@ def _read_run(
 
 
 async def _carry_out(
-    prepared: Prepared, backend: Backend, opened: Opened, options: Options, stack: contextlib.AsyncExitStack
+    prepared: Prepared,
+    backend: Backend,
+    opened: Opened,
+    options: Options,
+    spending: _Spending,
+    stack: contextlib.AsyncExitStack,
 ) -> Run:
     """Return a run as it is asked for: only planned, live, or at its end."""
     folder, manifest = prepared.folder, prepared.manifest
-    rules, limit = _spending(options)
-    cache = open_cache(options.cache, **cache_rules(_settings(options)))
-    cache = None if backend.leaves_files else cache
+    rules, limit = spending
+    cache = None if backend.leaves_files else open_cache(options.cache, **cache_rules(_settings(options)))
     log, past = None, await _in_thread(lambda _: open_folder(rules.ledger))
     if not options.dry_run:
         # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
@@ -536,11 +544,8 @@ def _settings(options: Options) -> Settings:
     return options.service if isinstance(options.service, Settings) else Settings()
 
 
-def _spending(options: Options) -> tuple[SpendingRules, int | None]:
-    """Return the spending rules, and the thousandths of a credit that the run may spend; None for no limit.
-
-    SettingsError when the options ask for more than the rules allow.
-    """
+def _spending(options: Options) -> _Spending:
+    """Return what a run may spend; SettingsError when its options ask for more than the rules allow."""
     rules = spending_rules(_settings(options))
     rules.check_tags(options.tags)
     limit = rules.of_run(options.max_credits)

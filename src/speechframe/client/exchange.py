@@ -243,7 +243,8 @@ class Reply:
             if is_new:
                 raise aiohttp.ClientConnectionError
         self._connection, self._protocol = connection, protocol
-        _USED_PROTOCOLS.add(protocol)
+        if is_new:
+            _USED_PROTOCOLS.add(protocol)
         # `drop` only marks the connection; the pool closes it when it is given back, or taken next. So `drop`
         # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close

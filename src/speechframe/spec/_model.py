@@ -11,7 +11,6 @@ Facts live in the fields themselves (range, default, choices) and in `json_schem
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
@@ -22,15 +21,12 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from speechframe.spec._json import read_json
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
-from speechframe.spec.pauses import strip_pauses
+from speechframe.spec.texts import fault_of, fault_of_sending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-
-
-_SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
 class DocumentModel(BaseModel):
@@ -89,14 +85,8 @@ def _refuse_boolean(value: Any) -> Any:
 
 
 def _plain_text(text: str) -> str:
-    # Halves of surrogate pairs come from broken decoding; they cannot be encoded, so they cannot be sent.
-    if not text.isascii() and _SURROGATE.search(text):
-        refuse(
-            "is no valid Unicode text (it contains half a surrogate pair)",
-            "text that can be encoded as UTF-8",
-        )
-    if "\0" in text:
-        refuse("contains a NUL character", "text without NUL")
+    if fault := fault_of_sending(text):
+        refuse(*fault)
     return text
 
 
@@ -153,32 +143,9 @@ class OneOf:
         return value
 
 
-# Possessive where two parts could share characters: texts of thousands of them are looked at as they come in.
-_ALWAYS_SSML = r"</?(?:(?:speak|prosody|break|say-as|emphasis|phoneme)\b|(?:amazon|mstts|google):\w)[^<>]*+>"
-# These are also ordinary words of placeholders (`<voice>`); with an attribute or a slash they are markup.
-_SOMETIMES_SSML = (
-    r"<(?:voice|audio|sub|mark|lang|p|s|w)\s[^<>=]*+=[^<>]*+>|</(?:voice|audio|sub|lang|p|s|w)\s*>"
-)
-_SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
-
-
-def spoken_text(text: str) -> str:
-    """Return the text, or refuse what no voice can speak (chosen: maximum-text, empty-text, ssml)."""
-    if len(text) > MAX_TEXT_CHARACTERS:
-        refuse(
-            f"is too long ({len(text):,} characters)",
-            f"at most {MAX_TEXT_CHARACTERS:,} characters per request",
-        )
-    if not text or text.isspace():
-        refuse("is empty" if not text else "has only whitespace", "text to speak")
-    _plain_text(text)
-    if "<" in text and _SSML.search(text):
-        refuse(
-            "contains SSML",
-            "plain text; use [pause 1s] for a pause and the fields rate and pitch for prosody",
-        )
-    if "[" in text and not strip_pauses(text).strip():
-        refuse("has only pauses", "text to speak beside the pauses")
+def _spoken_text(text: str) -> str:
+    if fault := fault_of(text):
+        refuse(*fault)
     return text
 
 
@@ -188,7 +155,7 @@ class _SpokenText:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(spoken_text, handler(source))
+        return core_schema.no_info_after_validator_function(_spoken_text, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler

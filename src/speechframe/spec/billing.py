@@ -62,12 +62,7 @@ def generate_millicredits(text: str) -> Millicredits:
     >>> generate_millicredits("Hello")
     5000
     """
-    return speech_millicredits(billed_characters(text))
-
-
-def speech_millicredits(characters: int) -> Millicredits:
-    """Return the price of speaking so many billed characters (generate and stream)."""
-    return characters * PRICES["generate"].millicredits
+    return billed_characters(text) * PRICES["generate"].millicredits
 
 
 def translate_millicredits(texts: list[str]) -> Millicredits:

@@ -8,9 +8,9 @@ from reprlib import Repr
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
-from speechframe.spec._model import DocumentModel, spoken_text
+from speechframe.spec._model import DocumentModel
 from speechframe.spec.facts import FieldFact, field_facts
 
 M = TypeVar("M", bound=DocumentModel)
@@ -102,21 +102,6 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
     except ValidationError as error:
         return Checked(None, tuple(_problems(model, given, error)), unknown, deprecated)
     return Checked(value, (), unknown, deprecated)
-
-
-def is_speakable(text: str) -> bool:
-    """Return whether a text that is to be spoken has no fault of its own.
-
-    Examples
-    --------
-    >>> is_speakable("Hello"), is_speakable("  "), is_speakable("<speak>Hello</speak>")
-    (True, False, False)
-    """
-    try:
-        spoken_text(text)
-    except PydanticCustomError:
-        return False
-    return True
 
 
 def shown(value: Any) -> str:

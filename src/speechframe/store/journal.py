@@ -188,9 +188,7 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                     contents.open[line["sent"]["call"]] = (line["sent"], None)
                 elif "kept" in line:
                     contents.rows.append(line["kept"])
-                    contents.attempts.append(
-                        {**header, **line["entry"], "tags": _tags(header, line["entry"])}
-                    )
+                    contents.attempts.append(_entry(header, line["entry"]))
                 elif "noted" in line:
                     sent, _ = contents.open[line["noted"]["call"]]
                     contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
@@ -206,20 +204,22 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
     parts, costs = sent["parts"], ended["costs"]
     del attempt["call"], attempt["parts"], attempt["costs"]
     for part, (millicredits, basis), row in zip(parts, costs, rows, strict=True):
-        entry = {**attempt, **part, "credits": millicredits / 1000, "credits_basis": basis}
+        entry = _entry(attempt, part)
+        entry["credits"], entry["credits_basis"] = millicredits / 1000, basis
         entry["reported"] = entry["credits"] if basis == "reported" else None
         entry["computed"] = part["millicredits"] / 1000 if basis == "reported" else entry["credits"]
         if row is not None and row["status"] in FINISHED:
             entry["saved"] = (part.get("rows", 1) - 1) * part["price"] / 1000
         entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
-        entry["tags"] = _tags(header, part)
         contents.attempts.append(entry)
         if row is not None:
             contents.rows.append(row)
 
 
-def _tags(header: Row, part: Row) -> list[tuple[str, str]]:
-    return [*{**(header.get("tags") or {}), **(part.get("tags") or {})}.items()]
+def _entry(attempt: Row, part: Row) -> Row:
+    """Return the row of the ledger for one row of a call; the tags of the row come to those of all rows."""
+    tags = {**(attempt.get("tags") or {}), **(part.get("tags") or {})}
+    return {**attempt, **part, "tags": [*tags.items()]}
 
 
 def segments(folder: Folder) -> list[int]:

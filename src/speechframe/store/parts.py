@@ -9,8 +9,10 @@ import base64
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ from speechframe.store.folder import Folder, storing
 from speechframe.store.ledger import Ledger
 from speechframe.store.schema import (
     AUDIO,
+    AUDIO_TYPE,
     FINISHED,
     LEDGER,
     NOTED,
@@ -170,36 +173,56 @@ def record_batches(
         blobs = os.open(journal.file_of(folder, number, journal.BYTES), os.O_RDONLY)
     try:
         for row in rows:
-            place = row.get(AUDIO)
-            if place is not None and blobs is not None:
-                offset, length, name = place
-                row = {**row, AUDIO: {"bytes": os.pread(blobs, length, offset), "path": name}}  # noqa: PLW2901 - the record with its audio
-                size += length
             group.append(row)
+            size += row[AUDIO][1] if blobs is not None and row.get(AUDIO) is not None else 0
             if len(group) == GROUP_ROWS or size >= GROUP_BYTES:
-                yield table_of(group, schema)
+                yield table_of(group, schema, blobs)
                 group, size = [], 0
         if group:
-            yield table_of(group, schema)
+            yield table_of(group, schema, blobs)
     finally:
         if blobs is not None:
             os.close(blobs)
 
 
-def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Return records or rows of the ledger, as the journal holds them, as Arrow."""
+def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -> pa.RecordBatch:
+    """Return records or rows of the ledger, as the journal holds them, as Arrow; audio is read in `blobs`."""
+    # Arrow makes columns of a list of dicts in a third of the time that a list for each column takes.
+    seconds = {field.name for field in schema if field.type == TIME}
+    taken = [field.with_type(pa.float64()) if field.name in seconds else field for field in schema]
+    kinds = pa.struct([field for field in taken if field.name != AUDIO and field.type != WORDS_TYPE])
+    found: Any = pa.array(rows, kinds)
     arrays: list[pa.Array[Any]] = []
     for field in schema:
-        values: list[Any] = [row.get(field.name) for row in rows]
-        if field.type == TIME:
-            microseconds = pc.round(pc.multiply(pa.array(values, pa.float64()), 1e6))
-            arrays.append(microseconds.cast(pa.int64()).cast(TIME))
-            continue
-        if field.type == WORDS_TYPE:
+        if field.name == AUDIO:
+            arrays.append(_audio_of([row.get(AUDIO) for row in rows], blobs))
+        elif field.type == WORDS_TYPE:
             # A tuple becomes a struct eight times as fast as a dict; a list, as JSON has it, does not.
-            values = [words and list(map(tuple, words)) for words in values]
-        arrays.append(pa.array(values, field.type))
+            said: list[Any] = [row.get(field.name) for row in rows]
+            arrays.append(pa.array([words and list(map(tuple, words)) for words in said], WORDS_TYPE))
+        elif field.name in seconds:
+            microseconds = pc.round(pc.multiply(found.field(field.name), 1e6))
+            arrays.append(microseconds.cast(pa.int64()).cast(TIME))
+        else:
+            arrays.append(found.field(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
+    """Return the audio of records, read to where Arrow has it: no byte is copied once more."""
+    found = [place or (0, 0, None) for place in places]
+    data: Any = np.empty(sum(map(itemgetter(1), found)), np.uint8)
+    ends = [0]
+    for offset, length, _ in found:
+        # After a power cut there may be fewer bytes than the lines say.
+        piece = data[ends[-1] : ends[-1] + length]
+        ends.append(ends[-1] + (os.preadv(blobs, [piece], offset) if length and blobs is not None else 0))
+    offsets: Any = np.array(ends, np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    content = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
+    names = pa.array(list(map(itemgetter(2), found)), pa.string())
+    is_missing = pa.array([place is None for place in places])
+    return pa.StructArray.from_arrays([content, names], fields=[*AUDIO_TYPE], mask=is_missing)
 
 
 def _write(

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from json import JSONEncoder
 from types import MappingProxyType
 from typing import Any, Literal, Unpack
@@ -13,11 +14,13 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.settings import Settings
-from speechframe.spec.billing import billed_characters, speech_millicredits
-from speechframe.spec.check import FieldProblem, is_speakable, shown
+from speechframe.spec.billing import PRICES, billed_characters
+from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
+from speechframe.spec.texts import fault_of
+from speechframe.store.journal import dumps, loads
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
@@ -34,6 +37,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 )
 """Argument of :func:`generate` to the field it fills; ``words`` is no field of a request."""
 
+_PRICE = PRICES["generate"].millicredits  # of a billed character
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 _MOST_TEMPLATES = 1024
 _TEXT = b'"text":'
@@ -64,6 +68,8 @@ class GenerateBackend(SpokenBackend):
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
+        # Returns the request that a body is, read once for all bodies that differ in their text alone.
+        self._like = lru_cache(_MOST_TEMPLATES)(self._kind.model_validate_json)
         self._aligner: Any = None  # what listens, where words are to be aligned
         if self._is_stream:
             self.pool = Pool.STREAMING
@@ -87,7 +93,7 @@ class GenerateBackend(SpokenBackend):
         # options are written alike, and 1, 1.0 and True are not.
         name = repr(options)
         template = self._templates.get(name)
-        if template is None or not (type(text) is str and is_speakable(text) and has_words(text)):
+        if template is None or not (type(text) is str and fault_of(text) is None and has_words(text)):
             found = self._template(values)
             if isinstance(found, list):
                 return found
@@ -97,7 +103,7 @@ class GenerateBackend(SpokenBackend):
         before, after, body_before, body_after, facts, varies = template
         written, characters = _written(text).encode(), billed_characters(text)
         content, body = before + written + after, body_before + written + body_after
-        return Request(content, body, speech_millicredits(characters), characters, facts, varies)
+        return Request(content, body, characters * _PRICE, characters, facts, varies)
 
     def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return what a row has in common with rows like it, or everything that is wrong with it."""
@@ -118,7 +124,7 @@ class GenerateBackend(SpokenBackend):
         request, facts, found = self.checked(self._kind, fields, values)
         problems += found
         text = values.get("text")
-        if isinstance(text, str) and is_speakable(text) and not has_words(text):
+        if isinstance(text, str) and fault_of(text) is None and not has_words(text):
             problems.append(
                 FieldProblem("text", "has nothing to say", shown(text), "letters, digits or signs")
             )
@@ -138,8 +144,11 @@ class GenerateBackend(SpokenBackend):
 
     def call(self, request: Request, **sent: Any) -> Call[Any]:
         """Return the call of a request's body."""
-        name = "stream" if self._is_stream else "generate"
-        return Call(name, self._kind.model_validate_json(request.body), request.body, **sent)
+        # The text was checked with its row. What stands beside it is the same in nearly all rows.
+        fields = loads(request.body)
+        text, fields["text"] = fields["text"], "-"
+        asked = self._like(dumps(fields)).model_copy(update={"text": text})
+        return Call("stream" if self._is_stream else "generate", asked, request.body, **sent)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,6 +45,7 @@ _AUDIO_FIELD = "encodedAudio"
 _BALANCE_FIELD = "remainingCharacterCount"
 _DELIVERY = "encodeAsBase64"
 _MAX_MS = 2**31 - 1
+_WORD = itemgetter(0)  # of a word with its times
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
 _VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
@@ -236,7 +238,7 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
     if characters is not None and (
         len(words) > _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
-        or sum([len(word) for word, _, _ in words]) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
+        or sum(map(len, map(_WORD, words))) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
     ):
         note = f"{len(words):,} wordDurations are too many or too long for {characters:,} characters of text"
         notes.append(f"{note} and were left out")
