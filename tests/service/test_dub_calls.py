@@ -125,7 +125,7 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
         ({"file_url": "http://127.0.0.1:1/a.mp4"}, "file"),
         (
             {"webhook_url": "ftp://example.com"},
-            "webhook_url cannot be called: it is no http or https address",
+            "webhook_url is no address that can be called",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),

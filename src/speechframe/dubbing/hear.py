@@ -6,28 +6,22 @@ moved to where the sound begins and ends. Speakers are told apart by the
 register of their voices: two of one register count as one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from speechframe.audio import measure
-from speechframe.dubbing.folder import JsonFile
+from speechframe.dubbing.folder import Refused
 from speechframe.engines.base import Recogniser, Recording, Transcript
+from speechframe.errors import EngineError
+from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import language_of
+from speechframe.wire.cues import Cue
 
-__all__ = [
-    "RATE_HZ",
-    "Heard",
-    "HeardUtterance",
-    "OtherLanguage",
-    "audible_spans",
-    "heard",
-    "registers_hz",
-]
+__all__ = ["RATE_HZ", "audible_spans", "heard", "installed", "registers_hz"]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
@@ -74,40 +68,6 @@ _LATEST_ONSET_S = 1.5
 _EARLIEST_ONSET_S = 0.35
 
 
-class HeardUtterance(BaseModel):
-    """One sentence of one speaker."""
-
-    model_config = ConfigDict(frozen=True)
-
-    start_ms: int
-    end_ms: int
-    speaker: str
-    text: str
-
-
-class Heard(JsonFile):
-    """What is said in a medium.
-
-    Parameters
-    ----------
-    locale
-        The language it is in, or the locale that was given; None where nothing is said.
-    utterances
-        In the order of their starts, never overlapping when they were recognised.
-    """
-
-    locale: str | None
-    utterances: tuple[HeardUtterance, ...]
-
-
-class OtherLanguage(Exception):
-    """The medium is clearly in another language than was said."""
-
-    def __init__(self, said: str, found: str) -> None:
-        self.said, self.found = said, found
-        super().__init__(f"the medium is in {found!r}, not in {said!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class _Word:
     """A word, its span in seconds, how loud it gets, and its voiced moments in octaves above 1 Hz."""
@@ -126,14 +86,19 @@ class _Word:
 _Sentence = Sequence[_Word]
 
 
-def heard(
-    samples: Samples,
-    recogniser: Recogniser,
-    *,
-    locale: str | None = None,
-    progress: Callable[[float], None] = lambda _: None,
-) -> Heard:
-    """Return what is said; no utterances where nobody speaks.
+def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
+    """Return the first recogniser that is installed with a model; None where there is none."""
+    for each in recognisers.values():
+        try:
+            _ = each.version
+        except EngineError:
+            continue
+        return each
+    return None
+
+
+def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> tuple[str, list[Cue]]:
+    """Return the language, or the locale that was given, and what is said; nothing where nobody speaks.
 
     Parameters
     ----------
@@ -143,12 +108,10 @@ def heard(
         Who listens.
     locale
         What the medium is in; None to find out.
-    progress
-        Called with the share that is done.
 
     Raises
     ------
-    OtherLanguage
+    Refused
         The recogniser is sure that the medium is in another language than `locale`.
     EngineError
         Whatever the recogniser raises.
@@ -161,13 +124,10 @@ def heard(
         if said.words:
             language = locale or said.language
             words += _timed(said, piece, start / RATE_HZ)
-        progress(end / len(samples))
-    if not words:
-        return Heard(locale=locale, utterances=())
-    return Heard(locale=language, utterances=tuple(_utterances(words, samples, language or "")))
+    return language or locale or "", list(_utterances(words, samples, language or "")) if words else []
 
 
-def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict[str, float]:
+def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
     """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
 
     Parameters
@@ -177,13 +137,13 @@ def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict
     utterances
         Who speaks when; of each speaker the first half minute is listened to.
     """
-    spans: dict[str, list[HeardUtterance]] = {}
+    spans: dict[str, list[Cue]] = {}
     for utterance in utterances:
         spans.setdefault(utterance.speaker, []).append(utterance)
     return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
 
 
-def audible_spans(samples: Samples, utterances: Iterable[HeardUtterance]) -> list[tuple[float, float]]:
+def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[float, float]]:
     """Return start and end of utterances in seconds, the end where the last sound has died away.
 
     Parameters
@@ -208,7 +168,7 @@ def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
     return (int(loud[-1]) + 1) * _STEP_S if len(loud) else 0.0
 
 
-def _register_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> float:
+def _register_hz(samples: Samples, utterances: Iterable[Cue]) -> float:
     found = [np.zeros(0)]
     listened_s = 0.0
     for utterance in utterances:
@@ -248,7 +208,9 @@ def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, know
     if locale is None or not said.words or said.language == language_of(locale):
         return said
     if (said.language_probability or 0.0) >= _SURE:
-        raise OtherLanguage(locale, said.language or "")
+        raise Refused(
+            FailureCode.SOURCE_LANGUAGE_MISMATCH, f"the medium is in {said.language!r}, not in {locale!r}"
+        )
     return recogniser.recognise(recording, language=language_of(locale), words=True)
 
 
@@ -271,7 +233,7 @@ def _pitch(samples: Samples) -> Array:
     return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
 
 
-def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[HeardUtterance]:
+def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[Cue]:
     sentences = list(_sentences(words))
     levels_db = [max(word.loudest_db for word in sentence) for sentence in sentences]
     audible_db = float(np.median(levels_db)) - _BACKGROUND_DB
@@ -285,12 +247,9 @@ def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iter
     joint = "" if language_of(language) in _WITHOUT_SPACES else " "
     for turn, (start_s, end_s) in zip(turns, spans, strict=True):
         speaker = _nearest(turn, registers)
-        yield HeardUtterance(
-            start_ms=round(1000 * start_s),
-            end_ms=round(1000 * end_s),
-            speaker=names.setdefault(speaker, f"Speaker {len(names) + 1}"),
-            text=joint.join(word.text for word in turn),
-        )
+        name = names.setdefault(speaker, f"Speaker {len(names) + 1}")
+        text = joint.join(word.text for word in turn)
+        yield Cue(round(1000 * start_s), round(1000 * end_s), text, name)
 
 
 def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:

@@ -1,16 +1,16 @@
 """The process that does one job: ``python -m speechframe.dubbing.worker FOLDER PARENT_PID``.
 
-Each step is a line of JSON on standard output (:class:`speechframe.dubbing.folder.Step`); what becomes of the
-job lies in the folder. It ends with status 0 when it is through, whatever it came to, and with its parent.
+Each step is a line of JSON on standard output, a locale and a word; what becomes of the job lies in the
+folder. It ends with status 0 when it is through, whatever it came to, and with its parent.
 """
 
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 
 from speechframe._parent import die_with_parent
-from speechframe.dubbing.folder import Step
 from speechframe.dubbing.job import work
 
 _NICE = 15
@@ -27,11 +27,7 @@ def main() -> None:
     # A native library that prints must not print among the steps.
     steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
-
-    def tell(step: Step) -> None:
-        steps.write(step.model_dump_json() + "\n")
-
-    work(Path(sys.argv[1]), tell)
+    work(Path(sys.argv[1]), lambda locale, step: print(json.dumps([locale, step]), file=steps))
 
 
 if __name__ == "__main__":

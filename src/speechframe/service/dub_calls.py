@@ -3,7 +3,6 @@
 from aiohttp import web
 from pydantic import RootModel
 
-from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Outcome
 from speechframe.service import dub_jobs
 from speechframe.service.answers import json_response, refuse
@@ -15,6 +14,7 @@ from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
+    MEDIA_TYPES,
     DubUtterances,
     JobStatusValue,
     UtteranceCorrection,
@@ -22,6 +22,8 @@ from speechframe.spec.dubbing import (
     UtterancesUpdateRequest,
 )
 from speechframe.spec.locales import dubbing_spelling, normalise
+
+_TEXT_TYPES = {".srt": "application/x-subrip", ".vtt": "text/vtt"}
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 
@@ -101,7 +103,7 @@ async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
     outcome = await state.dubs.outcome(job, locale)
     if outcome is None:
         refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
-    if outcome.failure is not None:
+    if not outcome.media and outcome.failure is not None:
         refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
     return locale, outcome
 
@@ -136,8 +138,11 @@ async def file(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     link, name = request.match_info["link"], request.match_info["name"]
     found = await state.database.run(lambda c: dub_jobs.find_file(c, link, name))
-    path = found and job_folder.outcome_path(state.dubs.folder / found[0], found[1]).with_name(name)
-    if found is None or path is None or not path.is_file():
+    path = state.dubs.folder / (found or "-")
+    if not path.is_file():
         refuse("there is no such file, or its 72 hours are over")
+    content_type = MEDIA_TYPES.get(path.suffix) or _TEXT_TYPES[path.suffix]
     # A corrected dub has the address of the one before.
-    return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
+    return web.FileResponse(
+        path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}
+    )

@@ -22,7 +22,6 @@ from speechframe.service.body import checked, unknown_warning
 from speechframe.service.dub_jobs import Job
 from speechframe.service.fetch import fetched
 from speechframe.service.forms import Form, received
-from speechframe.service.guard import Forbidden, parsed
 from speechframe.service.idempotency import Mark
 from speechframe.service.job import Job as WorkerJob
 from speechframe.service.keys import Key
@@ -37,7 +36,6 @@ from speechframe.spec.dubbing import (
     DubJob,
     JobCreateRequest,
     JobCreateWithProjectRequest,
-    JobStatusValue,
     Project,
 )
 from speechframe.spec.locales import dubbing_spelling
@@ -97,7 +95,6 @@ async def _queued(
     # Those of a project were good when they were given; engines may have gone since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
-    _check_webhook(wanted)
     script_locale = _script_locale(state, wanted)
     cast = {speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()}
     # Before anything is fetched or looked at: a full queue costs its caller nothing.
@@ -106,7 +103,6 @@ async def _queued(
         upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
         media_s = await _probed(state, key, upload)
         task = Task(
-            file_name=_file_name(wanted, upload),
             targets=targets,
             source_locale=source,
             script=wanted.script,
@@ -118,7 +114,7 @@ async def _queued(
         answer = DubJob(
             job_id=job_id,
             dubbing_type=project.dubbing_type,
-            file_name=task.file_name,
+            file_name=_file_name(wanted, upload),
             priority=wanted.priority,
             target_locales=[*map(dubbing_spelling, targets)],
             file_url=wanted.file_url,
@@ -130,12 +126,12 @@ async def _queued(
             job_id=job_id,
             key_hash=key.key_hash,
             project_id=project.project_id or None,
+            link=secrets.token_hex(16),
             answer=answer,
             task=task,
             media_s=media_s,
             base_url=base_url(request),
             webhook_secret=wanted.webhook_secret,
-            status=JobStatusValue.QUEUED,
         )
         return await state.dubs.add(job, upload.path, mark)
 
@@ -153,15 +149,6 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
     if project is None:
         refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project
-
-
-def _check_webhook(wanted: _Wanted) -> None:
-    if wanted.webhook_url is not None:
-        try:
-            # Where it leads is looked at when it is called.
-            parsed(wanted.webhook_url)
-        except Forbidden as problem:
-            refuse(f"webhook_url cannot be called: {problem}")
 
 
 def _script_locale(state: State, wanted: _Wanted) -> str | None:

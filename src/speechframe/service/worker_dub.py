@@ -14,8 +14,8 @@ def probe(job: dict[str, Any]) -> Reply:
 
     started = time.process_time()
     try:
-        found = media.probe(Path(job["upload"]), max_seconds=job["max_seconds"])
+        seconds = media.probe(Path(job["upload"]), max_seconds=job["max_seconds"])
     except AudioError as error:
         # It is what the caller brought that is no medium.
         raise EngineError(str(error)) from None
-    return Reply(Facts(audio_seconds=found.seconds, engine_ms=(time.process_time() - started) * 1000))
+    return Reply(Facts(audio_seconds=seconds, engine_ms=(time.process_time() - started) * 1000))
