@@ -16,7 +16,7 @@ SAID = [
     DubbedUtterance(
         utterance_id=k + 1, start_ms=start, end_ms=end, speaker="S1", source_text="Good.", text=text,
         voice_id="pt-BR-joaquim", dub_start_ms=start, dub_end_ms=end, speed=1.04, fit="FASTER",
-    )
+    ).model_dump(mode="json")
     for k, (text, start, end) in enumerate(CUES)
 ]  # fmt: skip
 
@@ -97,10 +97,9 @@ def test_corrections_go_back_and_what_they_made_is_shown(show, accessible, pictu
         asked.append((old.dub_id, changes))
         if "fail" in changes[0]["text"]:
             raise StoreError("no such text here")
-        said = [one.model_copy(update=changes[0] if one.utterance_id == 2 else {}) for one in SAID]
-        return replace(old, utterances=tuple(said))
+        return replace(old, utterances=[SAID[0], SAID[1] | changes[0]])
 
-    bridge = show(lambda: DubPlayer([replace(dub, utterances=tuple(SAID))], correct))
+    bridge = show(lambda: DubPlayer([replace(dub, utterances=SAID)], correct))
     page = bridge.page
     page.get_by_text("Correct 2 utterances").click()
     picture(page.locator(".spf"), "dub-script")

@@ -87,11 +87,11 @@ class Dubbing:
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that can be dubbed into, and how."""
-        return self.read_list(DestinationLocale, await self.ask("list_destination_languages"))
+        return await self._answer(partial(decode_list, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
         """Return the locales that can be dubbed from."""
-        return self.read_list(SourceLocale, await self.ask("list_source_languages"))
+        return await self._answer(partial(decode_list, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Return a new job that dubs a medium.
@@ -118,7 +118,7 @@ class Dubbing:
 
     async def job_status(self, job_id: str, *, region: str | None = None) -> DubJobStatus:
         """Return how a job is doing; `is_terminal` and `is_ready` of `spec.dubbing` say what that means."""
-        return self.read(DubJobStatus, await self.ask("job_status", job_id, region=region))
+        return await self.ask(DubJobStatus, "job_status", job_id, region=region)
 
     async def create_project(
         self,
@@ -138,23 +138,23 @@ class Dubbing:
             "description": description,
         }
         body = encode_json(_checked(ProjectCreateRequest, asked))
-        return self.read(Project, await self.ask("create_project", body=body))
+        return await self.ask(Project, "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects; its `next` asks for the following one."""
         query = _checked(ProjectListQuery, {"limit": limit, "next": next})
         asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return self.read(ProjectPage, await self.ask("list_projects", query=asked))
+        return await self.ask(ProjectPage, "list_projects", query=asked)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Return a project whose further jobs are dubbed into other locales."""
         body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
-        return self.read(Project, await self.ask("update_project", project_id, body=body))
+        return await self.ask(Project, "update_project", project_id, body=body)
 
-    async def utterances(self, job_id: str, locale: str) -> DubUtterances:
+    async def utterances(self, job_id: str, locale: str, *, region: str | None = None) -> DubUtterances:
         """Return who says what in a dub, and when (our addition; other services answer with an error)."""
         query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
-        return self.read(DubUtterances, await self.ask("utterances", job_id, query=query))
+        return await self.ask(DubUtterances, "utterances", job_id, query=query, region=region)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
@@ -170,7 +170,7 @@ class Dubbing:
         """
         asked = {"locale": locale, "utterances": list(corrections)}
         body = encode_json(_checked(UtterancesUpdateRequest, asked))
-        return self.read(DubJobStatus, await self.ask("update_utterances", job_id, body=body))
+        return await self.ask(DubJobStatus, "update_utterances", job_id, body=body)
 
     async def wait(
         self,
@@ -199,8 +199,8 @@ class Dubbing:
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            raw = await self.ask("job_status", job_id, region=region, timeout_s=call_s, patience=AWAY)
-            status = self.read(DubJobStatus, raw)
+            how: dict[str, Any] = {"region": region, "timeout_s": call_s, "patience": AWAY}
+            status = await self.ask(DubJobStatus, "job_status", job_id, **how)
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -282,25 +282,29 @@ class Dubbing:
         **how: Any,
     ) -> DubJob:
         """Create a job of a checked request and its file; `how` is `region` and `once` of :meth:`ask`."""
-        is_of_project = isinstance(request, JobCreateWithProjectRequest)
         if upload is None:
             form, size_bytes = encode_job(request), 0
             body: bytes | Body = form.head + form.tail
         else:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
             size_bytes, body = upload.size_bytes, Body(upload, form)
-        raw = await self.ask(
-            "create_job_with_project" if is_of_project else "create_job",
+        return await self.ask(
+            DubJob,
+            "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
             timeout_s=self._caller.timeouts.message_s(size_bytes) if timeout_s is None else timeout_s,
             **how,
         )
-        return self.read(DubJob, raw)
 
-    async def ask(
+    async def ask(self, model: type[M], endpoint: str, place: str = "", **how: Any) -> M:
+        """Return the answer of an endpoint as a model; see :meth:`_answer`."""
+        return await self._answer(partial(decode, model), endpoint, place, **how)
+
+    async def _answer(
         self,
+        read: Callable[[bytes], T],
         endpoint: str,
         place: str = "",
         *,
@@ -311,8 +315,8 @@ class Dubbing:
         patience: Patience | None = None,
         once: bool = False,
         **how: Any,
-    ) -> Raw:
-        """Return the answer of an endpoint, in one attempt (`once`) or as many as it takes.
+    ) -> T:
+        """Return what is read in the answer of an endpoint, in one attempt (`once`) or as many as it takes.
 
         Asking for something costs nothing, so that is tried again whatever failed.
         """
@@ -328,21 +332,11 @@ class Dubbing:
             return caller.ask(method, endpoint, region or chosen, headers, **how)
 
         if once:
-            return await send(caller.regions[0])
-        patience = patience or replace(caller.patience, repeat_unknown=method == "GET")
-        raw, _ = await caller.persist(send, patience)
-        return raw
-
-    def read(self, model: type[M], raw: Raw) -> M:
-        """Return an answer as a model, or raise BadAnswer."""
-        return self._read(partial(decode, model), raw)
-
-    def read_list(self, model: type[M], raw: Raw) -> list[M]:
-        """Return a listing as models, or raise BadAnswer."""
-        return self._read(partial(decode_list, model), raw)
-
-    @staticmethod
-    def _read(read: Callable[[bytes], T], raw: Raw) -> T:
+            raw = await send(caller.regions[0])
+        else:
+            raw, _ = await caller.persist(
+                send, patience or replace(caller.patience, repeat_unknown=method == "GET")
+            )
         try:
             return read(raw.body)
         except BadAnswer as error:

@@ -64,9 +64,10 @@ async def utterances(request: web.Request) -> web.Response:
         version=outcome.version,
         overlap=outcome.overlap,
         cues_over=outcome.cues_over,
+        warnings=list(outcome.warnings),
         utterances=list(outcome.utterances),
     )
-    return json_response(answer, outcome.warnings)
+    return json_response(answer)
 
 
 async def update_utterances(request: web.Request) -> web.Response:

@@ -381,6 +381,7 @@ class DubUtterances(SnakeModel):
     cues_over: int = Field(
         description="Cues that are read faster, or stand shorter or longer, than aimed at."
     )
+    warnings: list[str] = Field(description="What was replaced or left out.")
     utterances: list[DubbedUtterance]
 
 

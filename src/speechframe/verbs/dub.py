@@ -5,11 +5,9 @@ on with a run that was killed finds its jobs and starts none twice.
 """
 
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -18,7 +16,7 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.batch.backend import MAKERS, Answer, Attempt, Opened, Record, Request
+from speechframe.batch.backend import MAKERS, Answer, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
@@ -27,13 +25,7 @@ from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, medium_of
 from speechframe.errors import (
     AudioError,
-    BadAnswer,
-    BadRequest,
-    ConnectionFailed,
     InvalidRows,
-    JobFailed,
-    PaymentRequired,
-    ServiceError,
     SettingsError,
     SpeechframeError,
 )
@@ -44,12 +36,11 @@ from speechframe.spec import locales
 from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
-from speechframe.spec.dubbing import DubbingType, JobCreateRequest, Priority, Project
+from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain, projects
+from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
-from speechframe.verbs.service import ServiceBackend
 from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
 from speechframe.wire.forms import canonical
 
@@ -90,7 +81,7 @@ _MOST_SHOWN = 20
 _LONGEST_S = 1e6
 
 
-class DubBackend(ServiceBackend):
+class DubBackend(JobBackend):
     """How a medium and its locales become a job, and the job's files rows."""
 
     operation = "dub"
@@ -124,10 +115,13 @@ class DubBackend(ServiceBackend):
 
     async def open(self) -> Opened:
         """Return what the service offers; there are no other takes of a dub."""
-        if self._is_signed and self.settings.webhook_secret is None:
-            raise SettingsError(
-                f"the webhooks of this run are signed, and their secret is in no file: set {SECRET_VARIABLE}"
-            )
+        if self._is_signed:
+            self.secret = self.settings.webhook_secret
+            if self.secret is None:
+                raise SettingsError(
+                    "the webhooks of this run are signed, and their secret is in no file: "
+                    f"set {SECRET_VARIABLE}"
+                )
         opened = await super().open()
         # A job that is waited for takes no slot from other calls of the key.
         lanes = [
@@ -165,7 +159,7 @@ class DubBackend(ServiceBackend):
 
     def source(self, table: Any) -> Any:
         """Return the files of a folder of media; media that a table's file names are looked for beside it."""
-        source, self._base = files_or_table(table, MEDIA_SUFFIXES, "media")
+        source, self._base = files_or_table(table, MEDIA_TYPES, "media")
         return source
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -263,60 +257,17 @@ class DubBackend(ServiceBackend):
         """Return the length of the dubs that a price is paid for."""
         return f"{duration(price / PRICES['dub'].millicredits)} of dubs"
 
-    async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Create the job, or go on with the one that is noted; wait for it and fetch its files."""
-        if attempt.noted is None:
-            if self.is_budgeted and not request.price:
-                return Answer(
-                    JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
-                )
-            secret = self.settings.webhook_secret if self._is_signed else None
-            try:
-                job = await self._calls(attempt.lane, attempt).create(
-                    request, attempt.idempotency_key, secret
-                )
-            except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(error)  # of all its locales: halves of the job would be refused as well
-            noted = json.dumps([job.job_id, attempt.lane, job.warning]).encode()
-            await attempt.note(noted)
-        else:
-            noted = attempt.noted
-        job_id, lane, warning = json.loads(noted)
-        calls = self._calls(lane, attempt)
-        # From here on nothing but the job itself says that it failed: what it makes is paid.
-        try:
-            status = await calls.wait(request, job_id)
-            return Answer((status, await calls.fetch(request, status), warning))
-        except PaymentRequired:
-            raise
-        except ConnectionFailed as error:
-            raise ConnectionFailed(f"job {job_id} goes on at the service: {error}", sent=True) from None
-        except ServiceError as error:
-            raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
-
-    def _calls(self, lane: str, attempt: Attempt) -> JobCalls:
-        return JobCalls(
-            self.client,
-            Path(self.folder or ""),
-            lane if lane in self.client.regions else None,
-            attempt.deadline_s,
-            self.max_answer_bytes,
-            bool(self.limits),
-            self.tell,
-        )
-
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return the dub of each locale of a job, or why it has none."""
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
-        dubs = [found[Dub.of(row).locale] for row in request.rows]
-        made = [
+        prices = [
             None if isinstance(dub, SpeechframeError) else row.price
-            for row, dub in zip(request.rows, dubs, strict=True)
+            for row, dub in zip(request.rows, found, strict=True)
         ]
         records: list[Record | SpeechframeError] = []
-        for dub, cost in zip(dubs, _costs(made, status.credits_used), strict=True):
+        for dub, cost in zip(found, _costs(prices, status.credits_used), strict=True):
             if isinstance(dub, SpeechframeError):
                 records.append(dub)
                 continue
@@ -329,9 +280,10 @@ class DubBackend(ServiceBackend):
 
 def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int | None]:
     """Return what each row costs where the service has used other credits than `prices`; None is no dub."""
-    total = sum(price or 0 for price in prices)
-    if credits_used is None or credits_used == ceil(total / CREDIT):
-        return [None] * len(prices)  # a started credit counts whole in what it says
+    total = sum(price or 0 for price in prices) / CREDIT
+    # The service says whole credits, and measures a medium a little longer or shorter than its header does.
+    if credits_used is None or (0 not in prices and abs(credits_used - total) <= 1):
+        return [None] * len(prices)
     # One whose price was not known weighs something, too.
     return [*shares([0 if price is None else price or 1 for price in prices], credits_used)]
 

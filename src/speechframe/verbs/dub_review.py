@@ -102,7 +102,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     InvalidRows
         When there is no such row or utterance; nothing is sent then.
     JobFailed
-        When a dub could not be made again (the one before stays), or a text cannot be spoken.
+        When a dub could not be made again, as when a text cannot be spoken: the one before stays.
     ServiceError, ConnectionFailed
         When the service refuses a correction (the voice does not speak the locale, the job is not reviewed),
         or cannot be reached.
@@ -114,31 +114,23 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     rows = {row.row_id: row for row in dub_rows(run)}
     asked = list(_asked(corrections))
     async with _client(service) as client:
-        changed: dict[str, list[dict[str, Any]]] = {}
         known = {
-            row_id: await _told(client, rows[row_id]) for row_id in {*rows} & {one["row_id"] for one in asked}
+            (row_id, one.utterance_id): one
+            for row_id in {*rows} & {row_id for row_id, _, _ in asked}
+            for one in await _told(client, rows[row_id])
         }
-        for one in asked:
-            there = {each.utterance_id: each for each in known.get(one["row_id"], ())}
-            if one["utterance_id"] not in there:
-                words = "names no utterance of this run"
-                value = f"{one['row_id']}, {one['utterance_id']}"
+        changed: dict[str, list[dict[str, Any]]] = {}
+        for row_id, utterance_id, wanted in asked:
+            if (before := known.get((row_id, utterance_id))) is None:
+                words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
                 raise InvalidRows(
                     [problem("corrections", words, value=value, allowed="rows of utterances(run)")]
                 )
-            before = there[one["utterance_id"]]
-            new = {name: one[name] for name in _CORRECTED if one[name] not in (None, getattr(before, name))}
+            new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
-                changed.setdefault(one["row_id"], []).append({"utterance_id": before.utterance_id, **new})
+                changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
         await asyncio.gather(*(_again(client, run, rows[row_id], new) for row_id, new in changed.items()))
-        found = [(row, await _told(client, row)) for row in rows.values()]
-    for row, now in found:
-        for new in changed.get(row.row_id, ()):
-            said = next(one for one in now if one.utterance_id == new["utterance_id"])
-            if any(getattr(said, name) != value for name, value in new.items()):
-                words = "is as it was: it cannot be spoken like that; the other corrections were made"
-                raise JobFailed(f"{row.row_id}, utterance {said.utterance_id} {words}")
-    return _frame(found)
+        return _frame([(row, await _told(client, row)) for row in rows.values()])
 
 
 def _client(service: Any) -> Client:
@@ -163,8 +155,8 @@ async def _again(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]
             await client.dubbing.fetch(url, run.path / path)
 
 
-def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
-    """Yield corrections with all their fields, None where one says nothing, or raise InvalidRows."""
+def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield row, utterance and what is wanted of it, None for what stays, or raise InvalidRows."""
     given: Iterable[Any] = corrections
     if hasattr(corrections, "to_dict"):
         given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")
@@ -172,11 +164,7 @@ def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
         if not isinstance(one, Mapping) or not {"row_id", "utterance_id"} <= {*one}:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
             raise InvalidRows([problem("corrections", "is no correction", value=one, allowed=allowed)])
-        yield {
-            "row_id": str(one["row_id"]),
-            "utterance_id": one["utterance_id"],
-            **{n: one.get(n) for n in _CORRECTED},
-        }
+        yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
 
 
 def _frame(found: Iterable[tuple[DubRow, list[DubbedUtterance]]]) -> "pd.DataFrame":
