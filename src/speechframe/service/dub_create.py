@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from aiohttp import web
 
 from speechframe.dubbing.folder import Task
-from speechframe.service import dub_jobs, dub_projects
+from speechframe.service import dub_calls, dub_jobs
 from speechframe.service.answers import json_response, refuse
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
@@ -145,7 +145,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
             target_locales=wanted.target_locales,
             source_locale=wanted.source_locale,
         )
-    project = await state.database.run(lambda c: dub_projects.find(c, key.key_hash, wanted.project_id))
+    project = await state.database.run(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
         refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project

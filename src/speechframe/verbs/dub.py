@@ -73,7 +73,13 @@ _FIELDS = (
     "original_gain_db",
 )
 _SCRIPT = "script"
-_ADDITIONS = ("scripts", "script_locale", "cast", "original_gain_db")
+_ADDITIONS = {
+    "scripts": None,
+    "script_locale": None,
+    "cast": None,
+    "original_gain_db": ORIGINAL_GAIN_DB.default,
+}
+"""What other services do not know, and what makes no difference to them."""
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
 """To begin with; each is mostly waited for."""
@@ -123,12 +129,10 @@ class DubBackend(JobBackend):
                     f"set {SECRET_VARIABLE}"
                 )
         opened = await super().open()
+        first = opened.lanes[0]  # where all calls of dubbing go
         # A job that is waited for takes no slot from other calls of the key.
-        lanes = [
-            replace(lane, identity=f"{lane.identity} dub", published=None, guess=_JOBS_AT_ONCE)
-            for lane in opened.lanes
-        ]
-        return replace(opened, lanes=tuple(lanes), takes=False, balance=None)
+        lane = replace(first, identity=f"{first.identity} dub", published=None, guess=_JOBS_AT_ONCE)
+        return replace(opened, lanes=(lane,), takes=False, balance=None)
 
     async def look_up(self) -> Mapping[str, Any]:
         """Find the locales of the project, or raise InvalidRows for targets that there are not."""
@@ -186,14 +190,12 @@ class DubBackend(JobBackend):
         """Return what a row says of its job, and what is wrong with that."""
         given = {name: values.get(name) for name in _FIELDS}
         problems = []
-        if given["original_gain_db"] == ORIGINAL_GAIN_DB.default:
-            given["original_gain_db"] = None
-        foreign = [name for name in _ADDITIONS if given[name] is not None and not self.limits]
-        for name in foreign:
+        foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
+        for name in () if self.limits else foreign:
             words = "is an addition of speechframe's own service"
             problems.append(FieldProblem(name, words, shown(given[name]), "nothing, for this service"))
         script = given["scripts"]
-        if not foreign and isinstance(script, str) and "-->" not in script:
+        if not problems and isinstance(script, str) and "-->" not in script:
             try:
                 path = self._base / Path(script).expanduser()
                 given["scripts"] = path.read_text(encoding="utf-8-sig")

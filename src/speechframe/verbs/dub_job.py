@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from speechframe.batch.backend import Answer, Attempt, Request
-from speechframe.client import Client
+from speechframe.client import Client, Dubbing
 from speechframe.client.upload import Upload
 from speechframe.errors import (
     AudioError,
@@ -108,24 +108,23 @@ class JobBackend(ServiceBackend):
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Return the job's status, what was delivered of each row, and what its creation warned of."""
-        noted = attempt.noted
+        noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
                 return Answer(
                     JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
                 )
             try:
-                job = await self._created(request, attempt)
+                job = await self._created(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
                 return Answer(error)  # of all its locales: halves of the job would be refused as well
-            noted = json.dumps([job.job_id, attempt.lane, job.warning]).encode()
+            noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
-        job_id, lane, warning = json.loads(noted)
-        region = lane if lane in self.client.regions else None
+        job_id, warning = json.loads(noted)
         # From here on nothing but the job itself says that it failed: what it makes is paid.
         try:
-            status = await self._ready(request, job_id, attempt.deadline_s, region)
-            found = [await self._delivered(row, status, attempt.deadline_s, region) for row in request.rows]
+            status = await self._ready(dubbing, request, job_id)
+            found = [await self._delivered(dubbing, row, status) for row in request.rows]
         except PaymentRequired:
             raise
         except ConnectionFailed as error:
@@ -134,7 +133,7 @@ class JobBackend(ServiceBackend):
             raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
         return Answer((status, found, warning))
 
-    async def _created(self, request: Request, attempt: Attempt) -> DubJob:
+    async def _created(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
         """Return the job of a request's rows, made in one attempt."""
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
         upload, project, asked = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
@@ -153,14 +152,7 @@ class JobBackend(ServiceBackend):
             if project is None
             else JobCreateWithProjectRequest(project_id=project, **asked)
         )
-        return await self.client.dubbing.create(
-            form,
-            upload,
-            key=attempt.idempotency_key,
-            region=attempt.lane,
-            timeout_s=attempt.deadline_s,
-            once=True,
-        )
+        return await dubbing.create(form, upload, key=key, once=True)
 
     async def _review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
@@ -175,9 +167,7 @@ class JobBackend(ServiceBackend):
         )
         return made.project_id
 
-    async def _ready(
-        self, request: Request, job_id: str, call_s: float | None, region: str | None
-    ) -> DubJobStatus:
+    async def _ready(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
         """Return the status of a job that is ready; PaymentRequired where there were no credits for it."""
         name, said = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
 
@@ -188,21 +178,19 @@ class JobBackend(ServiceBackend):
                     said[detail.locale] = step
                     self.tell(f"{name}, {detail.locale}: {step}")
 
-        status = await self.client.dubbing.wait(job_id, call_s=call_s, told=told, region=region)
+        status = await dubbing.wait(job_id, told=told)
         if status.status == JobStatusValue.FAILED and status.failure_code in _NO_CREDITS:
             words = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(words, status=402, code=status.failure_code)
         return status
 
-    async def _delivered(
-        self, row: Request, status: DubJobStatus, call_s: float | None, region: str | None
-    ) -> Delivered:
+    async def _delivered(self, dubbing: Dubbing, row: Request, status: DubJobStatus) -> Delivered:
         """Return what there is of a row, with its files on disk."""
         dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
         try:
             detail = detail_of(status, dub.locale)
             paths = {
-                name: await self._file(row, dub, url, suffix, timeout_s=call_s, region=region)
+                name: await self._file(dubbing, row, url, f"{dub.locale}{suffix}")
                 for name, url, suffix in (
                     ("dub_path", detail.download_url, _suffix(dub, detail)),
                     ("srt_path", detail.download_srt_url, ".srt"),
@@ -213,24 +201,24 @@ class JobBackend(ServiceBackend):
             return error
         if self.limits:  # our own service tells more than the document says
             try:
-                said = await self.client.dubbing.utterances(status.job_id, dub.locale, region=region)
+                said = await dubbing.utterances(status.job_id, dub.locale)
                 fit, warnings = fit_of(said), said.warnings
             except (ServiceError, BadAnswer) as error:
                 warnings = [f"how the dub fits is not known: {error}"]
         known = {"job_id": status.job_id, "job_status": detail.status or status.status}
         return {**known, **paths, "audio_seconds": dub.seconds, **fit}, warnings
 
-    async def _file(self, row: Request, dub: Dub, url: str | None, suffix: str, **how: Any) -> str | None:
+    async def _file(self, dubbing: Dubbing, row: Request, url: str | None, ending: str) -> str | None:
         """Return where a file is, below the run's folder; None where the job has none such."""
         if url is None:
             return None
-        folder, stem = Path(self.folder or "") / DUBS_FOLDER, stem_of(row.row_id, dub.locale)
+        folder, stem = Path(self.folder or "") / DUBS_FOLDER, stem_of(row.row_id)
         folder.mkdir(exist_ok=True)
-        path = first = folder / f"{stem}{suffix}"
+        path = first = folder / f"{stem}.{ending}"
         if first.exists():
             # Of an attempt that was killed, or of another call that the row had before: that one is kept.
-            path = folder / f"{stem}-{row.key[:8]}{suffix}"
-        await self.client.dubbing.fetch(url, path, max_bytes=self.max_answer_bytes, **how)
+            path = folder / f"{stem}-{row.key[:8]}.{ending}"
+        await dubbing.fetch(url, path, max_bytes=self.max_answer_bytes)
         if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):
             path.unlink()
             path = first
@@ -297,18 +285,18 @@ def fit_of(found: DubUtterances) -> dict[str, Any]:
     }
 
 
-def stem_of(row_id: str, locale: str) -> str:
-    """Return what the files of a row are called, without their ending.
+def stem_of(row_id: str) -> str:
+    """Return what the files of a row are called, without locale and ending.
 
     Examples
     --------
-    >>> stem_of("intro/pt-BR", "pt-BR"), stem_of("../a b/pt-BR", "pt-BR")
-    ('intro.pt-BR', '_a_b-75e96e29.pt-BR')
+    >>> stem_of("intro/pt-BR"), stem_of("../a b/pt-BR")
+    ('intro', '_a_b-75e96e29')
     """
-    base = row_id.removesuffix(f"/{locale}")
+    base = row_id.rpartition("/")[0]
     safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
     # Two ids must not become one name.
-    return f"{safe}.{locale}" if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}.{locale}"
+    return safe if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}"
 
 
 def plain(locale: str) -> str:

@@ -1,8 +1,6 @@
 """Dubs that are reviewed: what is said in them as a table, and corrections of it (chosen: dub-review)."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.live import Run
@@ -20,28 +18,19 @@ if TYPE_CHECKING:
 _FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
 _CORRECTED = ("text", "voice_id")
 
-
-@dataclass(frozen=True)
-class DubRow:
-    """A row of a run of :func:`dub` that has a dub: its files lie below the run's folder."""
-
-    row_id: str
-    locale: str
-    job_id: str
-    dub_path: str
-    srt_path: str | None
-    vtt_path: str | None
+Row = dict[str, Any]
+"""A row of a run that has a dub: its ids, its locale and its files."""
 
 
-def dub_rows(run: Run) -> list[DubRow]:
+def dub_rows(run: Run) -> list[Row]:
     """Return the rows of a run that have a dub, or raise InvalidRows where it is another verb's."""
     if run.operation != "dub":
         words = f"is a run of {run.operation}"
         raise InvalidRows([problem("run", words, allowed="a run of dub()")])
-    names = {name: run.name_of(name) for name in (*DubRow.__dataclass_fields__, "status")}
+    names = {name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *_FILES)}
     rows = run.to_arrow(columns=list(names.values())).to_pylist()
     told = [{name: row[column] for name, column in names.items()} for row in rows]
-    return [DubRow(**row) for row in told if row.pop("status") in FINISHED]
+    return [row for row in told if row["status"] in FINISHED]
 
 
 async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
@@ -111,7 +100,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     --------
     >>> spf.correct(run, [{"row_id": "intro/pt-BR", "utterance_id": 3, "text": "Bom dia!"}])  # doctest: +SKIP
     """
-    rows = {row.row_id: row for row in dub_rows(run)}
+    rows = {row["row_id"]: row for row in dub_rows(run)}
     asked = list(_asked(corrections))
     async with _client(service) as client:
         known = {
@@ -129,7 +118,8 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
-        await asyncio.gather(*(_again(client, run, rows[row_id], new) for row_id, new in changed.items()))
+        for row_id, new in changed.items():  # one after the other: a job makes one locale at a time again
+            await _again(client, run, rows[row_id], new)
         return _frame([(row, await _told(client, row)) for row in rows.values()])
 
 
@@ -138,19 +128,19 @@ def _client(service: Any) -> Client:
     return Client(service)
 
 
-async def _told(client: Client, row: DubRow) -> list[DubbedUtterance]:
-    return (await client.dubbing.utterances(row.job_id, row.locale)).utterances
+async def _told(client: Client, row: Row) -> list[DubbedUtterance]:
+    return (await client.dubbing.utterances(row["job_id"], row["locale"])).utterances
 
 
-async def _again(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]]) -> None:
+async def _again(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
     """Have one dub made again and fetch its files into their places."""
-    await client.dubbing.update_utterances(row.job_id, row.locale, new)
-    status = await client.dubbing.wait(row.job_id)
-    detail = detail_of(status, row.locale)
+    await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
+    status = await client.dubbing.wait(row["job_id"])
+    detail = detail_of(status, row["locale"])
     if detail.error_message is not None:  # what is there is the version before
-        raise JobFailed(f"{row.row_id}: {detail.error_message}")
+        raise JobFailed(f"{row['row_id']}: {detail.error_message}")
     for name, link in _FILES.items():
-        path, url = getattr(row, name), getattr(detail, link)
+        path, url = row[name], getattr(detail, link)
         if path is not None and url is not None:
             await client.dubbing.fetch(url, run.path / path)
 
@@ -167,11 +157,11 @@ def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
 
 
-def _frame(found: Iterable[tuple[DubRow, list[DubbedUtterance]]]) -> "pd.DataFrame":
+def _frame(found: Iterable[tuple[Row, list[DubbedUtterance]]]) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {"row_id": row.row_id, "locale": row.locale, **one.model_dump(mode="json")}
+        {"row_id": row["row_id"], "locale": row["locale"], **one.model_dump(mode="json")}
         for row, said in found
         for one in said
     ]
