@@ -23,7 +23,7 @@ DATASETS = SCRIPT.parents[1] / "datasets"
 
 def worker(folder):
     """The command that does a job, as a child of this process."""
-    return [sys.executable, "-m", "speechframe.dubbing.worker", str(folder), str(os.getpid())]
+    return [sys.executable, "-m", "speechframe.dubbing.job", str(folder), str(os.getpid())]
 
 
 def sample_script():

@@ -8,7 +8,8 @@ register of their voices: two of one register count as one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,17 +131,17 @@ def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None
 def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
     """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
 
-    Parameters
-    ----------
-    samples
-        As for :func:`heard`.
-    utterances
-        Who speaks when; of each speaker the first half minute is listened to.
+    Of each speaker the first half minute is listened to.
     """
-    spans: dict[str, list[Cue]] = {}
-    for utterance in utterances:
-        spans.setdefault(utterance.speaker, []).append(utterance)
-    return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
+    found: dict[str, list[Array]] = {}
+    for each in utterances:
+        heard = found.setdefault(each.speaker, [np.zeros(0)])
+        piece = samples[each.start_ms * RATE_HZ // 1000 : each.end_ms * RATE_HZ // 1000]
+        if len(piece) and sum(map(len, heard)) * _STEP_S < _REGISTER_S:
+            heard.append(_pitch(np.array(piece)))
+    voiced = {name: np.concatenate(heard) for name, heard in found.items()}
+    voiced = {name: octaves[np.isfinite(octaves)] for name, octaves in voiced.items()}
+    return {name: float(2 ** np.median(one)) if len(one) else 0.0 for name, one in voiced.items()}
 
 
 def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[float, float]]:
@@ -166,19 +167,6 @@ def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
     end = _step(end_s - around.from_s)
     loud = np.flatnonzero(around.is_above(_FADED_SHARE)[end : end + round(_FADE_S / _STEP_S)])
     return (int(loud[-1]) + 1) * _STEP_S if len(loud) else 0.0
-
-
-def _register_hz(samples: Samples, utterances: Iterable[Cue]) -> float:
-    found = [np.zeros(0)]
-    listened_s = 0.0
-    for utterance in utterances:
-        first, last = (ms * RATE_HZ // 1000 for ms in (utterance.start_ms, utterance.end_ms))
-        if listened_s < _REGISTER_S and len(piece := samples[first:last]):
-            found.append(_pitch(np.array(piece)))
-            listened_s += len(piece) / RATE_HZ
-    octaves = np.concatenate(found)
-    octaves = octaves[np.isfinite(octaves)]
-    return float(2 ** np.median(octaves)) if len(octaves) else 0.0
 
 
 def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
@@ -293,14 +281,12 @@ def _groups(pitches: Array, weights: Array) -> list[float]:
 
 def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
     """Cut a sentence where its words go over to another register, for long enough to be another speaker."""
-    runs: list[tuple[int, list[_Word]]] = []
+    marked: list[tuple[int, _Word]] = []
     for word in sentence:
         # What has no pitch of its own belongs to what stands before it.
-        register = _nearest([word], registers) if word.voiced_s or not runs else runs[-1][0]
-        if runs and runs[-1][0] == register:
-            runs[-1][1].append(word)
-        else:
-            runs.append((register, [word]))
+        known = not word.voiced_s and marked
+        marked.append((marked[-1][0] if known else _nearest([word], registers), word))
+    runs = [(register, [word for _, word in run]) for register, run in groupby(marked, itemgetter(0))]
     turns: list[tuple[int, list[_Word]]] = []
     for register, run in runs:
         if turns and (_is_short(run) or turns[-1][0] == register):

@@ -1,7 +1,16 @@
-"""A job in its folder, step by step: what is there already is not made again."""
+"""A job in its folder, step by step: what is there already is not made again.
 
+``python -m speechframe.dubbing.job FOLDER PARENT_PID`` is the process that does one. Each step is a line of
+JSON on its standard output, a locale and a word; what becomes of the job lies in the folder. It ends with
+status 0 when it is through, whatever it came to, and with its parent.
+"""
+
+import json
 import logging
+import os
 import shutil
+import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from speechframe._parent import die_with_parent
 from speechframe.dubbing import hear, lines
 from speechframe.dubbing.cast import cast, voices
 from speechframe.dubbing.fit import Line, fit
@@ -42,6 +52,8 @@ _log = logging.getLogger("speechframe.dubbing")
 
 Tell = Callable[[str | None, str], None]
 """Is called with what is begun, one word, and the locale it is for; None for all of them."""
+_NICE = 15
+"""Whatever else the machine does goes first: nobody waits for a dub by the second."""
 _AUDIO = "audio"
 _HEARD = "heard.json"
 _MASK_MS = 10
@@ -180,7 +192,7 @@ def _dubbed(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> Out
             raise EngineError(f"utterance {number}: {error}") from None
     tell(locale, "mix")
     slots = [
-        Line(original.start_ms / 1000, original.end_ms / 1000, natural.seconds)
+        Line(original.start_ms / 1000, original.end_ms / 1000, lines.seconds_of(natural))
         for original, natural in zip(originals, naturals, strict=True)
     ]
     placed = fit(slots, said.track.seconds)
@@ -278,3 +290,19 @@ def _overlap(utterances: Sequence[DubbedUtterance]) -> float:
         original[each.start_ms // _MASK_MS : each.end_ms // _MASK_MS] = True
         dub[each.dub_start_ms // _MASK_MS : each.dub_end_ms // _MASK_MS] = True
     return float((original & dub).sum() / max(1, (original | dub).sum()))
+
+
+def _main() -> None:
+    # Told, because the parent may have died while this was imported: two at one job would disturb each other.
+    die_with_parent(int(sys.argv[2]))
+    # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICE)
+    # A native library that prints must not print among the steps.
+    steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    work(Path(sys.argv[1]), lambda locale, step: print(json.dumps([locale, step]), file=steps))
+
+
+if __name__ == "__main__":
+    _main()

@@ -71,42 +71,35 @@ def mix(
         written(target) as beside,
         soundfile.SoundFile(beside, "w", RATE_HZ, original.channels, "PCM_16", format="WAV") as file,
     ):
-        for block in _limited(_sums(original, lines, _Gain.of(lowered, gain_db))):
+        for block in _limited(_sums(original, lines, _gain(lowered, gain_db))):
             whole = np.rint(block * _FULL_SCALE)
             file.write(np.clip(whole, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16))
 
 
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """The factor of the original, as a line through points."""
-
-    times_s: Sequence[float]
-    factors: Sequence[float]
-
-    @classmethod
-    def of(cls, spans: Iterable[tuple[float, float]], gain_db: float) -> "_Gain":
-        factor = 10 ** (gain_db / 20)
-        times_s: list[float] = []
-        for start_s, end_s in sorted(spans):
-            if times_s and start_s - RAMP_SECONDS <= times_s[-1]:
-                # It would only begin to come back.
-                times_s[-2:] = [max(end_s, times_s[-2]), max(end_s, times_s[-2]) + RAMP_SECONDS]
-            else:
-                times_s += [start_s - RAMP_SECONDS, start_s, end_s, end_s + RAMP_SECONDS]
-        return cls([-1.0, *times_s], [1.0, *[1.0, factor, factor, 1.0] * (len(times_s) // 4)])
-
-    def between(self, start: int, end: int) -> npt.NDArray[np.float32]:
-        return np.interp(np.arange(start, end) / RATE_HZ, self.times_s, self.factors).astype(np.float32)
+def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the factor of the original as a line through points: times in seconds, and factors."""
+    factor = 10 ** (gain_db / 20)
+    times_s: list[float] = []
+    for start_s, end_s in sorted(spans):
+        if times_s and start_s - RAMP_SECONDS <= times_s[-1]:
+            # It would only begin to come back.
+            times_s[-2:] = [max(end_s, times_s[-2]), max(end_s, times_s[-2]) + RAMP_SECONDS]
+        else:
+            times_s += [start_s - RAMP_SECONDS, start_s, end_s, end_s + RAMP_SECONDS]
+    return [-1.0, *times_s], [1.0, *[1.0, factor, factor, 1.0] * (len(times_s) // 4)]
 
 
-def _sums(original: soundfile.SoundFile, lines: Iterable[Spoken], gain: _Gain) -> Iterator[Samples]:
+def _sums(
+    original: soundfile.SoundFile, lines: Iterable[Spoken], gain: tuple[Sequence[float], Sequence[float]]
+) -> Iterator[Samples]:
     """Yield the sum of original and lines, block by block; a line is held while it speaks."""
     coming = sorted(lines, key=lambda line: line.start_s, reverse=True)
     speaking: list[tuple[int, Samples]] = []
     start = 0
     for block in original.blocks(RATE_HZ, dtype="float32", always_2d=True):
         end = start + len(block)
-        total: Samples = block * gain.between(start, end)[:, None]
+        factors = np.interp(np.arange(start, end) / RATE_HZ, *gain).astype(np.float32)
+        total: Samples = block * factors[:, None]
         while coming and seconds_to_frames(coming[-1].start_s, RATE_HZ) < end:
             line = coming.pop()
             speaking.append((seconds_to_frames(line.start_s, RATE_HZ), line.samples()))

@@ -71,8 +71,15 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             mark = _mark(request, wanted, form)
             answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
-                warning = unknown_warning(result.unknown)
-                answer = await _queued(request, key, (wanted, form, mark), warning)
+                job = await _job(request, key, wanted, unknown_warning(result.unknown))
+                # Before anything is fetched or looked at: a full queue costs its caller nothing.
+                state.pool.check_room(key.key_hash)
+                with state.uploads.lent() as path:
+                    upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
+                    media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    told = job.answer.model_copy(update={"file_name": name})
+                    job = job.model_copy(update={"answer": told, "media_s": media_s})
+                    answer = await state.dubs.add(job, upload.path, mark)
     request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
     return json_response(answer)
 
@@ -86,54 +93,42 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
     return mark_of(request, type(wanted).__name__, content)
 
 
-async def _queued(
-    request: web.Request, key: Key, asked: tuple[_Wanted, Form, Mark | None], warning: str | None
-) -> DubJob:
+async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
+    """Return the job that a form asks for, whose medium was not looked at yet."""
     state = request.app[STATE]
-    wanted, form, mark = asked
     project = await _project(state, key, wanted)
     # Those of a project were good when they were given; engines may have gone since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
-    script_locale = _script_locale(state, wanted)
-    cast = {speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()}
-    # Before anything is fetched or looked at: a full queue costs its caller nothing.
-    state.pool.check_room(key.key_hash)
-    with state.uploads.lent() as path:
-        upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
-        media_s = await _probed(state, key, upload)
-        task = Task(
-            targets=targets,
-            source_locale=source,
-            script=wanted.script,
-            script_locale=script_locale,
-            cast=cast,
-            original_gain_db=wanted.original_gain_db,
-        )
-        job_id = secrets.token_hex(16)
-        answer = DubJob(
+    job_id = secrets.token_hex(16)
+    return Job(
+        job_id=job_id,
+        key_hash=key.key_hash,
+        project_id=project.project_id or None,
+        link=secrets.token_hex(16),
+        answer=DubJob(
             job_id=job_id,
             dubbing_type=project.dubbing_type,
-            file_name=_file_name(wanted, upload),
+            file_name="",
             priority=wanted.priority,
             target_locales=[*map(dubbing_spelling, targets)],
             file_url=wanted.file_url,
             webhook_url=wanted.webhook_url,
             source_locale=source and dubbing_spelling(source),
             warning=warning,
-        )
-        job = Job(
-            job_id=job_id,
-            key_hash=key.key_hash,
-            project_id=project.project_id or None,
-            link=secrets.token_hex(16),
-            answer=answer,
-            task=task,
-            media_s=media_s,
-            base_url=base_url(request),
-            webhook_secret=wanted.webhook_secret,
-        )
-        return await state.dubs.add(job, upload.path, mark)
+        ),
+        task=Task(
+            targets=targets,
+            source_locale=source,
+            script=wanted.script,
+            script_locale=_script_locale(state, wanted),
+            cast={speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()},
+            original_gain_db=wanted.original_gain_db,
+        ),
+        media_s=0.0,
+        base_url=base_url(request),
+        webhook_secret=wanted.webhook_secret,
+    )
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:

@@ -109,6 +109,12 @@ def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Jo
     return Job.model_validate_json(row[0]) if row else None
 
 
+def _known(connection: sqlite3.Connection, job_id: str) -> Job:
+    job = _read(connection, "job_id = ?", job_id)
+    assert job is not None  # noqa: S101 - rows of jobs stay
+    return job
+
+
 def _changed(connection: sqlite3.Connection, job: Job, **changes: object) -> Job:
     """Return a job with changes, which are kept."""
     job = job.model_copy(update=changes)
@@ -235,8 +241,7 @@ def note(
     connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: Outcome | None
 ) -> None:
     """Keep what is being done now, for a locale or for all, or what became of it: its files are there."""
-    job = _read(connection, "job_id = ?", job_id)
-    assert job is not None  # noqa: S101 - it is being worked at
+    job = _known(connection, job_id)
     steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
     results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
     _changed(connection, job, steps=steps, results=results)
@@ -254,8 +259,7 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outc
     outcomes
         Locale to what became of it; what the worker left undone is lost.
     """
-    job = _read(connection, "job_id = ?", job_id)
-    assert job is not None  # noqa: S101 - it was worked at
+    job = _known(connection, job_id)
     results = {}
     for locale, found in outcomes.items():
         outcome = found or Outcome(version=job.task.version)

@@ -26,7 +26,7 @@ log = logging.getLogger("speechframe.service")
 
 FOLDER = "dubs"
 
-_WORKER = "speechframe.dubbing.worker"
+_WORKER = "speechframe.dubbing.job"
 _TRIES = 2
 _LOOK_S = 2.0
 """How often it is looked for jobs that another service process left, or put there."""

@@ -5,8 +5,6 @@ claimed by moving the moment it is due, so that one whose service dies is due ag
 """
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import secrets
 import sqlite3
@@ -21,6 +19,7 @@ from speechframe.service.database import Database, now
 from speechframe.service.guard import Forbidden, allowed_addresses, parsed, session_to
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
+from speechframe.wire.dubbing import webhook_signature
 
 log = logging.getLogger("speechframe.service")
 
@@ -45,17 +44,6 @@ def add(connection: sqlite3.Connection, url: str, secret: str | None, body: byte
     connection.execute(
         "INSERT INTO webhooks VALUES (?, ?, ?, ?, 0, ?)", (secrets.token_hex(16), url, secret, body, now())
     )
-
-
-def signed(secret: str, body: bytes, timestamp: str) -> str:
-    """Return the signature of a body at a time (``spec.chosen``: webhook).
-
-    Examples
-    --------
-    >>> signed("secret", b"{}", "1700000000000")[:16]
-    '73d57f048467f1f5'
-    """
-    return hmac.new(secret.encode(), body + b"." + timestamp.encode(), hashlib.sha256).hexdigest()
 
 
 def pause_s(tries: int, seconds: float) -> float:
@@ -137,5 +125,7 @@ def _headers(webhook: _Webhook) -> dict[str, str]:
     if webhook.secret is not None:
         timestamp = str(int(now() * 1000))
         headers[chosen.WEBHOOK_TIMESTAMP_HEADER] = timestamp
-        headers[chosen.WEBHOOK_SIGNATURE_HEADER] = signed(Hidden(webhook.secret), webhook.body, timestamp)
+        headers[chosen.WEBHOOK_SIGNATURE_HEADER] = webhook_signature(
+            Hidden(webhook.secret), webhook.body, timestamp.encode()
+        )
     return headers

@@ -173,10 +173,11 @@ class DubBackend(JobBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the part of a job that is one locale, or everything that is wrong with it."""
-        medium, seconds, problems = self._medium(values)
-        fields, wrong = self._fields(values)
-        if problems or wrong:
-            return problems + wrong
+        problems: list[FieldProblem] = []
+        medium, seconds = self._medium(values, problems)
+        fields = self._fields(values, problems)
+        if problems:
+            return problems
         targets = list(self._targets) if self._project is not None else []
         dub = Dub(values["locale"], medium, fields, self._project, self._review, targets, seconds)
         # What is made does not depend on where the file is, how soon it is dubbed and who is told.
@@ -186,58 +187,54 @@ class DubBackend(JobBackend):
         price = 0 if seconds is None else dub_millicredits(seconds, 1)
         return Request(content, canonical(asdict(dub)), price, 0, {"locale": dub.locale}, varies=False)
 
-    def _fields(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """Return what a row says of its job, and what is wrong with that."""
+    def _fields(self, values: Mapping[str, Any], problems: list[FieldProblem]) -> dict[str, Any]:
+        """Return what a row says of its job; what is wrong with that is added to `problems`."""
         given = {name: values.get(name) for name in _FIELDS}
-        problems = []
         foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
         for name in () if self.limits else foreign:
             words = "is an addition of speechframe's own service"
             problems.append(FieldProblem(name, words, shown(given[name]), "nothing, for this service"))
-        script = given["scripts"]
-        if not problems and isinstance(script, str) and "-->" not in script:
+        script = given[_SCRIPT] = given.pop("scripts")
+        if self.limits and isinstance(script, str) and "-->" not in script:
             try:
-                path = self._base / Path(script).expanduser()
-                given["scripts"] = path.read_text(encoding="utf-8-sig")
+                given[_SCRIPT] = (self._base / Path(script).expanduser()).read_text(encoding="utf-8-sig")
             except (OSError, ValueError) as error:
                 words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 allowed = "SRT or WebVTT, as text or as the path of a file"
                 problems.append(FieldProblem("scripts", words, shown(script), allowed))
-        given[_SCRIPT] = given.pop("scripts")
         found = check(JobCreateRequest, {**given, "file": b"", "target_locales": [values["locale"]]})
         problems += [replace(one, field="scripts") if one.field == _SCRIPT else one for one in found.problems]
-        if problems or found.value is None:
-            return {}, problems
-        left_out = {"file", "target_locales"}
-        return found.value.model_dump(
-            mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out
-        ), []
+        how: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+        return found.value.model_dump(exclude={"file", "target_locales"}, **how) if found.value else {}
 
-    def _medium(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float | None, list[FieldProblem]]:
-        """Return what is kept of a row's medium, its length if it is known, and what is wrong with it."""
+    def _medium(
+        self, values: Mapping[str, Any], problems: list[FieldProblem]
+    ) -> tuple[dict[str, Any], float | None]:
+        """Return what is kept of a row's medium, and its length if it is known."""
         given, seconds = values.get("media"), values.get("seconds")
         if isinstance(given, Mapping):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < _LONGEST_S):
-            return {}, None, [FieldProblem("seconds", "is no length", shown(seconds), "a number above 0")]
+            problems.append(FieldProblem("seconds", "is no length", shown(seconds), "a number above 0"))
+        medium: dict[str, Any] = {}
         if is_url(given):
-            medium: dict[str, Any] = {"url": given.strip()}
+            medium["url"] = given.strip()
         else:
             try:
                 upload, said = self._looked_at(given)
             except (AudioError, TypeError) as error:
                 allowed = "a path, an http(s) URL or the bytes of a file"
-                return {}, None, [FieldProblem("media", str(error), shown(given), allowed)]
+                problems.append(FieldProblem("media", str(error), shown(given), allowed))
+                return {}, None
             seconds = said if seconds is None else seconds
-            known = {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
-            medium = {**known, "path": str(upload.path)}
-        if seconds is not None:
-            return medium, float(seconds), []
-        self.remark = "the length of some media is not known, and the price is without them"
-        if not self.is_budgeted:
-            return medium, None, []
-        words = "is of unknown length, so that its price is unknown, and there is a budget"
-        return medium, None, [FieldProblem("media", words, shown(given), "seconds= tells how long it is")]
+            medium |= {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
+            medium["path"] = str(upload.path)
+        if seconds is None:
+            self.remark = "the length of some media is not known, and the price is without them"
+            if self.is_budgeted:
+                words = "is of unknown length, so that its price is unknown, and there is a budget"
+                problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
+        return medium, seconds
 
     def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
         """Return a file and how long it says it is."""

@@ -118,8 +118,8 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
-        for row_id, new in changed.items():  # one after the other: a job makes one locale at a time again
-            await _again(client, run, rows[row_id], new)
+        for row_id, wishes in changed.items():  # one after the other: a job corrects one locale at a time
+            await _again(client, run, rows[row_id], wishes)
         return _frame([(row, await _told(client, row)) for row in rows.values()])
 
 
