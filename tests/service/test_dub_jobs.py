@@ -160,4 +160,4 @@ def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id
 
 
 def ended(rows, moment):
-    rows.execute("UPDATE dub_jobs SET job = json_set(job, '$.ended_at', ?)", (moment,))
+    rows.execute("UPDATE dubs SET job = json_set(job, '$.ended_at', ?)", (moment,))

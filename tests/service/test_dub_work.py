@@ -167,7 +167,7 @@ async def test_the_higher_priority_starts_first_and_all_are_done(start, http_to,
         hold.let_go()
         for job_id in jobs:
             assert (await ready(http, job_id, limit_s=300))["status"] == "COMPLETED"
-        ended = rows(service, "SELECT priority FROM dub_jobs ORDER BY json_extract(job, '$.ended_at')")
+        ended = rows(service, "SELECT priority FROM dubs ORDER BY json_extract(job, '$.ended_at')")
         # The first was there alone; then each lower class had its turn at the fifth start.
         assert [word for (word,) in ended[1:]] == ["HIGH"] * 4 + ["NORMAL", "LOW", "HIGH", "NORMAL", "LOW"]
 

@@ -70,13 +70,13 @@ CREATE TABLE IF NOT EXISTS dub_projects (
     number INTEGER PRIMARY KEY AUTOINCREMENT, project_id TEXT NOT NULL UNIQUE,
     key_hash BLOB NOT NULL, project TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS dub_jobs (
+CREATE TABLE IF NOT EXISTS dubs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, key_hash BLOB NOT NULL,
     idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL, priority TEXT NOT NULL,
     link TEXT NOT NULL UNIQUE, status TEXT NOT NULL, owner TEXT, job TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS dub_jobs_by_owner ON dub_jobs (owner, status);
-CREATE INDEX IF NOT EXISTS dub_jobs_by_idempotency ON dub_jobs (key_hash, idempotency);
+CREATE INDEX IF NOT EXISTS dubs_by_owner ON dubs (owner, status);
+CREATE INDEX IF NOT EXISTS dubs_by_idempotency ON dubs (key_hash, idempotency);
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, secret TEXT, body BLOB NOT NULL,
     tries INTEGER NOT NULL, due_at REAL NOT NULL

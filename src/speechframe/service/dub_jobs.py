@@ -104,7 +104,7 @@ class Job(BaseModel):
 
 
 def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
-    query = f"SELECT job FROM dub_jobs WHERE {condition}"  # noqa: S608 - words of ours
+    query = f"SELECT job FROM dubs WHERE {condition}"  # noqa: S608 - words of ours
     row = connection.execute(query, values).fetchone()
     return Job.model_validate_json(row[0]) if row else None
 
@@ -119,7 +119,7 @@ def _changed(connection: sqlite3.Connection, job: Job, **changes: object) -> Job
     """Return a job with changes, which are kept."""
     job = job.model_copy(update=changes)
     connection.execute(
-        "UPDATE dub_jobs SET status = ?, job = ? WHERE job_id = ?",
+        "UPDATE dubs SET status = ?, job = ? WHERE job_id = ?",
         (job.status, job.model_dump_json(), job.job_id),
     )
     return job
@@ -138,7 +138,7 @@ def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None)
     if mark is None:
         return None
     row = connection.execute(
-        "SELECT body_hash, job FROM dub_jobs WHERE key_hash = ? AND idempotency = ? AND made_at > ? "
+        "SELECT body_hash, job FROM dubs WHERE key_hash = ? AND idempotency = ? AND made_at > ? "
         "AND status != ? ORDER BY number DESC",
         (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS, _Status.FAILED),
     ).fetchone()
@@ -153,7 +153,7 @@ def add(connection: sqlite3.Connection, job: Job, mark: Mark | None) -> DubJob:
     if (known := repeated(connection, job.key_hash, mark)) is not None:
         return known
     connection.execute(
-        "INSERT INTO dub_jobs "
+        "INSERT INTO dubs "
         "(job_id, key_hash, idempotency, body_hash, made_at, priority, link, status, job) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -190,7 +190,7 @@ def take(
     """
     while waiting := dict(
         connection.execute(
-            "SELECT priority, MIN(number) FROM dub_jobs WHERE owner IS NULL AND status IN (?, ?) GROUP BY 1",
+            "SELECT priority, MIN(number) FROM dubs WHERE owner IS NULL AND status IN (?, ?) GROUP BY 1",
             (_Status.QUEUED, _Status.IN_PROGRESS),
         ).fetchall()
     ):
@@ -198,7 +198,7 @@ def take(
         job = _read(connection, "number = ?", number)
         assert job is not None  # noqa: S101 - read a moment ago
         if (poor := _set_aside(connection, job)) is None:
-            connection.execute("UPDATE dub_jobs SET owner = ? WHERE number = ?", (owner, number))
+            connection.execute("UPDATE dubs SET owner = ? WHERE number = ?", (owner, number))
             return _changed(connection, job, status=_Status.IN_PROGRESS)
         _end(connection, job, dict.fromkeys(job.task.targets, Outcome(version=1, failure=poor)))
     return None
@@ -234,7 +234,7 @@ def _payer(connection: sqlite3.Connection, job: Job) -> Key:
 
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:
     """Let the jobs of a service process wait again; their credits stay set aside."""
-    connection.execute("UPDATE dub_jobs SET owner = NULL WHERE owner = ?", (owner,))
+    connection.execute("UPDATE dubs SET owner = NULL WHERE owner = ?", (owner,))
 
 
 def note(
@@ -283,7 +283,7 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
             quota.settle(connection, _reservation(connection, job), billed_millis)
         else:
             quota.release(connection, job.job_id)
-    connection.execute("UPDATE dub_jobs SET owner = NULL WHERE job_id = ?", (job.job_id,))
+    connection.execute("UPDATE dubs SET owner = NULL WHERE job_id = ?", (job.job_id,))
     job = _changed(
         connection, job, status=status, results=results, billed_millis=billed_millis, ended_at=now()
     )
@@ -354,6 +354,6 @@ def find_file(connection: sqlite3.Connection, link: str, name: str) -> str | Non
 
 def known(connection: sqlite3.Connection, job_ids: Collection[str]) -> dict[str, Job]:
     """Return jobs by their ids, as far as there are such."""
-    query = "SELECT job FROM dub_jobs WHERE job_id IN (SELECT value FROM json_each(?))"
+    query = "SELECT job FROM dubs WHERE job_id IN (SELECT value FROM json_each(?))"
     rows = connection.execute(query, (json.dumps(list(job_ids)),))
     return {job.job_id: job for job in (Job.model_validate_json(row[0]) for row in rows.fetchall())}
