@@ -16,15 +16,14 @@ SAMPLE_S = 57.5
 def whole(clock: Clock, folder: str, script: str | None):
     """Dub the sample in this process, as a worker does."""
     from speechframe.dubbing import job
-    from speechframe.dubbing.folder import SOURCE, Outcome, Task, outcome_path, task_path
+    from speechframe.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
 
     place = Path(folder)
     shutil.copy(SAMPLE, place / SOURCE)
-    task = Task(file_name=SAMPLE.name, targets=(LOCALE,), source_locale="en-US", script=script)
-    task.write(task_path(place))
+    Task(targets=(LOCALE,), source_locale="en-US", script=script).write(place / TASK)
     with clock:
-        job.work(place, lambda _: None)
-    outcome = Outcome.read(outcome_path(place, LOCALE))
+        job.work(place, lambda _locale, _step: None)
+    outcome = Outcome.read(place / LOCALE / OUTCOME)
     if outcome is None or outcome.failure is not None:
         raise RuntimeError(f"there is no dub: {outcome}")
     said = [[one.source_text, one.text, one.voice_id] for one in outcome.utterances]
@@ -35,14 +34,14 @@ def engines(clock: Clock, said: list[list[str]], hears: bool):  # noqa: FBT001 -
     """Recognise the sample, translate what was said in it and speak that, with nothing around it."""
     from speechframe.audio import media
     from speechframe.audio.codec import resample
-    from speechframe.dubbing import languages, lines
+    from speechframe.dubbing import cast, hear, lines
     from speechframe.engines import registry
     from speechframe.engines.base import Recording, Utterance
 
     sound = media.read(SAMPLE, max_seconds=600)
     samples = resample(sound.samples, sound.sample_rate_hz, 16_000)
-    voices, speakers = languages.voices(), registry.speakers()
-    recogniser = languages.recogniser(registry.recognisers())
+    voices, speakers = cast.voices(), registry.speakers()
+    recogniser = hear.installed(registry.recognisers())
     with clock:
         if hears:
             for first in range(0, len(samples), 28 * 16_000):

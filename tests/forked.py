@@ -31,7 +31,7 @@ PRELOADED = (
     *("speechframe.service.worker", "speechframe.engines.espeak", "speechframe.engines.world"),
     *("speechframe.aio", "speechframe.cli", "speechframe.testing.faulty"),
 )
-WORKERS = ("speechframe.service.worker", "speechframe.dubbing.worker")
+WORKERS = ("speechframe.service.worker", "speechframe.dubbing.job")
 READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
 """Variables that an interpreter reads when it starts: where they differ, only a new one will do."""
 FOLLOWED = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")

@@ -9,9 +9,10 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import numpy as np
+import soundfile
 
 from speechframe.audio import codec
-from speechframe.dubbing.folder import SOURCE, Outcome, Task, outcome_path, task_path
+from speechframe.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
 from speechframe.dubbing.media import RATE_HZ, extract
 from speechframe.engines import registry
 from speechframe.engines.base import Recording
@@ -22,7 +23,7 @@ DATASETS = SCRIPT.parents[1] / "datasets"
 
 def worker(folder):
     """The command that does a job, as a child of this process."""
-    return [sys.executable, "-m", "speechframe.dubbing.worker", str(folder), str(os.getpid())]
+    return [sys.executable, "-m", "speechframe.dubbing.job", str(folder), str(os.getpid())]
 
 
 def sample_script():
@@ -38,20 +39,20 @@ def job(folder, medium, **asked):
     """Put a job into a folder, as the service does."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_bytes(medium)
-    Task(file_name="medium", **asked).write(task_path(folder))
+    Task(**asked).write(folder / TASK)
     return folder
 
 
 def dubbed(folder, *locales):
     """Have the worker do a job; its outcomes."""
     subprocess.run(worker(folder), check=True, timeout=1200, stdout=subprocess.DEVNULL)
-    return [Outcome.read(outcome_path(folder, locale)) for locale in locales]
+    return [Outcome.read(folder / locale / OUTCOME) for locale in locales]
 
 
 def sound_of(medium, folder):
     """The audio of a medium: mono float32 at 48000 Hz."""
     folder.mkdir()
-    return extract(medium, folder).sound.mean(axis=1) / 32768
+    return soundfile.read(extract(medium, folder).sound_path, always_2d=True)[0].mean(axis=1)
 
 
 def words(text):

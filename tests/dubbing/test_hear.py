@@ -1,17 +1,20 @@
 """What is heard: sentences with their times, apart by speaker; scripts; and a voice for each speaker."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from speechframe.audio import codec
-from speechframe.dubbing import hear, script
-from speechframe.dubbing.cast import cast
-from speechframe.dubbing.languages import sources, targets, voices
+from speechframe.dubbing import hear, job
+from speechframe.dubbing.cast import cast, voices
+from speechframe.dubbing.folder import Refused, Task
 from speechframe.engines import registry
 from speechframe.engines.base import Transcript, Utterance, Word
 from speechframe.engines.translation import Routes
+from speechframe.service.dub_languages import Languages
+from speechframe.wire.cues import Cue
 
 MAN, WOMAN = "en-US-miles", "en-US-nora"
 
@@ -55,7 +58,7 @@ def test_a_sentence_is_cut_where_the_speaker_changes_and_starts_with_its_sound()
         (WOMAN, "thank you very much I am looking for a present."),
         (MAN, "What does she like?"),
     )
-    found = hear.heard(samples, Listener(words)).utterances
+    _, found = hear.heard(samples, Listener(words))
     assert [each.speaker for each in found] == ["Speaker 1", "Speaker 2", "Speaker 1"]
     assert [each.text.split()[0] for each in found] == ["Good", "thank", "What"]
     late_ms = [each.start_ms - start for each, start in zip(found, starts, strict=True)]
@@ -69,7 +72,7 @@ def test_a_sentence_is_cut_where_the_speaker_changes_and_starts_with_its_sound()
 def test_an_utterance_is_audible_until_its_last_sound_has_died_away(gap_s, most_ms):
     samples, _, starts = dialogue((MAN, "That was the last house."), (WOMAN, "Yes."), gap_s=gap_s)
     end_ms = starts[1] - 1000 * gap_s
-    early = hear.HeardUtterance(start_ms=round(starts[0]), end_ms=round(end_ms) - 150, speaker="", text="")
+    early = Cue(round(starts[0]), round(end_ms) - 150, "")
     ((start_s, end_s),) = hear.audible_spans(samples, [early])
     assert start_s == pytest.approx(starts[0] / 1000, abs=0.001)
     assert -50 <= 1000 * end_s - end_ms <= most_ms
@@ -81,7 +84,7 @@ def test_one_voice_is_one_speaker_however_it_rises():
         (WOMAN, "Yes, I am."),
         (WOMAN, "Really? Well, then go!"),
     )
-    assert {each.speaker for each in hear.heard(samples, Listener(words)).utterances} == {"Speaker 1"}
+    assert {each.speaker for each in hear.heard(samples, Listener(words))[1]} == {"Speaker 1"}
 
 
 def test_what_is_as_soft_as_the_background_is_no_sentence():
@@ -90,7 +93,7 @@ def test_what_is_as_soft_as_the_background_is_no_sentence():
     )
     end_ms = words[6].end_ms
     invented = Word("Much.", end_ms + 200, end_ms + 600)
-    found = hear.heard(samples, Listener((*words[:7], invented, *words[7:]))).utterances
+    _, found = hear.heard(samples, Listener((*words[:7], invented, *words[7:])))
     assert [each.text for each in found] == [
         "We also have bread from the village.",
         "Honey would be perfect.",
@@ -99,10 +102,10 @@ def test_what_is_as_soft_as_the_background_is_no_sentence():
 
 def test_a_language_counts_as_another_only_where_the_recogniser_is_sure():
     samples, words, _ = dialogue((MAN, "Good morning."))
-    with pytest.raises(hear.OtherLanguage, match=r"'en'.*'pt-BR'"):
+    with pytest.raises(Refused, match=r"'en'.*'pt-BR'"):
         hear.heard(samples, Listener(words, probability=0.95), locale="pt-BR")
-    assert hear.heard(samples, Listener(words, probability=0.5), locale="pt-BR").locale == "pt-BR"
-    assert hear.heard(samples, Listener(words), locale="en-GB").locale == "en-GB"
+    assert hear.heard(samples, Listener(words, probability=0.5), locale="pt-BR")[0] == "pt-BR"
+    assert hear.heard(samples, Listener(words), locale="en-GB")[0] == "en-GB"
 
 
 @pytest.mark.parametrize("seconds", [0.1, 28, 200])
@@ -113,17 +116,21 @@ def test_pieces_are_short_and_follow_each_other(seconds):
     assert max(end - start for start, end in pieces) <= 28 * hear.RATE_HZ
 
 
+class Medium(NamedTuple):
+    seconds: float
+
+
 def test_a_script_has_its_speakers_and_the_language_of_its_text():
-    found = script.read(
+    text = (
         "1\n00:00:00,500 --> 00:00:02,000\nANNA: Bom dia a todos,\nsejam bem-vindos.\n\n"
-        "2\n00:00:02,500 --> 00:00:04,000\nBRUNO: Muito obrigado pela ajuda.\n",
-        locale=None,
-        languages=["en", "pt"],
+        "2\n00:00:02,500 --> 00:00:04,000\nBRUNO: Muito obrigado pela ajuda.\n\n"
+        "3\n00:00:09,000 --> 00:00:10,000\nBRUNO: Tarde demais.\n"
     )
-    assert found.locale == "pt"
-    assert [(each.speaker, each.text) for each in found.utterances] == [
-        ("ANNA", "Bom dia a todos, sejam bem-vindos."),
-        ("BRUNO", "Muito obrigado pela ajuda."),
+    locale, found = job._written(Task(targets=("en-US",), script=text), Medium(seconds=3.5))
+    assert locale == "pt"
+    assert [(each.speaker, each.text, each.end_ms) for each in found] == [
+        ("ANNA", "Bom dia a todos, sejam bem-vindos.", 2000),
+        ("BRUNO", "Muito obrigado pela ajuda.", 3500),
     ]
 
 
@@ -146,12 +153,15 @@ def test_a_wanted_voice_is_taken_where_it_speaks_the_locale():
 
 
 def test_languages_are_those_that_the_engines_here_can_do():
-    routes = Routes(registry.translators())
-    known = [entry.voice for entry in voices().values()]
-    into = targets(routes, known)
-    assert into["pt-BR"] == "Portuguese (Brazil)"
-    for locale in into:
-        assert any(locale in voice.supported_locales for voice in known)
+    routes, speakers = Routes(registry.translators()), registry.speakers()
+    found = Languages.load(routes, registry.recognisers(), speakers)
+    assert ("pt-BR", "Portuguese (Brazil)") in [(one.locale, one.language) for one in hyphened(found)]
+    for locale in found.targets:
+        assert any(locale in voice.supported_locales for voice in found.voices.values())
         assert routes.sources_of(locale)
-    assert {"en-US", "pt-BR"} <= sources(routes, registry.recognisers(), known).keys() <= into.keys()
-    assert sources(routes, {}, known) == {}
+    assert {"en-US", "pt-BR"} <= {*found.sources} <= {*found.targets}
+    assert Languages.load(routes, {}, speakers) == Languages()
+
+
+def hyphened(found):
+    return [one.model_copy(update={"locale": one.locale.replace("_", "-")}) for one in found.listed_targets]

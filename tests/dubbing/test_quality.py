@@ -10,7 +10,7 @@ from dubbing_lab import correlation, dubbed, job, sample_script, sound_of, words
 
 from speechframe.audio import codec
 from speechframe.dubbing import lines
-from speechframe.dubbing.languages import voices
+from speechframe.dubbing.cast import voices
 from speechframe.dubbing.media import RATE_HZ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

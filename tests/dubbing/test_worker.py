@@ -14,7 +14,7 @@ import pytest
 import soundfile
 from dubbing_lab import DATASETS, dubbed, job, worker
 
-from speechframe.dubbing.folder import Failure, Outcome, Task, failure_path, outcome_path, task_path
+from speechframe.dubbing.folder import OUTCOME, TASK, Outcome, Task
 from speechframe.spec.dubbing import UtteranceCorrection
 
 # A worker gives way to everything else: beside many tests it would take minutes.
@@ -68,7 +68,7 @@ def whole(tmp_path_factory):
 
 def test_each_locale_has_its_files_or_its_failure(whole):
     folder, steps = whole
-    brazil, portugal, finland = (Outcome.read(outcome_path(folder, locale)) for locale in ASKED["targets"])
+    brazil, portugal, finland = (Outcome.read(folder / locale / OUTCOME) for locale in ASKED["targets"])
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     assert (brazil.failure, portugal.failure) == (None, None)
     assert [each.voice_id for each in brazil.utterances] == ["pt-BR-larissa", "pt-BR-caio", "pt-BR-larissa"]
@@ -82,9 +82,8 @@ def test_each_locale_has_its_files_or_its_failure(whole):
     assert (folder / "pt-BR/dub.vtt").read_text(encoding="utf-8").count("<v ANNA>") >= 2
     assert soundfile.info(folder / "pt-BR/dub.wav").duration == 6.0
     assert not (folder / "audio").exists()
-    order = [(step["locale"], step["step"]) for step in steps]
-    assert order[:2] == [(None, "audio"), (None, "recognise")]
-    made = [step for locale, step in dict.fromkeys(order) if locale == "pt-BR"]
+    assert steps[:2] == [[None, "audio"], [None, "recognise"]]
+    made = [step for locale, step in steps if locale == "pt-BR"]
     assert made == ["translate", "speak", "mix", "done"]
 
 
@@ -110,21 +109,18 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
     corrections = (
         UtteranceCorrection(utterance_id=2, text="Muito obrigado, senhora."),
         UtteranceCorrection(utterance_id=3, voice_id="pt-BR-bianca"),
-        UtteranceCorrection(utterance_id=1, text="中文", voice_id="en-US-joe"),
     )
-    Task(file_name="medium", version=2, corrections={"pt-BR": corrections}, **ASKED).write(task_path(folder))
+    correct(folder, 2, corrections)
     kept = {path: path.stat().st_mtime_ns for path in (folder / "pt-BR/lines").iterdir()}
     brazil, portugal, finland = dubbed(folder, *ASKED["targets"])
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert [each.version for each in (brazil, portugal, finland)] == [2, 2, 2]
+    assert [each.version for each in (brazil, portugal, finland)] == [2, 1, 1]
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     first, second, third = brazil.utterances
     old = Outcome.model_validate_json(before["pt-BR/outcome.json"]).utterances
     assert (first.text, first.voice_id) == (old[0].text, old[0].voice_id)
     assert (second.text, second.voice_id) == ("Muito obrigado, senhora.", "pt-BR-caio")
     assert (third.text, third.voice_id) == (old[2].text, "pt-BR-bianca")
-    for said in ("en-US-joe does not speak pt-BR", "utterance 1 is as it was: the text has no character"):
-        assert any(words.startswith(said) for words in brazil.warnings)
     after = left(folder)
     assert after["pt-BR/dub.wav"] != before["pt-BR/dub.wav"]
     assert after["pt-PT/dub.wav"] == before["pt-PT/dub.wav"]
@@ -132,6 +128,21 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
         path for path in after.keys() - before.keys() if "/lines/" in path and "-" not in path.split("/")[-1]
     ]
     assert len(spoken) == 2
+    # What cannot be spoken leaves the version before, and the next correction goes on from that.
+    correct(folder, 3, (UtteranceCorrection(utterance_id=1, text="中文"), corrections[0]))
+    (failed,) = dubbed(folder, "pt-BR")
+    assert (failed.version, failed.utterances) == (3, brazil.utterances)
+    assert failed.failure.reason.startswith("utterance 1: the text has no character")
+    assert left(folder)["pt-BR/dub.wav"] == after["pt-BR/dub.wav"]
+    correct(folder, 4, (UtteranceCorrection(utterance_id=1, text="Bom dia."),))
+    (again,) = dubbed(folder, "pt-BR")
+    assert again.failure is None
+    assert [each.text for each in again.utterances] == ["Bom dia.", second.text, third.text]
+
+
+def correct(folder, version, corrections):
+    """Ask for another version of a dub, as the service does."""
+    Task(version=version, corrected="pt-BR", corrections=corrections, **ASKED).write(folder / TASK)
 
 
 def test_the_worker_ends_with_its_parent(tmp_path):
@@ -151,29 +162,28 @@ def test_the_worker_ends_with_its_parent(tmp_path):
         assert process.nice() >= 15
         started.kill()
     assert psutil.wait_procs([process], timeout=30)[1] == []
-    assert Outcome.read(outcome_path(folder, "fi-FI")) is None
+    assert Outcome.read(folder / "fi-FI" / OUTCOME) is None
 
 
 @pytest.mark.slow
 def test_what_is_no_medium_fails_as_a_whole(tmp_path):
     folder = job(tmp_path / "text", b"This is no audio. " * 99, **ASKED)
-    dubbed(folder)
-    failure = Failure.read(failure_path(folder))
-    assert failure.code == "SERVER_ERROR"
-    assert "no audio" in failure.reason
+    for outcome in dubbed(folder, *ASKED["targets"]):
+        assert outcome.failure.code == "SERVER_ERROR"
+        assert "no audio" in outcome.failure.reason
     assert not (folder / "audio").exists()
 
 
 @pytest.mark.slow
 def test_silence_has_no_speech(tmp_path):
     folder = job(tmp_path / "silence", tone(amplitude=0.0), targets=("pt-BR",))
-    dubbed(folder)
-    assert Failure.read(failure_path(folder)).code == "SPEECH_NOT_PRESENT"
+    (outcome,) = dubbed(folder, "pt-BR")
+    assert outcome.failure.code == "SPEECH_NOT_PRESENT"
 
 
 @pytest.mark.slow
 def test_a_medium_in_another_language_than_is_said_is_not_dubbed(tmp_path):
     sample = (DATASETS / "dub_sample.webm").read_bytes()
     folder = job(tmp_path / "other", sample, targets=("en-US",), source_locale="pt-BR")
-    dubbed(folder)
-    assert Failure.read(failure_path(folder)).code == "SOURCE_LANGUAGE_MISMATCH"
+    (outcome,) = dubbed(folder, "en-US")
+    assert outcome.failure.code == "SOURCE_LANGUAGE_MISMATCH"

@@ -160,6 +160,11 @@ def test_what_a_service_bills_otherwise_is_what_it_cost(serving, dub):
     assert run.ledger["credits"].sum() == 7
 
 
+def test_a_begun_credit_of_the_service_is_no_other_price_than_was_said(serving, dub):
+    run = dub(serving(credits_used=5))
+    assert run.ledger["credits"].sum() == run.estimate.credits == 2 * SECONDS
+
+
 def test_a_job_without_credits_stops_the_run_and_is_started_anew_later(serving, dub):
     service = serving(statuses=["FAILED"], failure_code="INSUFFICIENT_CREDITS")
     run = dub(service)
@@ -248,6 +253,7 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"scripts": "no/such.srt"}, "scripts: is an addition of speechframe's own service"),
         ({"seconds": -1}, "seconds: is no length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),
+        ({"webhook_url": "ftp://example.com", "dry_run": True}, "webhook_url: is no address that can be"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_allowed_and_nothing_is_sent(serving, dub, given, words):

@@ -55,8 +55,8 @@ def test_without_a_terminal_there_are_lines_and_nothing_at_all_when_switched_off
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == ""
     lines = [line.partition(" [")[0] for line in done.stderr.splitlines()]
-    kinds = "pause of … s was clamped (pause of 61 s was clamped), 2 slow (slow); run.warnings shows them"
-    words = [PLAN, "warning (pause of … s was clamped): pause of 61 s was clamped", "warning (slow): slow",
+    kinds = "pause of … s was clamped (pause of 61 s was clamped), 2 slow; run.warnings shows them"
+    words = [PLAN, "warning (pause of … s was clamped): pause of 61 s was clamped", "warning: slow",
              f"4 warnings: 2 {kinds}"]  # fmt: skip
     assert lines == (words if show else [])
 
@@ -96,4 +96,4 @@ def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_p
     assert any("credits=4" in value for value in shown), shown
     outputs = notebook.cells[0].outputs
     assert not [output for output in outputs if output.get("name") == "stderr"]
-    assert "warning (slow): slow" in str(outputs)
+    assert "warning: slow" in str(outputs)

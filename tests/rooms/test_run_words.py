@@ -15,9 +15,7 @@ def test_a_summary_counts_rows_and_warnings_and_says_what_to_do(tmp_path):
     assert first.endswith("run: stopped (budget)")
     assert rows == "8 rows: 2 pending, 5 done, 1 suspect; 6.0 s of audio"
     assert spent == "6 credits in 6 attempts on scripted/1"
-    warned = (
-        "10 warnings: 5 pause of … s was clamped (pause of 60 s was clamped), 5 slow (slow); run.warnings"
-    )
+    warned = "10 warnings: 5 pause of … s was clamped (pause of 60 s was clamped), 5 slow; run.warnings"
     assert others[0].startswith(warned)
     assert "max_credits=6: 6 spent" in others[1]
     assert others[2].startswith("error_message says what is suspect")

@@ -131,7 +131,7 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
         ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
         (
             {"webhook_url": "ftp://example.com"},
-            "webhook_url cannot be called: it is no http or https address",
+            "webhook_url is no address that can be called",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),

@@ -15,7 +15,7 @@ from speechframe.spec.dubbing import DubJob, Priority, UtteranceCorrection
 
 HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
 MEDIA_S = 10.0
-DONE = Outcome(version=1, media="dub.mp4", content_type="video/mp4", srt="dub.srt", vtt="dub.vtt")
+DONE = Outcome(version=1, media="dub.mp4")
 FAILED = Outcome(version=1, failure=Failure(code="LANGUAGE_NOT_SUPPORTED", reason="no pair"))
 
 
@@ -40,9 +40,17 @@ def add(rows, ring):
         answer = DubJob(
             job_id=name, dubbing_type=kind, file_name="a.mp4", priority=priority, target_locales=list(targets)
         )
-        task = Task(file_name="a.mp4", targets=targets)
-        job = Job(name, key_hash, project_id, answer, task, MEDIA_S, "http://x", None, "QUEUED")
-        dub_jobs.add(rows, job, [f"{name}-{target}" for target in targets], None)
+        job = Job(
+            job_id=name,
+            key_hash=key_hash,
+            project_id=project_id,
+            link=f"link-{name}",
+            answer=answer,
+            task=Task(targets=targets),
+            media_s=MEDIA_S,
+            base_url="http://x",
+        )
+        dub_jobs.add(rows, job, None)
         return job
 
     return add
@@ -88,7 +96,7 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
     assert reserved(rows) == 20_000
     taken = dub_jobs.take(rows, "other", Turns().next)
     assert (taken.job_id, reserved(rows)) == ("first", 20_000)
-    dub_jobs.end(rows, taken, {"pt-BR": DONE, "en-GB": FAILED}, None)
+    dub_jobs.end(rows, "first", {"pt-BR": DONE, "en-GB": FAILED})
     found = status(rows, job)
     assert (found.status, found.credits_used, found.credits_remaining) == ("PARTIALLY_COMPLETED", 10, 25)
     assert [detail.status for detail in found.download_details] == ["COMPLETED", "FAILED"]
@@ -107,50 +115,49 @@ def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
     assert "costs 40 credits, and 35 are left" in found.failure_reason
 
 
-def test_a_correction_costs_nothing_and_stands_beside_earlier_ones(rows, add):
-    job = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
+def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before(rows, add):
+    job = add("qa", kind="QA", project_id="p", targets=("pt-BR", "en-GB"))
     assert not dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
-    for version, correction in enumerate(
-        [
-            UtteranceCorrection(utterance_id=1, text="Oi."),
-            UtteranceCorrection(utterance_id=1, voice_id="nora"),
-            UtteranceCorrection(utterance_id=2, text="Tchau."),
-        ],
-        start=1,
-    ):
-        taken = dub_jobs.take(rows, "me", Turns().next)
-        assert (taken.task.version, reserved(rows)) == (version, 10_000 if version == 1 else 0)
-        dub_jobs.end(rows, taken, {"pt-BR": DONE.model_copy(update={"version": version})}, None)
-        assert status(rows, job).status == "IN_REVIEW"
-        assert dub_jobs.correct(rows, job, "pt-BR", [correction])
-    taken = dub_jobs.take(rows, "me", Turns().next)
-    assert [one.model_dump() for one in taken.task.corrections["pt-BR"]] == [
-        {"utterance_id": 1, "text": "Oi.", "voice_id": "nora"},
-        {"utterance_id": 2, "text": "Tchau.", "voice_id": None},
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    correction = UtteranceCorrection(utterance_id=1, text="Oi.")
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction])
+    details = status(rows, job).download_details
+    assert [(each.status, each.download_url is None) for each in details] == [
+        ("IN_PROGRESS", True),
+        ("IN_REVIEW", False),
     ]
+    taken = dub_jobs.take(rows, "me", Turns().next)
+    assert (taken.task.version, taken.task.corrected, taken.task.corrections) == (2, "pt-BR", (correction,))
+    assert reserved(rows) == 0
     # The process falls over: the version before stands, and is told to be that.
-    dub_jobs.end(rows, taken, {"pt-BR": DONE}, None)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     found = status(rows, job)
-    assert (found.status, found.credits_used, found.credits_remaining) == ("IN_REVIEW", 10, 25)
-    assert "could not be made" in found.download_details[0].error_message
-    assert found.download_details[0].download_url.endswith("/qa-pt-BR/dub.mp4")
+    assert (found.status, found.credits_used, found.credits_remaining) == ("IN_REVIEW", 20, 15)
+    brazil, britain = found.download_details
+    assert "the version before it stands: the dubbing process crashed" in brazil.error_message
+    assert brazil.download_url == "http://x/v1/dub/files/link-qa/pt-BR.mp4"
+    assert britain.error_message is None
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction])
 
 
 @pytest.mark.parametrize("project_id", [None, "p"])
 def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id):
     job = add("job", targets=("pt-BR",), project_id=project_id)
-    taken = dub_jobs.take(rows, "me", Turns().next)
-    assert dub_jobs.drop_links(rows, ["job", "stranger"]) == {"job": None}
-    dub_jobs.end(rows, taken, {"pt-BR": DONE}, None)
-    ended_at, files = (
-        now() - chosen.DUB_LINK_SECONDS + 60,
-        {"pt-BR/dub.mp4", "pt-BR/dub.srt", "pt-BR/dub.vtt"},
-    )
-    rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at,))
-    assert dub_jobs.drop_links(rows, ["job"]) == {"job": files}
-    assert dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") == ("job", "pt-BR", "video/mp4")
-    assert dub_jobs.find_file(rows, "job-pt-BR", "outcome.json") is None
-    rows.execute("UPDATE dub_jobs SET ended_at = ?", (ended_at - 120,))
-    assert dub_jobs.drop_links(rows, ["job"]) == {"job": files if project_id else set()}
-    is_there = dub_jobs.find_file(rows, "job-pt-BR", "dub.mp4") is not None
+    dub_jobs.take(rows, "me", Turns().next)
+    assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
+    dub_jobs.end(rows, "job", {"pt-BR": DONE})
+    for name in ("mp4", "srt", "vtt"):
+        assert dub_jobs.find_file(rows, "link-job", f"pt-BR.{name}") == f"job/pt-BR/dub.{name}"
+    for link, name in (("link-job", "pt-BR.json"), ("link-job", "en-GB.mp4"), ("link-other", "pt-BR.mp4")):
+        assert dub_jobs.find_file(rows, link, name) is None
+    ended(rows, now() - chosen.DUB_LINK_SECONDS + 60)
+    assert not dub_jobs.known(rows, ["job", "stranger"])["job"].is_over
+    ended(rows, now() - chosen.DUB_LINK_SECONDS - 60)
+    assert dub_jobs.known(rows, ["job"])["job"].is_over != bool(project_id)
+    is_there = dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is not None
     assert is_there == bool(project_id) == bool(status(rows, job).download_details[0].download_url)
+
+
+def ended(rows, moment):
+    rows.execute("UPDATE dubs SET job = json_set(job, '$.ended_at', ?)", (moment,))

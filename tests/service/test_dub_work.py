@@ -1,5 +1,6 @@
 """Jobs that are really done: files, credits, reviews, two at once, a worker that dies, a service that is killed."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -8,6 +9,7 @@ import pytest
 from dub_lab import WITH_PROJECT, Receiver, create, listening, project, ready, told
 
 from speechframe.service.database import FILE_NAME
+from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 
 OPTIONS = ["--dub-key", "dub:1000", "--dub-workers", "2"]
@@ -144,3 +146,38 @@ async def test_a_service_that_is_killed_goes_on_with_each_locale_once_and_bills_
         assert rows(service, "SELECT SUM(millis) FROM billed") == [(6000,)]
         assert rows(service, "SELECT * FROM reservations") == []
     assert {path: path.stat().st_mtime_ns for path in made} == made
+
+
+@pytest.mark.slow
+async def test_silence_is_told_with_its_code(http):
+    script = "WEBVTT\n\n00:10.000 --> 00:11.000\nToo late.\n"
+    found = await ready(http, (await create(http, script=script)).json["job_id"])
+    assert (found["status"], found["failure_code"]) == ("FAILED", "SPEECH_NOT_PRESENT")
+
+
+@pytest.mark.slow
+async def test_the_higher_priority_starts_first_and_all_are_done(start, http_to, tools, hold):
+    options = ["--dub-key", "dub:1000", "--dub-workers", "1"]
+    with start(keys=["speech"], workers=1, options=options) as service:
+        http = http_to(service, "dub")
+        await create(http, **told(hold.text))
+        await tools.until(hold.begun)
+        asked = ["LOW", "NORMAL", "HIGH", "LOW", "NORMAL", *["HIGH"] * 4]
+        jobs = [(await create(http, priority=each)).json["job_id"] for each in asked]
+        hold.let_go()
+        for job_id in jobs:
+            assert (await ready(http, job_id, limit_s=300))["status"] == "COMPLETED"
+        ended = rows(service, "SELECT priority FROM dubs ORDER BY json_extract(job, '$.ended_at')")
+        # The first was there alone; then each lower class had its turn at the fifth start.
+        assert [word for (word,) in ended[1:]] == ["HIGH"] * 4 + ["NORMAL", "LOW", "HIGH", "NORMAL", "LOW"]
+
+
+@pytest.mark.slow
+async def test_twenty_jobs_at_once_are_done(start, http_to):
+    with start(keys=["main"], workers=1, options=["--dub-workers", "2"]) as service:
+        http = http_to(service)
+        answers = await asyncio.gather(*(create(http) for _ in range(20)))
+        assert len({answer.json["job_id"] for answer in answers}) == 20
+        found = await asyncio.gather(*(ready(http, answer.json["job_id"], limit_s=400) for answer in answers))
+        assert {each["status"] for each in found} == {"COMPLETED"}
+        assert min(each["credits_remaining"] for each in found) == chosen.DEFAULT_DUB_CREDITS - 60

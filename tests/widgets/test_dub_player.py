@@ -16,7 +16,7 @@ SAID = [
     DubbedUtterance(
         utterance_id=k + 1, start_ms=start, end_ms=end, speaker="S1", source_text="Good.", text=text,
         voice_id="pt-BR-joaquim", dub_start_ms=start, dub_end_ms=end, speed=1.04, fit="FASTER",
-    )
+    ).model_dump(mode="json")
     for k, (text, start, end) in enumerate(CUES)
 ]  # fmt: skip
 
@@ -70,11 +70,10 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
         asked.append((old.dub_id, changes))
         if "fail" in changes[0]["text"]:
             raise StoreError("no such text here")
-        said = [one.model_copy(update=changes[0] if one.utterance_id == 2 else {}) for one in SAID]
-        return replace(old, utterances=tuple(said))
+        return replace(old, utterances=[SAID[0], SAID[1] | changes[0]])
 
     failed = Dub("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
-    bridge = show(lambda: DubPlayer([replace(dub, utterances=tuple(SAID)), failed], correct), light=light)
+    bridge = show(lambda: DubPlayer([replace(dub, utterances=SAID), failed], correct), light=light)
     page, look = bridge.page, "light" if light else "dark"
     assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
     # The one that failed says why.

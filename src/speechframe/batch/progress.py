@@ -98,7 +98,7 @@ class Progress:
         if kind not in self.examples:
             self.examples[kind] = words
             if len(self.examples) <= _KINDS_SHOWN:
-                self.note(f"warning ({kind}): {words}")
+                self.note(f"warning: {words}" if kind == words else f"warning ({kind}): {words}")
 
     @property
     def ended(self) -> int:
@@ -229,9 +229,10 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
-    parts = [f"{n:,} {kind}" + (f" ({examples[kind]})" if kind in examples else "") for kind, n in kinds]
-    if (others := len(counts) - len(kinds)) > 0:
-        parts.append(counted(others, "other kind"))
+    shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
+    parts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
+    if len(counts) > len(kinds):
+        parts.append(counted(len(counts) - len(kinds), "other kind"))
     return f"{counted(counts.total(), 'warning')}: {', '.join(parts)}; run.warnings shows them"
 
 

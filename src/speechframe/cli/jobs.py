@@ -65,18 +65,11 @@ def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _rows(status: "DubJobStatus", row_ids: list[str]) -> list[list[str | None]]:
-    details = status.download_details or []
+    """Return a line for each locale of a job; one for all of it where the service tells of none."""
     rows = ", ".join(row_ids) or None
-    if not details:
-        return [[status.job_id, rows, None, status.status, None, status.failure_reason]]
-    return [
-        [
-            status.job_id,
-            rows,
-            detail.locale,
-            detail.status or status.status,
-            detail.step,
-            detail.error_message or status.failure_reason,
-        ]
-        for detail in details
+    found: list[list[str | None]] = [
+        [d.locale, d.status or status.status, d.step, d.error_message or status.failure_reason]
+        for d in status.download_details or ()
     ]
+    found = found or [[None, status.status, None, status.failure_reason]]
+    return [[status.job_id, rows, *line] for line in found]

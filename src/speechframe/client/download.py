@@ -31,8 +31,9 @@ from speechframe.store.folder import sync
 T = TypeVar("T")
 
 MAX_REDIRECTS = 5
-# Seconds before each attempt to fetch.
+# Seconds before each attempt to fetch; for a file longer: what fails for a moment must not cost a dub.
 WAITS_S = (0.0, 0.2, 0.4)
+_FILE_WAITS_S = (*WAITS_S, 2.0, 10.0)
 _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253
 _MAX_ERROR_BYTES = 64 * 1024
@@ -56,6 +57,7 @@ class _Source:
     address: str
     base: URL
     what: str = "audio"
+    waits_s: tuple[float, ...] = WAITS_S
 
 
 async def fetch(
@@ -113,7 +115,7 @@ async def save(
         await asyncio.to_thread(sync, temporary)
 
     try:
-        source = _Source(exchange, service, address, base, "file")
+        source = _Source(exchange, service, address, base, "file", _FILE_WAITS_S)
         await _fetched(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync, path.parent)
@@ -148,7 +150,7 @@ async def _fetched(
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
     url = _checked(source.address, source.base, source)
-    for wait_s in WAITS_S:
+    for wait_s in source.waits_s:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
             break

@@ -72,7 +72,14 @@ class Dubbing:
 
     They are made with the dubbing key (``SPEECHFRAME_DUB_API_KEY``), else with the client's own. Errors are
     those of :meth:`Client.call`; what is wrong with a request is an :class:`InvalidRows` before it is sent.
-    `region`, where a call takes it, is the one that made the job; by default one that answers.
+    All of them go to the first of the client's regions: a job is known where it was made.
+
+    Parameters
+    ----------
+    caller
+        The client.
+    call_s
+        Limit of each exchange in seconds; None for the client's own.
 
     Examples
     --------
@@ -82,16 +89,16 @@ class Dubbing:
     ...     await client.dubbing.fetch(detail.download_url, f"film.{detail.locale}.mp4")
     """
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, caller: Caller, *, call_s: float | None = None) -> None:
+        self._caller, self._call_s = caller, call_s
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that can be dubbed into, and how."""
-        return self.read_list(DestinationLocale, await self.ask("list_destination_languages"))
+        return await self._answer(partial(decode_list, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
         """Return the locales that can be dubbed from."""
-        return self.read_list(SourceLocale, await self.ask("list_source_languages"))
+        return await self._answer(partial(decode_list, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Return a new job that dubs a medium.
@@ -105,8 +112,8 @@ class Dubbing:
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
             ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``; of our own ``script``,
-            ``script_locale``, ``cast`` and ``original_gain_db``. And `region`, and `idempotency_key`: a
-            service that knows the header makes one job for all calls with the same key.
+            ``script_locale``, ``cast`` and ``original_gain_db``. And `idempotency_key`: a service that knows
+            the header makes one job for all calls with the same key.
         """
         fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
         return await self._create(JobCreateRequest, media, **fields)
@@ -116,9 +123,9 @@ class Dubbing:
         fields = {"project_id": project_id, **hide_secret(fields)}
         return await self._create(JobCreateWithProjectRequest, media, **fields)
 
-    async def job_status(self, job_id: str, *, region: str | None = None) -> DubJobStatus:
+    async def job_status(self, job_id: str) -> DubJobStatus:
         """Return how a job is doing; `is_terminal` and `is_ready` of `spec.dubbing` say what that means."""
-        return self.read(DubJobStatus, await self.ask("job_status", job_id, region=region))
+        return await self._ask(DubJobStatus, "job_status", job_id)
 
     async def create_project(
         self,
@@ -138,23 +145,23 @@ class Dubbing:
             "description": description,
         }
         body = encode_json(_checked(ProjectCreateRequest, asked))
-        return self.read(Project, await self.ask("create_project", body=body))
+        return await self._ask(Project, "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects; its `next` asks for the following one."""
         query = _checked(ProjectListQuery, {"limit": limit, "next": next})
         asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return self.read(ProjectPage, await self.ask("list_projects", query=asked))
+        return await self._ask(ProjectPage, "list_projects", query=asked)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Return a project whose further jobs are dubbed into other locales."""
         body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
-        return self.read(Project, await self.ask("update_project", project_id, body=body))
+        return await self._ask(Project, "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
         """Return who says what in a dub, and when (our addition; other services answer with an error)."""
         query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
-        return self.read(DubUtterances, await self.ask("utterances", job_id, query=query))
+        return await self._ask(DubUtterances, "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
@@ -170,16 +177,14 @@ class Dubbing:
         """
         asked = {"locale": locale, "utterances": list(corrections)}
         body = encode_json(_checked(UtterancesUpdateRequest, asked))
-        return self.read(DubJobStatus, await self.ask("update_utterances", job_id, body=body))
+        return await self._ask(DubJobStatus, "update_utterances", job_id, body=body)
 
     async def wait(
         self,
         job_id: str,
         *,
         timeout_s: float | None = None,
-        call_s: float | None = None,
         told: Callable[[DubJobStatus], object] | None = None,
-        region: str | None = None,
     ) -> DubJobStatus:
         """Return the status of a job once it is ready: over, in part too, or waiting for a review.
 
@@ -192,15 +197,12 @@ class Dubbing:
             The job.
         timeout_s
             Seconds after which TimedOut is raised; the job goes on.
-        call_s
-            Limit of each question in seconds.
         told
             Is called with each status, the last one too.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            raw = await self.ask("job_status", job_id, region=region, timeout_s=call_s, patience=AWAY)
-            status = self.read(DubJobStatus, raw)
+            status = await self._ask(DubJobStatus, "job_status", job_id, patience=AWAY)
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -212,15 +214,7 @@ class Dubbing:
             await asyncio.sleep(wait_s)
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)
 
-    async def fetch(
-        self,
-        url: str,
-        path: str | PathLike[str],
-        *,
-        timeout_s: float | None = None,
-        max_bytes: int | None = None,
-        region: str | None = None,
-    ) -> Path:
+    async def fetch(self, url: str, path: str | PathLike[str], *, max_bytes: int | None = None) -> Path:
         """Download a file of a job and return where it is: it is there as a whole or not at all.
 
         Parameters
@@ -230,8 +224,8 @@ class Dubbing:
             by https to a public address.
         path
             The file to write; its folder exists.
-        timeout_s, max_bytes
-            Limits, by default a minute without a byte, and :class:`Bounds`.
+        max_bytes
+            The largest it may be; :attr:`Bounds.dubbed_bytes` by default.
 
         Raises
         ------
@@ -244,9 +238,9 @@ class Dubbing:
                 caller.exchange,
                 caller.addresses.values(),
                 url,
-                caller.url(region or caller.regions[0], "job_status", "job"),
+                caller.url(caller.regions[0], "job_status", "job"),
                 path,
-                timeout_s=1e9 if timeout_s is None else timeout_s,
+                timeout_s=1e9 if self._call_s is None else self._call_s,
                 stall_s=caller.timeouts.download_s,
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
             )
@@ -262,7 +256,6 @@ class Dubbing:
         media: Media,
         *,
         idempotency_key: str | None = None,
-        region: str | None = None,
         **fields: Any,
     ) -> DubJob:
         if (secret := fields.get("webhook_secret")) is not None:
@@ -270,7 +263,7 @@ class Dubbing:
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
         request = _checked(model, {**fields, **source})
         upload = None if "file_url" in source else await asyncio.to_thread(_looked_at, media)
-        return await self.create(request, upload, key=idempotency_key, region=region)
+        return await self.create(request, upload, key=idempotency_key)
 
     async def create(
         self,
@@ -278,41 +271,43 @@ class Dubbing:
         upload: Upload | None,
         *,
         key: str | None,
-        timeout_s: float | None = None,
-        **how: Any,
+        once: bool = False,
     ) -> DubJob:
-        """Create a job of a checked request and its file; `how` is `region` and `once` of :meth:`ask`."""
-        is_of_project = isinstance(request, JobCreateWithProjectRequest)
+        """Create a job of a checked request and its file, in one attempt (`once`) or as many as it takes."""
+        body: bytes | Body
         if upload is None:
             form, size_bytes = encode_job(request), 0
-            body: bytes | Body = form.head + form.tail
+            body = form.head + form.tail
         else:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
             size_bytes, body = upload.size_bytes, Body(upload, form)
-        raw = await self.ask(
-            "create_job_with_project" if is_of_project else "create_job",
+        return await self._ask(
+            DubJob,
+            "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
             secret=request.webhook_secret,
-            timeout_s=self._caller.timeouts.message_s(size_bytes) if timeout_s is None else timeout_s,
-            **how,
+            timeout_s=self._caller.timeouts.message_s(size_bytes),
+            once=once,
         )
-        return self.read(DubJob, raw)
 
-    async def ask(
+    async def _ask(self, model: type[M], endpoint: str, place: str = "", **how: Any) -> M:
+        return await self._answer(partial(decode, model), endpoint, place, **how)
+
+    async def _answer(
         self,
+        read: Callable[[bytes], T],
         endpoint: str,
         place: str = "",
         *,
-        region: str | None = None,
         headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON}),
         secret: str | None = None,
         timeout_s: float | None = None,
         patience: Patience | None = None,
         once: bool = False,
         **how: Any,
-    ) -> Raw:
-        """Return the answer of an endpoint, in one attempt (`once`) or as many as it takes.
+    ) -> T:
+        """Return what is read in the answer of an endpoint, in one attempt (`once`) or as many as it takes.
 
         Asking for something costs nothing, so that is tried again whatever failed.
         """
@@ -322,27 +317,17 @@ class Dubbing:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
             how["redactor"] = Redactor(*known)
         how |= {"place": place, "max_bytes": caller.bounds.listing_bytes}
-        how["timeout_s"] = caller.timeouts.base_s if timeout_s is None else timeout_s
+        how["timeout_s"] = self._call_s or timeout_s or caller.timeouts.base_s
 
-        def send(chosen: str) -> Awaitable[Raw]:
-            return caller.ask(method, endpoint, region or chosen, headers, **how)
+        def send(_: str = "") -> Awaitable[Raw]:
+            return caller.ask(method, endpoint, caller.regions[0], headers, **how)
 
         if once:
-            return await send(caller.regions[0])
-        patience = patience or replace(caller.patience, repeat_unknown=method == "GET")
-        raw, _ = await caller.persist(send, patience)
-        return raw
-
-    def read(self, model: type[M], raw: Raw) -> M:
-        """Return an answer as a model, or raise BadAnswer."""
-        return self._read(partial(decode, model), raw)
-
-    def read_list(self, model: type[M], raw: Raw) -> list[M]:
-        """Return a listing as models, or raise BadAnswer."""
-        return self._read(partial(decode_list, model), raw)
-
-    @staticmethod
-    def _read(read: Callable[[bytes], T], raw: Raw) -> T:
+            raw = await send()
+        else:
+            raw, _ = await caller.persist(
+                send, patience or replace(caller.patience, repeat_unknown=method == "GET")
+            )
         try:
             return read(raw.body)
         except BadAnswer as error:

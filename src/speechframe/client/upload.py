@@ -16,18 +16,13 @@ import soundfile
 from speechframe.audio.lengths import length_of
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
+from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.wire.dubbing import HEAD_BYTES, media_type_of
 from speechframe.wire.forms import Form
 
 # How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024
-_ENDINGS = {
-    "audio/mpeg": "mp3",
-    "audio/mp4": "m4a",
-    "video/quicktime": "mov",
-    "video/x-matroska": "mkv",
-    "application/octet-stream": "bin",
-}
+_SUFFIXES = {"application/octet-stream": ".bin"} | {kind: suffix for suffix, kind in MEDIA_TYPES.items()}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
 # Resampling takes peaks a little over 1; values far beyond are on another scale.
@@ -50,7 +45,7 @@ class Upload:
     def name(self) -> str:
         """What a form calls the file: nothing of the caller's machine, and the same for equal clips."""
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
-        return f"clip.{_ENDINGS.get(self.media_type, kind)}"
+        return f"clip{_SUFFIXES.get(self.media_type, f'.{kind}')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Webhooks of dubbing jobs: the end of a job is told instead of asked for (chosen: webhook)."""
 
-import hashlib
 import hmac
 import inspect
 import math
@@ -15,7 +14,7 @@ from speechframe.settings.hidden import hidden_key
 from speechframe.spec.chosen import WEBHOOK_SIGNATURE_HEADER, WEBHOOK_TIMESTAMP_HEADER
 from speechframe.spec.dubbing import DubJobStatus
 from speechframe.wire.answers import decode_object
-from speechframe.wire.dubbing import decode_value
+from speechframe.wire.dubbing import decode_value, webhook_signature
 
 __all__ = ["receive_webhooks"]
 
@@ -90,9 +89,9 @@ def _problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max
     """Return why a webhook is not taken; empty where it is."""
     # As it came: a header may hold bytes that are no text.
     said, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
-    signed = hmac.new(secret.get_secret_value().encode(), b"%b.%b" % (body, said), hashlib.sha256)
+    signed = webhook_signature(secret.get_secret_value(), body, said)
     # In constant time, and before all else: who cannot sign learns nothing.
-    if not hmac.compare_digest(signed.hexdigest().encode(), given.lower()):
+    if not hmac.compare_digest(signed.encode(), given.lower()):
         return "the signature is wrong"
     age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf
     return "" if abs(age_s) <= max_age_s else "the webhook is too old"

@@ -1,17 +1,23 @@
 """Who speaks for whom: a voice for each speaker of a medium."""
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from speechframe.engines import clarity
 from speechframe.engines.base import EngineVoice
-from speechframe.engines.registry import CatalogueEntry
-from speechframe.spec.speech import Gender, VoiceKind
+from speechframe.engines.registry import CatalogueEntry, catalogue
+from speechframe.spec.speech import Gender, Model, VoiceKind
 
-__all__ = ["cast", "is_able"]
+__all__ = ["cast", "voices"]
 
 _FEMALE_FROM_HZ = 150.0
 """Voices above are taken for women's: halfway, as the ear hears it, between what is usual of both."""
+
+
+def voices() -> dict[str, CatalogueEntry]:
+    """Return the voices of all catalogues by full id."""
+    return dict(chain.from_iterable(catalogue(model).items() for model in Model))
 
 
 def cast(
@@ -36,20 +42,16 @@ def cast(
     wanted
         Speaker to voice id; a voice that does not speak the locale is not taken.
     """
-    able = [entry.voice for entry in known.values() if locale in entry.voice.supported_locales]
+    able = {name: entry.voice for name, entry in known.items() if locale in entry.voice.supported_locales}
     if not able:
         return {}
-    chosen = {
-        speaker: wanted[speaker]
-        for speaker in registers
-        if speaker in wanted and is_able(wanted[speaker], locale, known)
-    }
+    chosen = {speaker: wanted[speaker] for speaker in registers if wanted.get(speaker) in able}
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
             taken = list(chosen.values())
             gender = Gender.FEMALE if pitch_hz >= _FEMALE_FROM_HZ else Gender.MALE
             best = min(
-                able,
+                able.values(),
                 key=lambda voice: (
                     taken.count(voice.voice_id),
                     voice.gender is not gender and pitch_hz > 0,
@@ -58,11 +60,6 @@ def cast(
             )
             chosen[speaker] = best.voice_id
     return chosen
-
-
-def is_able(voice_id: str, locale: str, known: Mapping[str, CatalogueEntry]) -> bool:
-    """Return whether there is such a voice and it speaks a locale."""
-    return voice_id in known and locale in known[voice_id].voice.supported_locales
 
 
 def _rank(voice: EngineVoice, locale: str) -> tuple[bool, bool, float, str]:

@@ -1,8 +1,7 @@
 """The folder of a job: what the service writes there, and what its worker leaves.
 
 - ``source``: the medium, ``task.json``: what is asked for. Both are the service's.
-- ``failed.json``: why nothing can be dubbed (:class:`Failure`), for all locales.
-- ``<locale>/outcome.json``: what became of a locale (:class:`Outcome`), with the names of its files.
+- ``<locale>/outcome.json``: what became of a locale (:class:`Outcome`), beside its files.
 - everything else is the worker's own.
 
 Files are written beside their place and renamed into it: what is there is whole.
@@ -12,14 +11,17 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorrection
 
-SOURCE = "source"
+SOURCE, TASK, OUTCOME = "source", "task.json", "outcome.json"
+DUB = "dub"
+"""What the files of a dub are called, before their endings."""
+SRT, VTT = f"{DUB}.srt", f"{DUB}.vtt"
 
 
 @contextlib.contextmanager
@@ -53,13 +55,53 @@ class JsonFile(BaseModel):
             return None
 
 
+class Failure(JsonFile):
+    """Why something failed: a code, and a sentence for people."""
+
+    code: FailureCode
+    reason: str
+
+
+class Refused(Exception):
+    """A job, or a locale of it, that cannot be dubbed, and why."""
+
+    def __init__(self, code: FailureCode, reason: str) -> None:
+        self.failure = Failure(code=code, reason=reason)
+        super().__init__(reason)
+
+
+class Outcome(JsonFile):
+    """What became of a locale.
+
+    Parameters
+    ----------
+    version
+        Of the task that it was made for.
+    failure
+        Why there is nothing; beside a medium: why a correction was not made, so that this is the version
+        before it.
+    media
+        Name of the dubbed medium; empty where there is none. Its cues are beside it.
+    utterances, overlap, cues_over
+        As :class:`~speechframe.spec.dubbing.DubUtterances` has them.
+    warnings
+        What was replaced or left out, for people.
+    """
+
+    version: int
+    failure: Failure | None = None
+    media: str = ""
+    utterances: tuple[DubbedUtterance, ...] = ()
+    overlap: float = 0.0
+    cues_over: int = 0
+    warnings: tuple[str, ...] = ()
+
+
 class Task(JsonFile):
     """What a job asks for.
 
     Parameters
     ----------
-    file_name
-        Name of the medium; its ending says nothing about what it is.
     targets
         Locales to dub into, with hyphens.
     source_locale
@@ -72,11 +114,10 @@ class Task(JsonFile):
         Level of the original under the dub.
     version
         1, and one more with each correction.
-    corrections
-        Locale to everything that was corrected in it so far.
+    corrected, corrections
+        What is to be changed in the dub of a locale that is there already.
     """
 
-    file_name: str
     targets: tuple[str, ...]
     source_locale: str | None = None
     script: str | None = None
@@ -84,77 +125,9 @@ class Task(JsonFile):
     cast: Mapping[str, str] = Field(default_factory=dict)
     original_gain_db: float = ORIGINAL_GAIN_DB.default or 0.0
     version: int = 1
-    corrections: Mapping[str, tuple[UtteranceCorrection, ...]] = Field(default_factory=dict)
+    corrected: str | None = None
+    corrections: tuple[UtteranceCorrection, ...] = ()
 
-
-class Failure(JsonFile):
-    """Why something failed: a code, and a sentence for people."""
-
-    code: FailureCode
-    reason: str
-
-
-class Outcome(JsonFile):
-    """What became of a locale.
-
-    Parameters
-    ----------
-    version
-        The task's version that it is of: an older one is to be made again.
-    failure
-        Why there is nothing; None where it succeeded.
-    media, srt, vtt
-        Names of its files, beside this one.
-    content_type
-        Of ``media``.
-    utterances, overlap, cues_over
-        As :class:`~speechframe.spec.dubbing.DubUtterances` has them.
-    warnings
-        What was replaced or left out, for people.
-    """
-
-    version: int
-    failure: Failure | None = None
-    media: str = ""
-    content_type: str = ""
-    srt: str = ""
-    vtt: str = ""
-    utterances: tuple[DubbedUtterance, ...] = ()
-    overlap: float = 0.0
-    cues_over: int = 0
-    warnings: tuple[str, ...] = ()
-
-
-class Step(BaseModel):
-    """A line that the worker prints when something begins.
-
-    Parameters
-    ----------
-    locale
-        What it is for; None for all of them.
-    step
-        One word: ``audio``, ``recognise``, ``translate``, ``speak``, ``mix``, ``done``.
-    share
-        How much of it is done, 0 to 1.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    locale: str | None
-    step: str
-    share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-
-
-def task_path(folder: Path) -> Path:
-    """Return where the task is."""
-    return folder / "task.json"
-
-
-def failure_path(folder: Path) -> Path:
-    """Return where the failure of the whole job is."""
-    return folder / "failed.json"
-
-
-def outcome_path(folder: Path, locale: str) -> Path:
-    """Return where the outcome of a locale is, which has hyphens."""
-    return folder / locale / "outcome.json"
+    def is_done(self, locale: str, outcome: Outcome | None) -> bool:
+        """Return whether an outcome is what the task asks for of its locale."""
+        return outcome is not None and (outcome.version == self.version or locale != self.corrected)

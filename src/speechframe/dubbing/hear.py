@@ -6,28 +6,23 @@ moved to where the sound begins and ends. Speakers are told apart by the
 register of their voices: two of one register count as one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from speechframe.audio import measure
-from speechframe.dubbing.folder import JsonFile
+from speechframe.dubbing.folder import Refused
 from speechframe.engines.base import Recogniser, Recording, Transcript
+from speechframe.errors import EngineError
+from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import language_of
+from speechframe.wire.cues import Cue
 
-__all__ = [
-    "RATE_HZ",
-    "Heard",
-    "HeardUtterance",
-    "OtherLanguage",
-    "audible_spans",
-    "heard",
-    "registers_hz",
-]
+__all__ = ["RATE_HZ", "audible_spans", "heard", "installed", "registers_hz"]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
@@ -74,40 +69,6 @@ _LATEST_ONSET_S = 1.5
 _EARLIEST_ONSET_S = 0.35
 
 
-class HeardUtterance(BaseModel):
-    """One sentence of one speaker."""
-
-    model_config = ConfigDict(frozen=True)
-
-    start_ms: int
-    end_ms: int
-    speaker: str
-    text: str
-
-
-class Heard(JsonFile):
-    """What is said in a medium.
-
-    Parameters
-    ----------
-    locale
-        The language it is in, or the locale that was given; None where nothing is said.
-    utterances
-        In the order of their starts, never overlapping when they were recognised.
-    """
-
-    locale: str | None
-    utterances: tuple[HeardUtterance, ...]
-
-
-class OtherLanguage(Exception):
-    """The medium is clearly in another language than was said."""
-
-    def __init__(self, said: str, found: str) -> None:
-        self.said, self.found = said, found
-        super().__init__(f"the medium is in {found!r}, not in {said!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class _Word:
     """A word, its span in seconds, how loud it gets, and its voiced moments in octaves above 1 Hz."""
@@ -126,14 +87,19 @@ class _Word:
 _Sentence = Sequence[_Word]
 
 
-def heard(
-    samples: Samples,
-    recogniser: Recogniser,
-    *,
-    locale: str | None = None,
-    progress: Callable[[float], None] = lambda _: None,
-) -> Heard:
-    """Return what is said; no utterances where nobody speaks.
+def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
+    """Return the first recogniser that is installed with a model; None where there is none."""
+    for each in recognisers.values():
+        try:
+            _ = each.version
+        except EngineError:
+            continue
+        return each
+    return None
+
+
+def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> tuple[str, list[Cue]]:
+    """Return the language, or the locale that was given, and what is said; nothing where nobody speaks.
 
     Parameters
     ----------
@@ -143,12 +109,10 @@ def heard(
         Who listens.
     locale
         What the medium is in; None to find out.
-    progress
-        Called with the share that is done.
 
     Raises
     ------
-    OtherLanguage
+    Refused
         The recogniser is sure that the medium is in another language than `locale`.
     EngineError
         Whatever the recogniser raises.
@@ -161,29 +125,26 @@ def heard(
         if said.words:
             language = locale or said.language
             words += _timed(said, piece, start / RATE_HZ)
-        progress(end / len(samples))
-    if not words:
-        return Heard(locale=locale, utterances=())
-    return Heard(locale=language, utterances=tuple(_utterances(words, samples, language or "")))
+    return language or locale or "", list(_utterances(words, samples, language or "")) if words else []
 
 
-def registers_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> dict[str, float]:
+def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
     """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
 
-    Parameters
-    ----------
-    samples
-        As for :func:`heard`.
-    utterances
-        Who speaks when; of each speaker the first half minute is listened to.
+    Of each speaker the first half minute is listened to.
     """
-    spans: dict[str, list[HeardUtterance]] = {}
-    for utterance in utterances:
-        spans.setdefault(utterance.speaker, []).append(utterance)
-    return {speaker: _register_hz(samples, of_one) for speaker, of_one in spans.items()}
+    found: dict[str, list[Array]] = {}
+    for each in utterances:
+        heard = found.setdefault(each.speaker, [np.zeros(0)])
+        piece = samples[each.start_ms * RATE_HZ // 1000 : each.end_ms * RATE_HZ // 1000]
+        if len(piece) and sum(map(len, heard)) * _STEP_S < _REGISTER_S:
+            heard.append(_pitch(np.array(piece)))
+    voiced = {name: np.concatenate(heard) for name, heard in found.items()}
+    voiced = {name: octaves[np.isfinite(octaves)] for name, octaves in voiced.items()}
+    return {name: float(2 ** np.median(one)) if len(one) else 0.0 for name, one in voiced.items()}
 
 
-def audible_spans(samples: Samples, utterances: Iterable[HeardUtterance]) -> list[tuple[float, float]]:
+def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[float, float]]:
     """Return start and end of utterances in seconds, the end where the last sound has died away.
 
     Parameters
@@ -206,19 +167,6 @@ def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
     end = _step(end_s - around.from_s)
     loud = np.flatnonzero(around.is_above(_FADED_SHARE)[end : end + round(_FADE_S / _STEP_S)])
     return (int(loud[-1]) + 1) * _STEP_S if len(loud) else 0.0
-
-
-def _register_hz(samples: Samples, utterances: Iterable[HeardUtterance]) -> float:
-    found = [np.zeros(0)]
-    listened_s = 0.0
-    for utterance in utterances:
-        first, last = (ms * RATE_HZ // 1000 for ms in (utterance.start_ms, utterance.end_ms))
-        if listened_s < _REGISTER_S and len(piece := samples[first:last]):
-            found.append(_pitch(np.array(piece)))
-            listened_s += len(piece) / RATE_HZ
-    octaves = np.concatenate(found)
-    octaves = octaves[np.isfinite(octaves)]
-    return float(2 ** np.median(octaves)) if len(octaves) else 0.0
 
 
 def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
@@ -248,7 +196,9 @@ def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, know
     if locale is None or not said.words or said.language == language_of(locale):
         return said
     if (said.language_probability or 0.0) >= _SURE:
-        raise OtherLanguage(locale, said.language or "")
+        raise Refused(
+            FailureCode.SOURCE_LANGUAGE_MISMATCH, f"the medium is in {said.language!r}, not in {locale!r}"
+        )
     return recogniser.recognise(recording, language=language_of(locale), words=True)
 
 
@@ -271,7 +221,7 @@ def _pitch(samples: Samples) -> Array:
     return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
 
 
-def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[HeardUtterance]:
+def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[Cue]:
     sentences = list(_sentences(words))
     levels_db = [max(word.loudest_db for word in sentence) for sentence in sentences]
     audible_db = float(np.median(levels_db)) - _BACKGROUND_DB
@@ -285,12 +235,9 @@ def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iter
     joint = "" if language_of(language) in _WITHOUT_SPACES else " "
     for turn, (start_s, end_s) in zip(turns, spans, strict=True):
         speaker = _nearest(turn, registers)
-        yield HeardUtterance(
-            start_ms=round(1000 * start_s),
-            end_ms=round(1000 * end_s),
-            speaker=names.setdefault(speaker, f"Speaker {len(names) + 1}"),
-            text=joint.join(word.text for word in turn),
-        )
+        name = names.setdefault(speaker, f"Speaker {len(names) + 1}")
+        text = joint.join(word.text for word in turn)
+        yield Cue(round(1000 * start_s), round(1000 * end_s), text, name)
 
 
 def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
@@ -334,14 +281,12 @@ def _groups(pitches: Array, weights: Array) -> list[float]:
 
 def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
     """Cut a sentence where its words go over to another register, for long enough to be another speaker."""
-    runs: list[tuple[int, list[_Word]]] = []
+    marked: list[tuple[int, _Word]] = []
     for word in sentence:
         # What has no pitch of its own belongs to what stands before it.
-        register = _nearest([word], registers) if word.voiced_s or not runs else runs[-1][0]
-        if runs and runs[-1][0] == register:
-            runs[-1][1].append(word)
-        else:
-            runs.append((register, [word]))
+        known = not word.voiced_s and marked
+        marked.append((marked[-1][0] if known else _nearest([word], registers), word))
+    runs = [(register, [word for _, word in run]) for register, run in groupby(marked, itemgetter(0))]
     turns: list[tuple[int, list[_Word]]] = []
     for register, run in runs:
         if turns and (_is_short(run) or turns[-1][0] == register):

@@ -1,9 +1,11 @@
-"""Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew."""
+"""Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew.
+
+A line is a mono WAV file of float32, without silence at its ends.
+"""
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from speechframe.engines.base import Utterance
 from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
 
-__all__ = ["Natural", "fitted", "is_speakable", "speak", "translate"]
+__all__ = ["fitted", "is_speakable", "seconds_of", "speak", "translate"]
 
 Samples = NDArray[np.float32]
 
@@ -26,20 +28,6 @@ _SILENT_BELOW_DB = 45.0
 """This far below its peak nothing of a line is heard."""
 _KEPT_S = 0.005
 """Of the silence at both ends: speech that begins at once would click."""
-
-
-@dataclass(frozen=True, slots=True)
-class Natural:
-    """A line as its voice speaks it, without silence at its ends: a mono WAV file of float32."""
-
-    path: Path
-    frames: int
-    sample_rate_hz: int
-
-    @property
-    def seconds(self) -> float:
-        """The length in seconds."""
-        return self.frames / self.sample_rate_hz
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
@@ -75,19 +63,8 @@ def is_speakable(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Natural:
-    """Return a text as speech; it is spoken unless it lies in the folder.
-
-    Parameters
-    ----------
-    text
-        What is said.
-    entry
-        The voice.
-    locale
-        What is spoken.
-    folder
-        Where lines are kept, by what makes them.
+def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
+    """Return a text as its voice speaks it; it is spoken unless it lies in the folder.
 
     Raises
     ------
@@ -100,26 +77,23 @@ def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Natura
     if not path.exists():
         speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
         _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
-    with soundfile.SoundFile(path) as file:
-        return Natural(path, file.frames, file.samplerate)
+    return path
 
 
-def fitted(line: Natural, speed: float) -> Path:
-    """Return the file of a line at another speed, its pitch kept.
+def seconds_of(line: Path) -> float:
+    """Return how long a line is."""
+    return float(soundfile.info(line).duration)
 
-    Parameters
-    ----------
-    line
-        As it was spoken.
-    speed
-        1 is as it is, 2 is half as long.
-    """
-    frames = max(1, seconds_to_frames(line.seconds / speed, line.sample_rate_hz))
-    path = line.path.with_name(f"{line.path.stem}-{frames}.wav")
-    if frames == line.frames:
-        return line.path
+
+def fitted(line: Path, speed: float) -> Path:
+    """Return the file of a line at another speed, its pitch kept: 2 is half as long."""
+    natural = soundfile.info(line)
+    frames = max(1, seconds_to_frames(natural.duration / speed, natural.samplerate))
+    path = line.with_name(f"{line.stem}-{frames}.wav")
+    if frames == natural.frames:
+        return line
     if not path.exists():
-        samples, rate_hz = soundfile.read(line.path, dtype="float32")
+        samples, rate_hz = soundfile.read(line, dtype="float32")
         _write(path, stretch.fit_frames(samples, rate_hz, frames), rate_hz)
     return path
 

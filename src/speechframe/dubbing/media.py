@@ -5,11 +5,11 @@ medium: audio that begins late has silence in front, so that a second of a track
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
 from speechframe.spec.locales import three_letters
 
-__all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Probe", "Track", "extract", "mux", "probe"]
+__all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe"]
 
 RATE_HZ = 48_000
 """Sample rate of everything that is mixed and muxed."""
@@ -42,55 +42,30 @@ _OLDER_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
 
 
 class _Kind(NamedTuple):
-    """How a container is written, and its media types with video and without."""
+    """How a container is written."""
 
     muxer: str
     codec: str
-    video_type: str
-    audio_type: str
 
 
 _KINDS = MappingProxyType(
     {
-        "mp4": _Kind("mp4", "aac", "video/mp4", "audio/mp4"),
-        "m4a": _Kind("ipod", "aac", "video/mp4", "audio/mp4"),
-        "mov": _Kind("mov", "aac", "video/quicktime", "video/quicktime"),
-        "mkv": _Kind("matroska", "aac", "video/x-matroska", "audio/x-matroska"),
-        "webm": _Kind("webm", "libopus", "video/webm", "audio/webm"),
-        "mp3": _Kind("mp3", "libmp3lame", "audio/mpeg", "audio/mpeg"),
-        "wav": _Kind("wav", "pcm_s16le", "audio/wav", "audio/wav"),
-        "flac": _Kind("flac", "flac", "audio/flac", "audio/flac"),
+        "mp4": _Kind("mp4", "aac"),
+        "m4a": _Kind("ipod", "aac"),
+        "mov": _Kind("mov", "aac"),
+        "mkv": _Kind("matroska", "aac"),
+        "webm": _Kind("webm", "libopus"),
+        "mp3": _Kind("mp3", "libmp3lame"),
+        "wav": _Kind("wav", "pcm_s16le"),
+        "flac": _Kind("flac", "flac"),
     }
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What a medium is.
+def probe(path: Path, *, max_seconds: float) -> float:
+    """Return the length of a medium in seconds, to the end of audio or video, whichever is later.
 
-    Parameters
-    ----------
-    seconds
-        Its length: to the end of audio or video, whichever is later.
-    container
-        ``mp4``, ``m4a``, ``mov``, ``mkv``, ``webm``, ``mp3``, ``wav`` or ``flac``; what its name ends with.
-    content_type
-        Such as ``video/mp4``.
-    has_video
-        Whether there are moving pictures; a cover is none.
-    channels
-        Of the audio.
-    """
-
-    seconds: float
-    container: str
-    content_type: str
-    has_video: bool
-    channels: int
-
-
-def probe(path: Path, *, max_seconds: float) -> Probe:
-    """Return what a medium is, of all its packets: nothing is decoded, and no header is believed.
+    All of its packets are looked at: nothing is decoded, and no header is believed.
 
     Raises
     ------
@@ -100,26 +75,36 @@ def probe(path: Path, *, max_seconds: float) -> Probe:
     """
     claimed_s = refuse_truncated(path)
     with demuxed(path) as source:
-        audio, video = source.streams.audio[0], _video(source)
+        audio = source.streams.audio[0]
         refuse_shape(audio.rate or 0, audio.channels or 0)
-        container = _container(source, path, has_video=video is not None)
+        _container(source, path)
         seconds = _seconds(source, claimed_s)
-        if seconds > max_seconds:
-            raise AudioError(
-                f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
-            )
-        kind = _KINDS[container]
-        content_type = kind.audio_type if video is None else kind.video_type
-        return Probe(seconds, container, content_type, video is not None, audio.channels)
+    if seconds > max_seconds:
+        raise AudioError(
+            f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
+        )
+    return seconds
 
 
-def _container(source: Any, path: Path, *, has_video: bool) -> str:
+def container_of(path: Path) -> str:
+    """Return the container of a medium, as names of files end: ``mp4``, ``mkv``, ``wav``.
+
+    Raises
+    ------
+    AudioError
+        A container that is not dubbed.
+    """
+    with demuxed(path) as source:
+        return _container(source, path)
+
+
+def _container(source: Any, path: Path) -> str:
     name = source.format.name.partition(",")[0]
     if name == "mov":
         brand = source.metadata.get("major_brand", "").strip()
         if brand == "qt":
             return "mov"
-        return "m4a" if brand == "M4A" and not has_video else "mp4"
+        return "m4a" if brand == "M4A" and _video(source) is None else "mp4"
     if name == "matroska":
         with path.open("rb") as file:
             return "webm" if b"\x42\x82\x84webm" in file.read(64) else "mkv"
@@ -177,13 +162,7 @@ def _seconds(source: Any, claimed_s: float = 0.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The audio of a medium, in a folder: two files of samples that are read where they lie.
-
-    Parameters
-    ----------
-    folder
-        Where they are.
-    """
+    """The audio of a medium, in a folder."""
 
     folder: Path
 
@@ -195,30 +174,24 @@ class Track:
 
     @property
     def sound_path(self) -> Path:
-        """int16 at 48000 Hz, shape ``(frames, channels)``, one or two channels."""
-        return self.folder / "sound.npy"
+        """What is mixed: a WAV file, int16 at 48000 Hz, one or two channels."""
+        return self.folder / "sound.wav"
 
     @property
     def speech_path(self) -> Path:
-        """float32 in [-1, 1] at 16000 Hz, all channels mixed, shape ``(frames,)``."""
-        return self.folder / "speech.npy"
-
-    @property
-    def sound(self) -> npt.NDArray[np.int16]:
-        """What is mixed: int16 at 48000 Hz, shape ``(frames, channels)``."""
-        sound: npt.NDArray[np.int16] = np.load(self.sound_path, mmap_mode="r")
-        return sound
+        """The samples of :attr:`speech`, and nothing else."""
+        return self.folder / "speech.float32"
 
     @property
     def speech(self) -> Samples:
-        """What is recognised: mono float32 in [-1, 1] at 16000 Hz."""
-        speech: Samples = np.load(self.speech_path, mmap_mode="r")
+        """What is recognised: mono float32 in [-1, 1] at 16000 Hz, read where it lies."""
+        speech: Samples = np.memmap(self.speech_path, np.float32, "r")
         return speech
 
     @property
     def seconds(self) -> float:
         """Length of the medium."""
-        return len(self.sound) / RATE_HZ
+        return float(soundfile.info(self.sound_path).duration)
 
 
 def extract(path: Path, folder: Path) -> Track:
@@ -232,33 +205,41 @@ def extract(path: Path, folder: Path) -> Track:
     track = Track(folder)
     with demuxed(path) as source:
         frames = seconds_to_frames(_seconds(source), RATE_HZ)
+    rate = Rate(RATE_HZ, SPEECH_RATE_HZ)
     # Speech is in its place first: where there is sound there is speech.
-    with written(track.sound_path) as sound, written(track.speech_path) as speech:
-        with demuxed(path) as source, sound.open("wb") as file:
-            channels = min(source.streams.audio[0].channels, _MAX_CHANNELS)
-            start = _begin(file, np.dtype(np.int16), (frames, channels))
-            end = 0
-            for at, samples in _decoded(source, channels):
-                if at < frames:
-                    if at != end:
-                        file.seek(start + at * samples.itemsize * channels)
-                    file.write(samples[: frames - at].tobytes())
-                    end = at + len(samples)
-        with speech.open("wb") as file:
-            speech_frames = max(1, seconds_to_frames(frames / RATE_HZ, SPEECH_RATE_HZ))
-            _begin(file, np.dtype(np.float32), (speech_frames,))
-            for block in _speech(sound):
-                file.write(block.tobytes())
+    with (
+        written(track.sound_path) as sound,
+        written(track.speech_path) as speech,
+        demuxed(path) as source,
+        speech.open("wb") as mono,
+    ):
+        channels = min(source.streams.audio[0].channels, _MAX_CHANNELS)
+        # A product of matrices is far faster than a mean of pairs.
+        mean = np.full(channels, 1 / 32768 / channels, np.float32)
+        with soundfile.SoundFile(sound, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file:
+            for block in _gapless(_decoded(source, channels), frames, channels):
+                file.write(block)
+                mono.write(rate.add(block.astype(np.float32) @ mean).tobytes())
+        mono.write(rate.rest().tobytes())
     return track
 
 
-def _begin(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Write the head of an array that is silent up to its end; return where its samples begin."""
-    head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, head)
-    start = file.tell()
-    file.truncate(start + dtype.itemsize * int(np.prod(shape)))
-    return start
+def _gapless(
+    blocks: Iterable[tuple[int, npt.NDArray[np.int16]]], frames: int, channels: int
+) -> Iterator[npt.NDArray[np.int16]]:
+    """Yield blocks that follow each other, `frames` in all: silent where there is nothing in a medium."""
+    silence = np.zeros((_BLOCK_FRAMES, channels), np.int16)
+    end = 0
+    for at, samples in itertools.chain(blocks, [(frames, silence[:0])]):
+        start = min(at, frames)
+        for _ in range(end, start, _BLOCK_FRAMES):
+            yield silence[: start - end]
+            end = min(start, end + _BLOCK_FRAMES)
+        # What is there twice is taken once.
+        rest = samples[end - start : frames - start]
+        if len(rest):
+            yield rest
+            end += len(rest)
 
 
 def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.int16]]]:
@@ -283,25 +264,6 @@ def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.i
         raise AudioError("the audio is damaged or truncated") from error
 
 
-def _speech(sound_path: Path) -> Iterator[Samples]:
-    rate = Rate(RATE_HZ, SPEECH_RATE_HZ)
-    for block in blocks(sound_path):
-        channels = block.shape[1]
-        # A product of matrices is far faster than a mean of pairs.
-        yield rate.add(block.astype(np.float32) @ np.full(channels, 1 / 32768 / channels, np.float32))
-    yield rate.rest()
-
-
-def blocks(path: Path, size: int = _BLOCK_FRAMES) -> Iterator[npt.NDArray[Any]]:
-    """Yield an array that lies in a file, `size` rows at a time; no more than these are in memory."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        row = int(np.prod(shape[1:]))
-        while len(values := np.fromfile(file, dtype, size * row)):
-            yield values.reshape(-1, *shape[1:])
-
-
 def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> None:
     """Write a medium again with other audio: its video is copied packet by packet, the rest left out.
 
@@ -316,7 +278,7 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     language
         Locale of the audio.
     container
-        That of the medium, as :class:`Probe` says it.
+        That of the medium, as :func:`container_of` says it.
 
     Raises
     ------

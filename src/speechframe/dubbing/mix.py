@@ -16,7 +16,7 @@ import soundfile
 from speechframe.audio._samples import Samples, seconds_to_frames
 from speechframe.audio.codec import resample
 from speechframe.dubbing.folder import written
-from speechframe.dubbing.media import RATE_HZ, Track, blocks
+from speechframe.dubbing.media import RATE_HZ, Track
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 
 __all__ = ["Spoken", "mix"]
@@ -32,27 +32,14 @@ _UP_DB = 60 / RATE_HZ
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A line that is laid over the original.
-
-    Parameters
-    ----------
-    start_s
-        Where its first sample goes.
-    sound
-        Mono float32 in [-1, 1], shape ``(frames,)``; or an audio file of such, read when its time comes.
-    sample_rate_hz
-        Rate of the samples; a file says its own.
-    """
+    """A line that is laid over the original: a mono audio file, read when its time comes, and its start."""
 
     start_s: float
-    sound: Samples | Path
-    sample_rate_hz: int = RATE_HZ
+    path: Path
 
     def samples(self) -> Samples:
         """Return it at 48000 Hz."""
-        if not isinstance(self.sound, Path):
-            return resample(self.sound, self.sample_rate_hz, RATE_HZ)
-        sound, rate_hz = soundfile.read(self.sound, dtype="float32")
+        sound, rate_hz = soundfile.read(self.path, dtype="float32")
         return resample(sound, rate_hz, RATE_HZ)
 
 
@@ -79,48 +66,40 @@ def mix(
     gain_db
         Level of the original there.
     """
-    channels = track.sound.shape[1]
     with (
+        soundfile.SoundFile(track.sound_path) as original,
         written(target) as beside,
-        soundfile.SoundFile(beside, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file,
+        soundfile.SoundFile(beside, "w", RATE_HZ, original.channels, "PCM_16", format="WAV") as file,
     ):
-        for block in _limited(_sums(track, lines, _Gain.of(lowered, gain_db))):
+        for block in _limited(_sums(original, lines, _gain(lowered, gain_db))):
             whole = np.rint(block * _FULL_SCALE)
             file.write(np.clip(whole, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16))
 
 
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """The factor of the original, as a line through points."""
-
-    times_s: Sequence[float]
-    factors: Sequence[float]
-
-    @classmethod
-    def of(cls, spans: Iterable[tuple[float, float]], gain_db: float) -> "_Gain":
-        factor = 10 ** (gain_db / 20)
-        times_s: list[float] = []
-        for start_s, end_s in sorted(spans):
-            if times_s and start_s - RAMP_SECONDS <= times_s[-1]:
-                # It would only begin to come back.
-                times_s[-2:] = [max(end_s, times_s[-2]), max(end_s, times_s[-2]) + RAMP_SECONDS]
-            else:
-                times_s += [start_s - RAMP_SECONDS, start_s, end_s, end_s + RAMP_SECONDS]
-        return cls([-1.0, *times_s], [1.0, *[1.0, factor, factor, 1.0] * (len(times_s) // 4)])
-
-    def between(self, start: int, end: int) -> npt.NDArray[np.float32]:
-        return np.interp(np.arange(start, end) / RATE_HZ, self.times_s, self.factors).astype(np.float32)
+def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the factor of the original as a line through points: times in seconds, and factors."""
+    factor = 10 ** (gain_db / 20)
+    times_s: list[float] = []
+    for start_s, end_s in sorted(spans):
+        if times_s and start_s - RAMP_SECONDS <= times_s[-1]:
+            # It would only begin to come back.
+            times_s[-2:] = [max(end_s, times_s[-2]), max(end_s, times_s[-2]) + RAMP_SECONDS]
+        else:
+            times_s += [start_s - RAMP_SECONDS, start_s, end_s, end_s + RAMP_SECONDS]
+    return [-1.0, *times_s], [1.0, *[1.0, factor, factor, 1.0] * (len(times_s) // 4)]
 
 
-def _sums(track: Track, lines: Iterable[Spoken], gain: _Gain) -> Iterator[Samples]:
+def _sums(
+    original: soundfile.SoundFile, lines: Iterable[Spoken], gain: tuple[Sequence[float], Sequence[float]]
+) -> Iterator[Samples]:
     """Yield the sum of original and lines, block by block; a line is held while it speaks."""
     coming = sorted(lines, key=lambda line: line.start_s, reverse=True)
     speaking: list[tuple[int, Samples]] = []
     start = 0
-    for block in blocks(track.sound_path):
+    for block in original.blocks(RATE_HZ, dtype="float32", always_2d=True):
         end = start + len(block)
-        total: Samples = block.astype(np.float32) / np.float32(_FULL_SCALE)
-        total *= gain.between(start, end)[:, None]
+        factors = np.interp(np.arange(start, end) / RATE_HZ, *gain).astype(np.float32)
+        total: Samples = block * factors[:, None]
         while coming and seconds_to_frames(coming[-1].start_s, RATE_HZ) < end:
             line = coming.pop()
             speaking.append((seconds_to_frames(line.start_s, RATE_HZ), line.samples()))

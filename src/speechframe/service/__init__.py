@@ -35,7 +35,7 @@ application, ``readers`` who reads what is sent, ``middleware`` errors and trace
 ``body`` ``forms`` ``multipart`` what arrives, ``fetch`` what is fetched, ``guard`` where anything may go;
 ``generate`` ``convert`` ``voices`` ``auth`` ``limits`` ``audio`` the calls; ``database``
 ``keys`` ``quota`` ``idempotency`` ``shelf`` ``uploads`` ``owners`` what is kept;
-``dub_create`` ``dub_calls`` ``dub_projects`` the calls of dubbing, ``dub_languages`` what it can do,
-``dub_jobs`` its rows, ``dub_queue`` its processes and folders, ``webhooks`` who is told;
+``dub_create`` ``dub_calls`` the calls of dubbing, ``dub_languages`` what it can do, ``dub_jobs`` its
+rows, ``dub_queue`` its processes and folders, ``webhooks`` who is told, ``background`` how both work;
 ``slots`` ``workers`` ``worker`` what runs; ``config`` and ``serve`` the way in.
 """

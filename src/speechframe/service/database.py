@@ -70,30 +70,22 @@ CREATE TABLE IF NOT EXISTS dub_projects (
     number INTEGER PRIMARY KEY AUTOINCREMENT, project_id TEXT NOT NULL UNIQUE,
     key_hash BLOB NOT NULL, project TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS dub_jobs (
+CREATE TABLE IF NOT EXISTS dubs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, key_hash BLOB NOT NULL,
-    idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL,
-    answer TEXT NOT NULL, task TEXT NOT NULL, media_s REAL NOT NULL, priority TEXT NOT NULL,
-    project_id TEXT, webhook_secret TEXT, base_url TEXT NOT NULL,
-    status TEXT NOT NULL, owner TEXT, billed_millis INTEGER, failure TEXT, ended_at REAL
+    idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL, priority TEXT NOT NULL,
+    link TEXT NOT NULL UNIQUE, status TEXT NOT NULL, owner TEXT, job TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS dub_jobs_by_owner ON dub_jobs (owner, status);
-CREATE INDEX IF NOT EXISTS dub_jobs_by_idempotency ON dub_jobs (key_hash, idempotency);
-CREATE TABLE IF NOT EXISTS dub_locales (
-    job_id TEXT NOT NULL, locale TEXT NOT NULL, link TEXT NOT NULL UNIQUE, status TEXT NOT NULL,
-    step TEXT, error_message TEXT, files TEXT NOT NULL DEFAULT '{}',
-    PRIMARY KEY (job_id, locale)
-);
+CREATE INDEX IF NOT EXISTS dubs_by_owner ON dubs (owner, status);
+CREATE INDEX IF NOT EXISTS dubs_by_idempotency ON dubs (key_hash, idempotency);
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, secret TEXT, body BLOB NOT NULL,
     tries INTEGER NOT NULL, due_at REAL NOT NULL
 ) WITHOUT ROWID
 """
-"""Projects, jobs and their locales, and webhooks that are to be delivered.
+"""Projects, jobs, and webhooks that are to be delivered.
 
-The secret that signs a webhook stands here as it is: it has to sign. Of a job, ``billed_millis`` is what it
-cost, once that is settled; ``owner`` the service process whose worker is at it; ``files`` of a locale has
-the names in its links, and the type of its medium.
+The secret that signs a webhook stands here as it is: it has to sign. Of a job, ``job`` is all of it
+(:class:`speechframe.service.dub_jobs.Job`), ``owner`` the service process whose worker is at it.
 """
 
 

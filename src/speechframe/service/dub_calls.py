@@ -1,9 +1,11 @@
-"""What there is to ask of dubbing beside creating (section 4.5): languages, status, files, and a review."""
+"""The calls of dubbing (section 4.5) but for creating jobs: languages, status, files, a review, projects."""
+
+import secrets
+import sqlite3
 
 from aiohttp import web
 from pydantic import RootModel
 
-from speechframe.dubbing import folder as job_folder
 from speechframe.dubbing.folder import Outcome
 from speechframe.service import dub_jobs
 from speechframe.service.answers import json_response, refuse
@@ -15,13 +17,21 @@ from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
+    MEDIA_TYPES,
     DubUtterances,
     JobStatusValue,
+    Project,
+    ProjectCreateRequest,
+    ProjectListQuery,
+    ProjectPage,
+    ProjectUpdateRequest,
     UtteranceCorrection,
     UtterancesQuery,
     UtterancesUpdateRequest,
 )
 from speechframe.spec.locales import dubbing_spelling, normalise
+
+_TEXT_TYPES = {".srt": "application/x-subrip", ".vtt": "text/vtt"}
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
 
@@ -62,9 +72,10 @@ async def utterances(request: web.Request) -> web.Response:
         version=outcome.version,
         overlap=outcome.overlap,
         cues_over=outcome.cues_over,
+        warnings=list(outcome.warnings),
         utterances=list(outcome.utterances),
     )
-    return json_response(answer, outcome.warnings)
+    return json_response(answer)
 
 
 async def update_utterances(request: web.Request) -> web.Response:
@@ -101,7 +112,7 @@ async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
     outcome = await state.dubs.outcome(job, locale)
     if outcome is None:
         refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
-    if outcome.failure is not None:
+    if not outcome.media and outcome.failure is not None:
         refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
     return locale, outcome
 
@@ -136,8 +147,105 @@ async def file(request: web.Request) -> web.StreamResponse:
     state = request.app[STATE]
     link, name = request.match_info["link"], request.match_info["name"]
     found = await state.database.run(lambda c: dub_jobs.find_file(c, link, name))
-    path = found and job_folder.outcome_path(state.dubs.folder / found[0], found[1]).with_name(name)
-    if found is None or path is None or not path.is_file():
+    path = state.dubs.folder / (found or "-")
+    if not path.is_file():
         refuse("there is no such file, or its 72 hours are over")
+    content_type = MEDIA_TYPES.get(path.suffix) or _TEXT_TYPES[path.suffix]
     # A corrected dub has the address of the one before.
-    return web.FileResponse(path, headers={"Content-Type": found[2], "Cache-Control": "private, no-cache"})
+    return web.FileResponse(
+        path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}
+    )
+
+
+# Projects
+
+
+def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:
+    """Return a project of a key."""
+    row = connection.execute(
+        "SELECT project FROM dub_projects WHERE project_id = ? AND key_hash = ?", (project_id, key_hash)
+    ).fetchone()
+    return Project.model_validate_json(row[0]) if row else None
+
+
+async def create_project(request: web.Request) -> web.Response:
+    """Answer ``POST /v1/dub/projects/create``."""
+    state = request.app[STATE]
+    key = require_dub_key(request)
+    wanted, result = checked(ProjectCreateRequest, await read_body_in_time(request, state.config))
+    state.languages.check_installed()
+    source = state.languages.checked_source("source_locale", wanted.source_locale)
+    project = Project(
+        project_id=secrets.token_hex(16),
+        dubbing_type=wanted.dubbing_type,
+        target_locales=_targets(state, wanted),
+        name=wanted.name,
+        description=wanted.description,
+        source_locale=source and dubbing_spelling(source),
+    )
+    await state.database.run(
+        lambda c: c.execute(
+            "INSERT INTO dub_projects (project_id, key_hash, project) VALUES (?, ?, ?)",
+            (project.project_id, key.key_hash, project.model_dump_json()),
+        )
+    )
+    return json_response(project, [unknown_warning(result.unknown)])
+
+
+async def update_project(request: web.Request) -> web.Response:
+    """Answer ``PUT /v1/dub/projects/{project_id}/update``: the locales of jobs to come."""
+    state = request.app[STATE]
+    key = require_dub_key(request)
+    wanted, result = checked(ProjectUpdateRequest, await read_body_in_time(request, state.config))
+    state.languages.check_installed()
+    targets = _targets(state, wanted)
+    project_id = request.match_info["project_id"]
+
+    def update(connection: sqlite3.Connection) -> Project | None:
+        known = find_project(connection, key.key_hash, project_id)
+        if known is None:
+            return None
+        project = known.model_copy(update={"target_locales": targets})
+        connection.execute(
+            "UPDATE dub_projects SET project = ? WHERE project_id = ?",
+            (project.model_dump_json(), project_id),
+        )
+        return project
+
+    project = await state.database.run(update)
+    if project is None:
+        refuse(f"there is no such project of this key (got {shown(project_id)})")
+    return json_response(project, [unknown_warning(result.unknown)])
+
+
+async def list_projects(request: web.Request) -> web.Response:
+    """Answer ``GET /v1/dub/projects/list``, in the order they were made in.
+
+    `next` is the id of the last one that was shown: what appears meanwhile comes at the end.
+    """
+    state = request.app[STATE]
+    key = require_dub_key(request)
+    wanted, _ = checked(ProjectListQuery, {name: value for name, value in request.query.items() if value})
+
+    def read(connection: sqlite3.Connection) -> list[Project]:
+        if wanted.next is not None and find_project(connection, key.key_hash, wanted.next) is None:
+            refuse(
+                f"next is no place in this list (got {shown(wanted.next)}); "
+                "allowed: the next of the page before"
+            )
+        rows = connection.execute(
+            "SELECT project FROM dub_projects WHERE key_hash = ? AND number > IFNULL("
+            "(SELECT number FROM dub_projects WHERE project_id = ?), 0) ORDER BY number LIMIT ?",
+            (key.key_hash, wanted.next, wanted.limit + 1),
+        )
+        return [Project.model_validate_json(project) for (project,) in rows.fetchall()]
+
+    found = await state.database.run(read)
+    page = found[: wanted.limit]
+    return json_response(
+        ProjectPage(projects=page, next=page[-1].project_id if len(found) > len(page) else None)
+    )
+
+
+def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:
+    return [*map(dubbing_spelling, state.languages.checked_targets(wanted.target_locales))]

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from aiohttp import web
 
 from speechframe.dubbing.folder import Task
-from speechframe.service import dub_jobs, dub_projects
+from speechframe.service import dub_calls, dub_jobs
 from speechframe.service.answers import json_response, refuse
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
@@ -22,7 +22,6 @@ from speechframe.service.body import checked, unknown_warning
 from speechframe.service.dub_jobs import Job
 from speechframe.service.fetch import fetched
 from speechframe.service.forms import Form, received
-from speechframe.service.guard import Forbidden, parsed
 from speechframe.service.idempotency import Mark
 from speechframe.service.job import Job as WorkerJob
 from speechframe.service.keys import Key
@@ -37,7 +36,6 @@ from speechframe.spec.dubbing import (
     DubJob,
     JobCreateRequest,
     JobCreateWithProjectRequest,
-    JobStatusValue,
     Project,
 )
 from speechframe.spec.locales import dubbing_spelling
@@ -73,8 +71,15 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             mark = _mark(request, wanted, form)
             answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
-                warning = unknown_warning(result.unknown)
-                answer = await _queued(request, key, (wanted, form, mark), warning)
+                job = await _job(request, key, wanted, unknown_warning(result.unknown))
+                # Before anything is fetched or looked at: a full queue costs its caller nothing.
+                state.pool.check_room(key.key_hash)
+                with state.uploads.lent() as path:
+                    upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
+                    media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    told = job.answer.model_copy(update={"file_name": name})
+                    job = job.model_copy(update={"answer": told, "media_s": media_s})
+                    answer = await state.dubs.add(job, upload.path, mark)
     request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
     return json_response(answer)
 
@@ -88,56 +93,42 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
     return mark_of(request, type(wanted).__name__, content)
 
 
-async def _queued(
-    request: web.Request, key: Key, asked: tuple[_Wanted, Form, Mark | None], warning: str | None
-) -> DubJob:
+async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
+    """Return the job that a form asks for, whose medium was not looked at yet."""
     state = request.app[STATE]
-    wanted, form, mark = asked
     project = await _project(state, key, wanted)
     # Those of a project were good when they were given; engines may have gone since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
-    _check_webhook(wanted)
-    script_locale = _script_locale(state, wanted)
-    cast = {speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()}
-    # Before anything is fetched or looked at: a full queue costs its caller nothing.
-    state.pool.check_room(key.key_hash)
-    with state.uploads.lent() as path:
-        upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
-        media_s = await _probed(state, key, upload)
-        task = Task(
-            file_name=_file_name(wanted, upload),
-            targets=targets,
-            source_locale=source,
-            script=wanted.script,
-            script_locale=script_locale,
-            cast=cast,
-            original_gain_db=wanted.original_gain_db,
-        )
-        job_id = secrets.token_hex(16)
-        answer = DubJob(
+    job_id = secrets.token_hex(16)
+    return Job(
+        job_id=job_id,
+        key_hash=key.key_hash,
+        project_id=project.project_id or None,
+        link=secrets.token_hex(16),
+        answer=DubJob(
             job_id=job_id,
             dubbing_type=project.dubbing_type,
-            file_name=task.file_name,
+            file_name="",
             priority=wanted.priority,
             target_locales=[*map(dubbing_spelling, targets)],
             file_url=wanted.file_url,
             webhook_url=wanted.webhook_url,
             source_locale=source and dubbing_spelling(source),
             warning=warning,
-        )
-        job = Job(
-            job_id=job_id,
-            key_hash=key.key_hash,
-            project_id=project.project_id or None,
-            answer=answer,
-            task=task,
-            media_s=media_s,
-            base_url=base_url(request),
-            webhook_secret=wanted.webhook_secret,
-            status=JobStatusValue.QUEUED,
-        )
-        return await state.dubs.add(job, upload.path, mark)
+        ),
+        task=Task(
+            targets=targets,
+            source_locale=source,
+            script=wanted.script,
+            script_locale=_script_locale(state, wanted),
+            cast={speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()},
+            original_gain_db=wanted.original_gain_db,
+        ),
+        media_s=0.0,
+        base_url=base_url(request),
+        webhook_secret=wanted.webhook_secret,
+    )
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
@@ -149,19 +140,10 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
             target_locales=wanted.target_locales,
             source_locale=wanted.source_locale,
         )
-    project = await state.database.run(lambda c: dub_projects.find(c, key.key_hash, wanted.project_id))
+    project = await state.database.run(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
         refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project
-
-
-def _check_webhook(wanted: _Wanted) -> None:
-    if wanted.webhook_url is not None:
-        try:
-            # Where it leads is looked at when it is called.
-            parsed(wanted.webhook_url)
-        except Forbidden as problem:
-            refuse(f"webhook_url cannot be called: {problem}")
 
 
 def _script_locale(state: State, wanted: _Wanted) -> str | None:

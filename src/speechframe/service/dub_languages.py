@@ -1,18 +1,18 @@
 """Which languages can be dubbed from and into here, which voices speak, and what a request means by one."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Self
 
-from speechframe.dubbing import languages
+from speechframe.dubbing import cast, hear
 from speechframe.engines.base import EngineVoice, Recogniser
-from speechframe.engines.translation import Routes
-from speechframe.service.answers import Refusal
-from speechframe.spec import locales
+from speechframe.engines.translation import Routes, is_same_language
+from speechframe.service.answers import Refusal, refuse
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import DestinationLocale, DubbingType, SourceLocale
+from speechframe.spec.locales import display_name, dubbing_spelling, language_of, normalise
 
 
 @dataclass(frozen=True)
@@ -22,32 +22,37 @@ class Languages:
     Parameters
     ----------
     sources, targets
-        Locale, with a hyphen, to its name.
+        Locales, with hyphens.
     voices
         The voices that speak here, by full id.
     """
 
-    sources: Mapping[str, str] = field(default_factory=dict)
-    targets: Mapping[str, str] = field(default_factory=dict)
+    sources: Sequence[str] = ()
+    targets: Sequence[str] = ()
     voices: Mapping[str, EngineVoice] = field(default_factory=dict)
 
     @classmethod
     def load(cls, routes: Routes, recognisers: Mapping[str, Recogniser], speakers: Container[str]) -> Self:
-        """Return what the engines can do that work here."""
-        if find_spec("av") is None:
+        """Return what the engines can do that work here.
+
+        A translation into another region's way of writing counts: its reader is warned.
+        """
+        if find_spec("av") is None or hear.installed(recognisers) is None:
             return cls()
-        entries = languages.voices()
-        voices = {voice_id: entry.voice for voice_id, entry in entries.items() if entry.engine in speakers}
-        sources = languages.sources(routes, recognisers, voices.values())
-        targets = languages.targets(routes, voices.values())
+        voices = {name: entry.voice for name, entry in cast.voices().items() if entry.engine in speakers}
+        spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})
+        understood = {language_of(route.locales[0]) for route in routes.supported()}
+        reached = {route.target for route in routes.supported()}
+        sources = [locale for locale in spoken if language_of(locale) in understood]
+        targets = [locale for locale in spoken if any(is_same_language(locale, one) for one in reached)]
         return cls(sources, targets, voices) if sources and targets else cls()
 
     @property
     def listed_sources(self) -> list[SourceLocale]:
         """The sources as they are answered."""
         return [
-            SourceLocale(locale=locales.dubbing_spelling(locale), language=language)
-            for locale, language in self.sources.items()
+            SourceLocale(locale=dubbing_spelling(locale), language=display_name(locale))
+            for locale in self.sources
         ]
 
     @property
@@ -55,19 +60,13 @@ class Languages:
         """The targets as they are answered: whatever is made can be reviewed, too."""
         return [
             DestinationLocale(
-                locale=locales.dubbing_spelling(locale), language=language, supports=[*DubbingType]
+                locale=dubbing_spelling(locale), language=display_name(locale), supports=[*DubbingType]
             )
-            for locale, language in self.targets.items()
+            for locale in self.targets
         ]
 
     def check_installed(self) -> None:
-        """Refuse with 503 where nothing can be dubbed.
-
-        Raises
-        ------
-        Refusal
-            With what to install.
-        """
+        """Refuse with 503 where nothing can be dubbed, saying what to install."""
         if not self.targets:
             raise Refusal(
                 HttpErrorCode.UNAVAILABLE,
@@ -76,40 +75,24 @@ class Languages:
             )
 
     def checked_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Return target locales with hyphens, each once.
-
-        Raises
-        ------
-        Refusal
-            400 for one that nothing is dubbed into, with those that are.
-        """
-        found = dict.fromkeys(map(locales.normalise, wanted))
+        """Return target locales with hyphens, each once; refuse what nothing is dubbed into."""
+        found = tuple(dict.fromkeys(map(normalise, wanted)))
         for locale in found:
             if locale not in self.targets:
                 _refuse("target_locales", locale, "is not dubbed into here", self.targets)
-        return tuple(found)
+        return found
 
     def checked_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
         """Return a source locale with hyphens; any region of a language that is understood will do.
 
-        Parameters
-        ----------
-        name, wanted
-            The field, and what it says.
-        is_script
-            Whether it is of a script, which may be translated already.
-
-        Raises
-        ------
-        Refusal
-            400 for a language that nothing is dubbed from, with those that are.
+        Of a script, which may be translated already, a target's language will do as well.
         """
-        known = {**self.sources, **self.targets} if is_script else self.sources
+        known = sorted({*self.sources, *self.targets}) if is_script else self.sources
         if wanted is None:
             return None
-        if locales.language_of(wanted) not in map(locales.language_of, known):
+        if language_of(wanted) not in map(language_of, known):
             _refuse(name, wanted, "is of no dub here" if is_script else "is not dubbed from here", known)
-        return locales.normalise(wanted)
+        return normalise(wanted)
 
     def voice_id(self, asked: str) -> str | None:
         """Return the full id of a voice, by that or by its name alone; None where there is none."""
@@ -122,9 +105,6 @@ class Languages:
         return next(found, None)
 
 
-def _refuse(name: str, wanted: str, problem: str, known: Mapping[str, str]) -> None:
-    allowed = ", ".join(map(locales.dubbing_spelling, known))
-    raise Refusal(
-        HttpErrorCode.INVALID_REQUEST,
-        f"{name} {problem} (got {shown(locales.dubbing_spelling(wanted))}); allowed: {allowed}",
-    )
+def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:
+    allowed = ", ".join(map(dubbing_spelling, known))
+    refuse(f"{name} {problem} (got {shown(dubbing_spelling(wanted))}); allowed: {allowed}")

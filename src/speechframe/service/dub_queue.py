@@ -3,31 +3,30 @@
 import asyncio
 import contextlib
 import functools
+import json
 import logging
 import os
-import secrets
 import shutil
-import sqlite3
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 
-from speechframe.dubbing import folder as job_folder
-from speechframe.dubbing.folder import Failure, Outcome, Step
+from speechframe.dubbing.folder import DUB, OUTCOME, SOURCE, TASK, Outcome
 from speechframe.service import dub_jobs
+from speechframe.service.background import Background
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database
 from speechframe.service.dub_jobs import Job
 from speechframe.service.idempotency import Mark
 from speechframe.service.webhooks import Webhooks
 from speechframe.service.worker_process import killed, spawned
-from speechframe.spec.dubbing import DubJob, Priority
+from speechframe.spec.dubbing import DubJob, JobStatusValue, Priority, is_terminal
 
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "dubs"
 
-_WORKER = "speechframe.dubbing.worker"
+_WORKER = "speechframe.dubbing.job"
 _TRIES = 2
 _LOOK_S = 2.0
 """How often it is looked for jobs that another service process left, or put there."""
@@ -65,7 +64,7 @@ class Turns:
         return started
 
 
-class DubQueue:
+class DubQueue(Background):
     """Has jobs done, as many at once as there are worker processes for.
 
     Parameters
@@ -81,27 +80,19 @@ class DubQueue:
     """
 
     def __init__(self, config: ServiceConfig, database: Database, owner: str, webhooks: Webhooks) -> None:
+        super().__init__(config.dub_worker_count, _LOOK_S)
         self.folder = config.data / FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._limit = config.dub_worker_count
         self._database = database
-        self._owner = owner
         self._webhooks = webhooks
-        self._turns = Turns()
-        self._added = asyncio.Event()
-        self._under_way: set[asyncio.Task[None]] = set()
-
-    def wake(self) -> None:
-        """Say that there may be a job to start."""
-        self._added.set()
+        self._take = functools.partial(dub_jobs.take, owner=owner, turn=Turns().next)
 
     async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
         """Put a job into the queue, and its medium into its folder; return what its creator is told."""
         place = self.folder / job.job_id
         place.mkdir(mode=0o700)
-        await asyncio.to_thread(source.rename, place / job_folder.SOURCE)
-        links = [secrets.token_hex(16) for _ in job.task.targets]
-        answer = await self._database.run(lambda c: dub_jobs.add(c, job, links, mark))
+        await asyncio.to_thread(source.rename, place / SOURCE)
+        answer = await self._database.run(lambda c: dub_jobs.add(c, job, mark))
         if answer.job_id != job.job_id:
             await asyncio.to_thread(shutil.rmtree, place)
         self.wake()
@@ -109,49 +100,22 @@ class DubQueue:
 
     async def outcome(self, job: Job, locale: str) -> Outcome | None:
         """Return what became of a locale; None before there is anything, and once it was removed."""
-        path = job_folder.outcome_path(self.folder / job.job_id, locale)
-        return await asyncio.to_thread(Outcome.read, path)
+        return await asyncio.to_thread(Outcome.read, self.folder / job.job_id / locale / OUTCOME)
 
-    async def run(self) -> None:
-        """Have jobs done for ever; cancelled, the processes are ended and their jobs wait again."""
-        take = functools.partial(dub_jobs.take, owner=self._owner, turn=self._turns.next)
-        try:
-            while True:
-                self._added.clear()
-                try:
-                    while len(self._under_way) < self._limit and (job := await self._database.run(take)):
-                        task = asyncio.create_task(self._ended(job))
-                        self._under_way.add(task)
-                        task.add_done_callback(self._done)
-                except sqlite3.Error:
-                    log.exception("jobs cannot be read; this is tried again")
-                # One that failed for want of credits had no process that would tell.
-                self._webhooks.wake()
-                # Not wait_for, which before Python 3.12 can overlook that it is cancelled.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_S):
-                        await self._added.wait()
-        finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._under_way.discard(task)
-        self.wake()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a job could not be brought to its end; a later start will try", exc_info=error)
+    async def take(self) -> Coroutine[None, None, None] | None:
+        """Return the work at the job whose turn it is."""
+        job = await self._database.run(self._take)
+        # One that failed for want of credits has no process that would tell.
+        self._webhooks.wake()
+        return self._ended(job) if job is not None else None
 
     async def _ended(self, job: Job) -> None:
         """Have a job done, in a second process where the first falls over, and keep what came of it."""
-        place = self.folder / job.job_id
         for _ in range(_TRIES):
-            if await self._is_worked(job, place):
+            if await self._is_worked(job, self.folder / job.job_id):
                 break
-        found = {locale: await self.outcome(job, locale) for locale in job.task.targets}
-        outcomes = {locale: outcome for locale, outcome in found.items() if outcome is not None}
-        failure = await asyncio.to_thread(Failure.read, job_folder.failure_path(place))
-        await self._database.run(lambda c: dub_jobs.end(c, job, outcomes, failure))
+        outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
+        await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
         self._webhooks.wake()
         await self.tidy()
 
@@ -160,7 +124,7 @@ class DubQueue:
         limit_s = _BASE_S + _PER_MEDIA_SECOND_S * job.media_s * len(job.task.targets)
         process = None
         try:
-            await asyncio.to_thread(job.task.write, job_folder.task_path(place))
+            await asyncio.to_thread(job.task.write, place / TASK)
             async with asyncio.timeout(limit_s):
                 process = await spawned(_WORKER, str(place), str(os.getpid()))
                 await self._follow(job, process)
@@ -176,50 +140,44 @@ class DubQueue:
         return not code
 
     async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
-        """Keep what a worker says of itself, until it says no more."""
+        """Keep what a worker says of itself, until it says no more, and each locale as soon as it is done."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
-        said: tuple[str | None, str] | None = None
         async for line in process.stdout:
-            step = Step.model_validate_json(line)
-            # How much of a step is done comes often, and is not kept.
-            if (step.locale, step.step) != said:
-                said = step.locale, step.step
-                await self._keep(job, step)
-
-    async def _keep(self, job: Job, step: Step) -> None:
-        """Keep a step; of a locale that is done its outcome, while others are still under way."""
-        locale = step.locale
-        outcome = await self.outcome(job, locale) if locale is not None and step.step == "done" else None
-        if locale is None or outcome is None:
-            await self._database.run(lambda c: dub_jobs.note_step(c, job.job_id, locale, step.step))
-        else:
-            await self._database.run(lambda c: dub_jobs.note_outcome(c, job, locale, outcome))
+            locale, step = json.loads(line)
+            outcome = await self.outcome(job, locale) if step == "done" else None
+            note = functools.partial(
+                dub_jobs.note, job_id=job.job_id, locale=locale, step=step, outcome=outcome
+            )
+            await self._database.run(note)
 
     async def tidy(self) -> None:
         """Remove what nobody can ask for any more, and what a service that was killed left without a job."""
         there = await asyncio.to_thread(lambda: list(self.folder.iterdir()))
         names = [place.name for place in there]
-        needed = await self._database.run(functools.partial(dub_jobs.drop_links, job_ids=names))
-        await asyncio.to_thread(_tidy, there, needed)
+        jobs = await self._database.run(functools.partial(dub_jobs.known, job_ids=names))
+        await asyncio.to_thread(_tidy, there, jobs)
 
 
-def _tidy(there: Collection[Path], needed: Mapping[str, set[str] | None]) -> None:
+def _tidy(there: Collection[Path], jobs: Mapping[str, Job]) -> None:
     before = time.time() - _ORPHAN_S
     for place in there:
+        job = jobs.get(place.name)
         with contextlib.suppress(OSError):
-            paths = needed.get(place.name, set())
-            if paths:
-                _strip(place, paths)
-            elif paths is not None and (place.name in needed or place.stat().st_mtime < before):
+            if job is None:
+                is_left = place.stat().st_mtime < before
+            else:
+                is_left = job.is_over or job.status is JobStatusValue.FAILED
+            if is_left:
                 shutil.rmtree(place)
+            elif job is not None and is_terminal(job.status):
+                _strip(place)
 
 
-def _strip(place: Path, needed: set[str]) -> None:
-    """Leave of a job that is over what can be fetched, and its outcomes; its medium goes last."""
-    source = place / job_folder.SOURCE
-    if source.exists():
+def _strip(place: Path) -> None:
+    """Leave of a job that is over its outcomes, and the files that can be fetched; its medium goes last."""
+    if (source := place / SOURCE).exists():
         for path in place.rglob("*"):
-            is_needed = str(path.relative_to(place)) in needed or path.name == "outcome.json"
-            if path.is_file() and not is_needed and path != source:
+            is_kept = path.name in {OUTCOME, SOURCE} or path.stem == DUB
+            if path.is_file() and not is_kept:
                 path.unlink()
         source.unlink()

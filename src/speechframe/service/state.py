@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from aiohttp import web
@@ -137,7 +137,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         stack.push_async_callback(database.run, owner.leave)
         webhooks = Webhooks(config, database)
         dubs = DubQueue(config, database, owner.name, webhooks)
-        await _tidy(database, owner, folder, uploads, dubs)
+        tidy = functools.partial(_tidy, database, owner, folder, uploads, dubs)
+        await tidy()
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
         await pool.start()
@@ -147,7 +148,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         translators = {name: engine for name, engine in registry.translators().items() if name in working}
         routes = await asyncio.to_thread(Routes, translators)
         languages = await asyncio.to_thread(_languages, routes, pool)
-        tidying = asyncio.create_task(_tidy_often(database, owner, folder, uploads, dubs))
+        tidying = asyncio.create_task(_often(tidy))
         stack.callback(tidying.cancel)
         for work in (webhooks.run(), dubs.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
@@ -201,13 +202,11 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _tidy_often(
-    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
-) -> None:
+async def _often(tidy: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(_TIDY_S)
         try:
-            await _tidy(database, owner, folder, uploads, dubs)
+            await tidy()
         except Exception:
             log.exception("tidying the data folder failed; it is tried again in a minute")
 

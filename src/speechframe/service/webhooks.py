@@ -5,21 +5,21 @@ claimed by moving the moment it is due, so that one whose service dies is due ag
 """
 
 import asyncio
-import contextlib
-import hashlib
-import hmac
 import logging
 import secrets
 import sqlite3
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
 import aiohttp
 
+from speechframe.service.background import Background
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
 from speechframe.service.guard import Forbidden, allowed_addresses, parsed, session_to
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
+from speechframe.wire.dubbing import webhook_signature
 
 log = logging.getLogger("speechframe.service")
 
@@ -46,17 +46,6 @@ def add(connection: sqlite3.Connection, url: str, secret: str | None, body: byte
     )
 
 
-def signed(secret: str, body: bytes, timestamp: str) -> str:
-    """Return the signature of a body at a time (``spec.chosen``: webhook).
-
-    Examples
-    --------
-    >>> signed("secret", b"{}", "1700000000000")[:16]
-    '73d57f048467f1f5'
-    """
-    return hmac.new(secret.encode(), body + b"." + timestamp.encode(), hashlib.sha256).hexdigest()
-
-
 def pause_s(tries: int, seconds: float) -> float:
     """Return how long to wait after so many tries, each time twice as long; all of it takes `seconds`.
 
@@ -68,7 +57,7 @@ def pause_s(tries: int, seconds: float) -> float:
     return seconds * 2.0 ** (tries - 1) / (2.0 ** (chosen.WEBHOOK_TRIES - 1) - 1)
 
 
-class Webhooks:
+class Webhooks(Background):
     """Delivers what is due.
 
     Parameters
@@ -80,57 +69,24 @@ class Webhooks:
     """
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
+        super().__init__(_AT_ONCE, _LOOK_S)
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
-        self._added = asyncio.Event()
-        self._under_way: set[asyncio.Task[None]] = set()
 
-    def wake(self) -> None:
-        """Say that there may be something to deliver."""
-        self._added.set()
+    async def take(self) -> Coroutine[None, None, None] | None:
+        """Return the delivery of one that is due."""
+        webhook = await self._database.run(self._claim)
+        return self._deliver(webhook) if webhook is not None else None
 
-    async def run(self) -> None:
-        """Deliver for ever; cancelled, what is under way is due again later."""
-        try:
-            while True:
-                self._added.clear()
-                try:
-                    due, next_s = await self._database.run(self._claim)
-                except sqlite3.Error:
-                    log.exception("webhooks cannot be read; this is tried again")
-                    due, next_s = [], _LOOK_S
-                for webhook in due:
-                    task = asyncio.create_task(self._deliver(webhook))
-                    self._under_way.add(task)
-                    task.add_done_callback(self._done)
-                # Not wait_for, which before Python 3.12 can overlook that it is cancelled.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(next_s):
-                        await self._added.wait()
-        finally:
-            for task in self._under_way:
-                task.cancel()
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._under_way.discard(task)
-        self.wake()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a webhook could not be looked after and is due again later: %s", error)
-
-    def _claim(self, connection: sqlite3.Connection) -> tuple[list[_Webhook], float]:
-        """Return what is due, and the seconds until the next look."""
-        moment, room = now(), _AT_ONCE - len(self._under_way)
-        rows = connection.execute(
-            "UPDATE webhooks SET tries = tries + 1, due_at = ? WHERE id IN "
-            "(SELECT id FROM webhooks WHERE due_at <= ? ORDER BY due_at LIMIT ?) "
+    def _claim(self, connection: sqlite3.Connection) -> _Webhook | None:
+        row = connection.execute(
+            "UPDATE webhooks SET tries = tries + 1, due_at = ?1 + ?2 WHERE id = "
+            "(SELECT id FROM webhooks WHERE due_at <= ?1 ORDER BY due_at LIMIT 1) "
             "RETURNING id, url, secret, body, tries",
-            (moment + 2 * self._answer_s, moment, room),
-        ).fetchall()
-        due_at = connection.execute("SELECT MIN(due_at) FROM webhooks").fetchone()[0]
-        # Without room the next look is when one of those under way is done.
-        next_s = _LOOK_S if due_at is None or len(rows) == room else due_at - moment
-        return [_Webhook(*row) for row in rows], min(max(0.0, next_s), _LOOK_S)
+            (now(), 2 * self._answer_s),
+        ).fetchone()
+        return _Webhook(*row) if row else None
 
     async def _deliver(self, webhook: _Webhook) -> None:
         problem = await self._problem(webhook)
@@ -140,10 +96,11 @@ class Webhooks:
             await self._database.run(lambda c: c.execute("DELETE FROM webhooks WHERE id = ?", (webhook.id,)))
             return
         log.info("webhook %s, try %d: %s", webhook.id, webhook.tries, problem)
-        due_at = now() + pause_s(webhook.tries, self._config.webhook_seconds)
+        wait_s = pause_s(webhook.tries, self._config.webhook_seconds)
         await self._database.run(
-            lambda c: c.execute("UPDATE webhooks SET due_at = ? WHERE id = ?", (due_at, webhook.id))
+            lambda c: c.execute("UPDATE webhooks SET due_at = ? WHERE id = ?", (now() + wait_s, webhook.id))
         )
+        asyncio.get_running_loop().call_later(wait_s, self.wake)
 
     async def _problem(self, webhook: _Webhook) -> str | None:
         """Send it; return why it was not taken."""
@@ -168,5 +125,7 @@ def _headers(webhook: _Webhook) -> dict[str, str]:
     if webhook.secret is not None:
         timestamp = str(int(now() * 1000))
         headers[chosen.WEBHOOK_TIMESTAMP_HEADER] = timestamp
-        headers[chosen.WEBHOOK_SIGNATURE_HEADER] = signed(Hidden(webhook.secret), webhook.body, timestamp)
+        headers[chosen.WEBHOOK_SIGNATURE_HEADER] = webhook_signature(
+            Hidden(webhook.secret), webhook.body, timestamp.encode()
+        )
     return headers

@@ -21,7 +21,7 @@ from speechframe._parent import die_with_parent
 from speechframe.engines import registry
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError
-from speechframe.service import worker_changer, worker_dub, worker_speech, worker_translate
+from speechframe.service import worker_changer, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
 
 _PIPE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
         "change": worker_changer.change,
         "translate": worker_translate.translate,
         "tell_languages": worker_translate.tell_languages,
-        "probe": worker_dub.probe,
+        "probe": worker_changer.probe,
     }
 )
 """What a worker can do, by the job's ``kind``."""

@@ -1,5 +1,7 @@
 """A worker's jobs ``measure`` and ``change``: what somebody brought is decoded, and spoken in another voice.
 
+And ``probe``: what somebody wants dubbed is looked at, before anything is queued.
+
 Two jobs, because a clip's length is its price: what it costs is known, and set
 aside, before the work begins. The first leaves its samples in a file for the
 second, which may be done by another worker.
@@ -45,6 +47,16 @@ def measure(job: dict[str, Any]) -> Reply:
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
     return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode())
+
+
+def probe(job: dict[str, Any]) -> Reply:
+    """Look at all of ``upload``, a medium; the reply says how long it is."""
+    from speechframe.dubbing.media import probe
+
+    try:
+        return Reply(Facts(audio_seconds=probe(Path(job["upload"]), max_seconds=job["max_seconds"])))
+    except AudioError as error:
+        raise EngineError(str(error)) from None
 
 
 def change(job: dict[str, Any]) -> Reply:

@@ -59,7 +59,7 @@ class Status(IntEnum):
     BAD_REQUEST = (
         400,
         "Bad Request",
-        "The body is malformed or a field is invalid; correct it (check voiceId, model, format, sampleRate).",
+        "The request is malformed or a field of it is invalid; correct what the message names.",
     )
     UNAUTHORIZED = (
         401,

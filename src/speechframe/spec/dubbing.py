@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -21,6 +23,7 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB, PAGE_DEFAULT, PAGE_LIMIT
 from speechframe.spec.locales import dubbing_spelling
 
 __all__ = [
+    "MEDIA_TYPES",
     "DestinationLocale",
     "DownloadDetail",
     "DubJob",
@@ -48,6 +51,21 @@ __all__ = [
 ]
 
 
+MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        ".mp4": "video/mp4",
+        ".mkv": "video/x-matroska",
+        ".mov": "video/quicktime",
+        ".webm": "video/webm",
+        ".mp3": "audio/mpeg",
+        ".wav": "audio/wav",
+        ".flac": "audio/flac",
+        ".m4a": "audio/mp4",
+    }
+)
+"""How the names of media that are dubbed end, and what they are called."""
+
+
 class DubbingType(StrEnum):
     """How a dub is made (section 2.8)."""
 
@@ -73,10 +91,19 @@ class JobStatusValue(StrEnum):
     PARTIALLY_COMPLETED = "PARTIALLY_COMPLETED"
     FAILED = "FAILED"
 
-    @property
-    def terminal(self) -> bool:
-        """True when nothing further happens to the job."""
-        return self in {self.COMPLETED, self.PARTIALLY_COMPLETED, self.FAILED}
+
+_TERMINAL = frozenset({JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLETED, JobStatusValue.FAILED})
+
+
+def is_terminal(status: str) -> bool:
+    """Return whether a job's status is final; a word nobody knows is not, so that polling goes on.
+
+    Examples
+    --------
+    >>> is_terminal("PARTIALLY_COMPLETED"), is_terminal("REVIEWING")
+    (True, False)
+    """
+    return status in _TERMINAL
 
 
 def is_ready(status: str) -> bool:
@@ -88,17 +115,6 @@ def is_ready(status: str) -> bool:
     (True, False)
     """
     return is_terminal(status) or status == JobStatusValue.IN_REVIEW
-
-
-def is_terminal(status: str) -> bool:
-    """Return whether a job's status is final; a word nobody knows is not, so that polling goes on.
-
-    Examples
-    --------
-    >>> is_terminal("PARTIALLY_COMPLETED"), is_terminal("REVIEWING")
-    (True, False)
-    """
-    return any(known.terminal for known in JobStatusValue if known == status)
 
 
 class FailureCode(StrEnum):
@@ -121,6 +137,18 @@ def _one_or_many(value: Any) -> Any:
     return items
 
 
+def _web_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or parts.username is not None or len(value) > _LONGEST_ADDRESS:
+        refuse("is no address that can be called", "an http or https address without a user name")
+    return value
+
+
+_LONGEST_ADDRESS = 8192
 _SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
 _PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
 _SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
@@ -224,7 +252,9 @@ class _JobForm(SnakeModel):
 
     file: bytes | None = Field(None, description="The medium.")
     file_url: Text | None = Field(None, description="Where the medium lies.")
-    webhook_url: Text | None = Field(None, description="Called when the job ends.")
+    webhook_url: Annotated[Text, AfterValidator(_web_address)] | None = Field(
+        None, description="Called when the job ends."
+    )
     file_name: Text | None = Field(None, description="Name of the medium.")
     priority: Priority = Field(
         Priority.NORMAL, description="Priority in the queue.", json_schema_extra={"chosen": ["default"]}
@@ -351,6 +381,7 @@ class DubUtterances(SnakeModel):
     cues_over: int = Field(
         description="Cues that are read faster, or stand shorter or longer, than aimed at."
     )
+    warnings: list[str] = Field(description="What was replaced or left out.")
     utterances: list[DubbedUtterance]
 
 

@@ -5,11 +5,9 @@ on with a run that was killed finds its jobs and starts none twice.
 """
 
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -18,7 +16,7 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.batch.backend import MAKERS, Answer, Attempt, Opened, Record, Request
+from speechframe.batch.backend import MAKERS, Answer, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
@@ -27,13 +25,7 @@ from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, medium_of
 from speechframe.errors import (
     AudioError,
-    BadAnswer,
-    BadRequest,
-    ConnectionFailed,
     InvalidRows,
-    JobFailed,
-    PaymentRequired,
-    ServiceError,
     SettingsError,
     SpeechframeError,
 )
@@ -44,12 +36,11 @@ from speechframe.spec import locales
 from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
-from speechframe.spec.dubbing import DubbingType, JobCreateRequest, Priority, Project
+from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.columns import Column, problem
-from speechframe.verbs.dub_job import MEDIA_SUFFIXES, Dub, JobCalls, plain, projects
+from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
-from speechframe.verbs.service import ServiceBackend
 from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
 from speechframe.wire.forms import canonical
 
@@ -82,7 +73,13 @@ _FIELDS = (
     "original_gain_db",
 )
 _SCRIPT = "script"
-_ADDITIONS = ("scripts", "script_locale", "cast", "original_gain_db")
+_ADDITIONS = {
+    "scripts": None,
+    "script_locale": None,
+    "cast": None,
+    "original_gain_db": ORIGINAL_GAIN_DB.default,
+}
+"""What other services do not know, and what makes no difference to them."""
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
 """To begin with; each is mostly waited for."""
@@ -90,7 +87,7 @@ _MOST_SHOWN = 20
 _LONGEST_S = 1e6
 
 
-class DubBackend(ServiceBackend):
+class DubBackend(JobBackend):
     """How a medium and its locales become a job, and the job's files rows."""
 
     operation = "dub"
@@ -124,17 +121,18 @@ class DubBackend(ServiceBackend):
 
     async def open(self) -> Opened:
         """Return what the service offers; there are no other takes of a dub."""
-        if self._is_signed and self.settings.webhook_secret is None:
-            raise SettingsError(
-                f"the webhooks of this run are signed, and their secret is in no file: set {SECRET_VARIABLE}"
-            )
+        if self._is_signed:
+            self.secret = self.settings.webhook_secret
+            if self.secret is None:
+                raise SettingsError(
+                    "the webhooks of this run are signed, and their secret is in no file: "
+                    f"set {SECRET_VARIABLE}"
+                )
         opened = await super().open()
+        first = opened.lanes[0]  # where all calls of dubbing go
         # A job that is waited for takes no slot from other calls of the key.
-        lanes = [
-            replace(lane, identity=f"{lane.identity} dub", published=None, guess=_JOBS_AT_ONCE)
-            for lane in opened.lanes
-        ]
-        return replace(opened, lanes=tuple(lanes), takes=False, balance=None)
+        lane = replace(first, identity=f"{first.identity} dub", published=None, guess=_JOBS_AT_ONCE)
+        return replace(opened, lanes=(lane,), takes=False, balance=None)
 
     async def look_up(self) -> Mapping[str, Any]:
         """Find the locales of the project, or raise InvalidRows for targets that there are not."""
@@ -165,7 +163,7 @@ class DubBackend(ServiceBackend):
 
     def source(self, table: Any) -> Any:
         """Return the files of a folder of media; media that a table's file names are looked for beside it."""
-        source, self._base = files_or_table(table, MEDIA_SUFFIXES, "media")
+        source, self._base = files_or_table(table, MEDIA_TYPES, "media")
         return source
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -175,10 +173,11 @@ class DubBackend(ServiceBackend):
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
         """Return the part of a job that is one locale, or everything that is wrong with it."""
-        medium, seconds, problems = self._medium(values)
-        fields, wrong = self._fields(values)
-        if problems or wrong:
-            return problems + wrong
+        problems: list[FieldProblem] = []
+        medium, seconds = self._medium(values, problems)
+        fields = self._fields(values, problems)
+        if problems:
+            return problems
         targets = list(self._targets) if self._project is not None else []
         dub = Dub(values["locale"], medium, fields, self._project, self._review, targets, seconds)
         # What is made does not depend on where the file is, how soon it is dubbed and who is told.
@@ -188,60 +187,54 @@ class DubBackend(ServiceBackend):
         price = 0 if seconds is None else dub_millicredits(seconds, 1)
         return Request(content, canonical(asdict(dub)), price, 0, {"locale": dub.locale}, varies=False)
 
-    def _fields(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldProblem]]:
-        """Return what a row says of its job, and what is wrong with that."""
+    def _fields(self, values: Mapping[str, Any], problems: list[FieldProblem]) -> dict[str, Any]:
+        """Return what a row says of its job; what is wrong with that is added to `problems`."""
         given = {name: values.get(name) for name in _FIELDS}
-        problems = []
-        if given["original_gain_db"] == ORIGINAL_GAIN_DB.default:
-            given["original_gain_db"] = None
-        foreign = [name for name in _ADDITIONS if given[name] is not None and not self.limits]
-        for name in foreign:
+        foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
+        for name in () if self.limits else foreign:
             words = "is an addition of speechframe's own service"
             problems.append(FieldProblem(name, words, shown(given[name]), "nothing, for this service"))
-        script = given["scripts"]
-        if not foreign and isinstance(script, str) and "-->" not in script:
+        script = given[_SCRIPT] = given.pop("scripts")
+        if self.limits and isinstance(script, str) and "-->" not in script:
             try:
-                path = self._base / Path(script).expanduser()
-                given["scripts"] = path.read_text(encoding="utf-8-sig")
+                given[_SCRIPT] = (self._base / Path(script).expanduser()).read_text(encoding="utf-8-sig")
             except (OSError, ValueError) as error:
                 words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
                 allowed = "SRT or WebVTT, as text or as the path of a file"
                 problems.append(FieldProblem("scripts", words, shown(script), allowed))
-        given[_SCRIPT] = given.pop("scripts")
         found = check(JobCreateRequest, {**given, "file": b"", "target_locales": [values["locale"]]})
         problems += [replace(one, field="scripts") if one.field == _SCRIPT else one for one in found.problems]
-        if problems or found.value is None:
-            return {}, problems
-        left_out = {"file", "target_locales"}
-        return found.value.model_dump(
-            mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out
-        ), []
+        how: dict[str, Any] = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+        return found.value.model_dump(exclude={"file", "target_locales"}, **how) if found.value else {}
 
-    def _medium(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], float | None, list[FieldProblem]]:
-        """Return what is kept of a row's medium, its length if it is known, and what is wrong with it."""
+    def _medium(
+        self, values: Mapping[str, Any], problems: list[FieldProblem]
+    ) -> tuple[dict[str, Any], float | None]:
+        """Return what is kept of a row's medium, and its length if it is known."""
         given, seconds = values.get("media"), values.get("seconds")
         if isinstance(given, Mapping):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < _LONGEST_S):
-            return {}, None, [FieldProblem("seconds", "is no length", shown(seconds), "a number above 0")]
+            problems.append(FieldProblem("seconds", "is no length", shown(seconds), "a number above 0"))
+        medium: dict[str, Any] = {}
         if is_url(given):
-            medium: dict[str, Any] = {"url": given.strip()}
+            medium["url"] = given.strip()
         else:
             try:
                 upload, said = self._looked_at(given)
             except (AudioError, TypeError) as error:
                 allowed = "a path, an http(s) URL or the bytes of a file"
-                return {}, None, [FieldProblem("media", str(error), shown(given), allowed)]
+                problems.append(FieldProblem("media", str(error), shown(given), allowed))
+                return {}, None
             seconds = said if seconds is None else seconds
-            known = {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
-            medium = {**known, "path": str(upload.path)}
-        if seconds is not None:
-            return medium, float(seconds), []
-        self.remark = "the length of some media is not known, and the price is without them"
-        if not self.is_budgeted:
-            return medium, None, []
-        words = "is of unknown length, so that its price is unknown, and there is a budget"
-        return medium, None, [FieldProblem("media", words, shown(given), "seconds= tells how long it is")]
+            medium |= {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
+            medium["path"] = str(upload.path)
+        if seconds is None:
+            self.remark = "the length of some media is not known, and the price is without them"
+            if self.is_budgeted:
+                words = "is of unknown length, so that its price is unknown, and there is a budget"
+                problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
+        return medium, seconds
 
     def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
         """Return a file and how long it says it is."""
@@ -263,60 +256,17 @@ class DubBackend(ServiceBackend):
         """Return the length of the dubs that a price is paid for."""
         return f"{duration(price / PRICES['dub'].millicredits)} of dubs"
 
-    async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Create the job, or go on with the one that is noted; wait for it and fetch its files."""
-        if attempt.noted is None:
-            if self.is_budgeted and not request.price:
-                return Answer(
-                    JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
-                )
-            secret = self.settings.webhook_secret if self._is_signed else None
-            try:
-                job = await self._calls(attempt.lane, attempt).create(
-                    request, attempt.idempotency_key, secret
-                )
-            except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(error)  # of all its locales: halves of the job would be refused as well
-            noted = json.dumps([job.job_id, attempt.lane, job.warning]).encode()
-            await attempt.note(noted)
-        else:
-            noted = attempt.noted
-        job_id, lane, warning = json.loads(noted)
-        calls = self._calls(lane, attempt)
-        # From here on nothing but the job itself says that it failed: what it makes is paid.
-        try:
-            status = await calls.wait(request, job_id)
-            return Answer((status, await calls.fetch(request, status), warning))
-        except PaymentRequired:
-            raise
-        except ConnectionFailed as error:
-            raise ConnectionFailed(f"job {job_id} goes on at the service: {error}", sent=True) from None
-        except ServiceError as error:
-            raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
-
-    def _calls(self, lane: str, attempt: Attempt) -> JobCalls:
-        return JobCalls(
-            self.client,
-            Path(self.folder or ""),
-            lane if lane in self.client.regions else None,
-            attempt.deadline_s,
-            self.max_answer_bytes,
-            bool(self.limits),
-            self.tell,
-        )
-
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return the dub of each locale of a job, or why it has none."""
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
-        dubs = [found[Dub.of(row).locale] for row in request.rows]
-        made = [
+        prices = [
             None if isinstance(dub, SpeechframeError) else row.price
-            for row, dub in zip(request.rows, dubs, strict=True)
+            for row, dub in zip(request.rows, found, strict=True)
         ]
         records: list[Record | SpeechframeError] = []
-        for dub, cost in zip(dubs, _costs(made, status.credits_used), strict=True):
+        for dub, cost in zip(found, _costs(prices, status.credits_used), strict=True):
             if isinstance(dub, SpeechframeError):
                 records.append(dub)
                 continue
@@ -329,9 +279,10 @@ class DubBackend(ServiceBackend):
 
 def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int | None]:
     """Return what each row costs where the service has used other credits than `prices`; None is no dub."""
-    total = sum(price or 0 for price in prices)
-    if credits_used is None or credits_used == ceil(total / CREDIT):
-        return [None] * len(prices)  # a started credit counts whole in what it says
+    total = sum(price or 0 for price in prices) / CREDIT
+    # The service says whole credits, and measures a medium a little longer or shorter than its header does.
+    if credits_used is None or (0 not in prices and abs(credits_used - total) <= 1):
+        return [None] * len(prices)
     # One whose price was not known weighs something, too.
     return [*shares([0 if price is None else price or 1 for price in prices], credits_used)]
 

@@ -5,7 +5,7 @@ import filecmp
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -14,12 +14,22 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from speechframe.batch.backend import Request
-from speechframe.client import Client
+from speechframe.batch.backend import Answer, Attempt, Request
+from speechframe.client import Client, Dubbing
 from speechframe.client.upload import Upload
-from speechframe.errors import BadAnswer, JobFailed, PaymentRequired, ServiceError, SpeechframeError
+from speechframe.errors import (
+    AudioError,
+    BadAnswer,
+    BadRequest,
+    ConnectionFailed,
+    JobFailed,
+    PaymentRequired,
+    ServiceError,
+    SpeechframeError,
+)
 from speechframe.spec import locales
 from speechframe.spec.dubbing import (
+    MEDIA_TYPES,
     DownloadDetail,
     DubbingType,
     DubJob,
@@ -35,18 +45,16 @@ from speechframe.spec.dubbing import (
 from speechframe.store import parts
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
-from speechframe.wire.errors import warnings_of
+from speechframe.verbs.service import ServiceBackend
 from speechframe.wire.forms import canonical
 
-MEDIA_SUFFIXES = frozenset({".mp4", ".mkv", ".mov", ".webm", ".mp3", ".wav", ".flac", ".m4a"})
-_FETCH_WAITS_S = (0.0, 2.0, 10.0)
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100
 _PAGE = 100
 _NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
-Found = dict[str, tuple[dict[str, Any], list[str]] | SpeechframeError]
-"""Locale to the columns and warnings of its dub, or why there is none."""
+Delivered = tuple[dict[str, Any], list[str]] | SpeechframeError
+"""The columns and warnings of a dub, or why there is none."""
 
 
 @dataclass
@@ -87,25 +95,51 @@ class Dub:
         return Upload(**{**self.medium, "path": folder / self.medium["path"]}, audio_seconds=0.0)
 
 
-@dataclass(frozen=True)
-class JobCalls:
-    """The calls for one job: to a region, each in `call_s` seconds, its files going below `folder`."""
+class JobBackend(ServiceBackend):
+    """A backend of which an attempt is a job: created unless its id is noted, waited for, fetched.
 
-    client: Client
-    folder: Path
-    region: str | None
-    call_s: float | None
-    max_bytes: int | None
-    is_ours: bool  # whether the service has our additions to the document
-    tell: Callable[[str], object]
+    Attributes
+    ----------
+    secret
+        Signs the webhooks of the jobs.
+    """
 
-    async def create(self, request: Request, key: str | None, secret: SecretStr | None) -> DubJob:
+    secret: SecretStr | None = None
+
+    async def send(self, request: Request, attempt: Attempt) -> Answer:
+        """Return the job's status, what was delivered of each row, and what its creation warned of."""
+        noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
+        if noted is None:
+            if self.is_budgeted and not request.price:
+                return Answer(
+                    JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
+                )
+            try:
+                job = await self._created(dubbing, request, attempt.idempotency_key)
+            except (AudioError, BadRequest, JobFailed) as error:
+                return Answer(error)  # of all its locales: halves of the job would be refused as well
+            noted = json.dumps([job.job_id, job.warning]).encode()
+            await attempt.note(noted)
+        job_id, warning = json.loads(noted)
+        # From here on nothing but the job itself says that it failed: what it makes is paid.
+        try:
+            status = await self._ready(dubbing, request, job_id)
+            found = [await self._delivered(dubbing, row, status) for row in request.rows]
+        except PaymentRequired:
+            raise
+        except ConnectionFailed as error:
+            raise ConnectionFailed(f"job {job_id} goes on at the service: {error}", sent=True) from None
+        except ServiceError as error:
+            raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
+        return Answer((status, found, warning))
+
+    async def _created(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
         """Return the job of a request's rows, made in one attempt."""
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
-        upload, project, asked = dub.upload(self.folder), dub.project, dict(dub.fields)
+        upload, project, asked = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         asked |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
-        if secret is not None:
-            asked["webhook_secret"] = secret.get_secret_value()
+        if self.secret is not None:
+            asked["webhook_secret"] = self.secret.get_secret_value()
         if project is not None and {*targets} != {*dub.targets}:
             raise JobFailed(
                 f"a job of project {project} makes all of its locales, and some are paid already: "
@@ -118,9 +152,7 @@ class JobCalls:
             if project is None
             else JobCreateWithProjectRequest(project_id=project, **asked)
         )
-        return await self.client.dubbing.create(
-            form, upload, key=key, region=self.region, timeout_s=self.call_s, once=True
-        )
+        return await dubbing.create(form, upload, key=key, once=True)
 
     async def _review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
@@ -135,7 +167,7 @@ class JobCalls:
         )
         return made.project_id
 
-    async def wait(self, request: Request, job_id: str) -> DubJobStatus:
+    async def _ready(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
         """Return the status of a job that is ready; PaymentRequired where there were no credits for it."""
         name, said = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
 
@@ -146,80 +178,57 @@ class JobCalls:
                     said[detail.locale] = step
                     self.tell(f"{name}, {detail.locale}: {step}")
 
-        status = await self.client.dubbing.wait(job_id, call_s=self.call_s, told=told, region=self.region)
+        status = await dubbing.wait(job_id, told=told)
         if status.status == JobStatusValue.FAILED and status.failure_code in _NO_CREDITS:
             words = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(words, status=402, code=status.failure_code)
         return status
 
-    async def fetch(self, request: Request, status: DubJobStatus) -> Found:
-        """Return what there is of each row, with its files on disk."""
-        found: Found = {}
-        for row in request.rows:
-            dub = Dub.of(row)
-            try:
-                found[dub.locale] = await self._delivered(row, dub, status)
-            except (BadAnswer, JobFailed) as error:
-                found[dub.locale] = error
-        return found
-
-    async def _delivered(
-        self, row: Request, dub: Dub, status: DubJobStatus
-    ) -> tuple[dict[str, Any], list[str]]:
-        detail = detail_of(status, dub.locale)
-        suffix = Path(urlsplit(detail.download_url or "").path).suffix.lower()
-        if suffix not in MEDIA_SUFFIXES:
-            kind = dub.medium.get("media_type", "application/octet-stream")
-            suffix = Path(Upload("", 0, 0.0, kind).name).suffix
-        warnings, fit = await self._fit(status.job_id, dub.locale)
-        return {
-            "job_id": status.job_id,
-            "job_status": detail.status or status.status,
-            "dub_path": await self._file(row, dub, detail.download_url, suffix),
-            "srt_path": await self._file(row, dub, detail.download_srt_url, ".srt"),
-            "vtt_path": await self._file(row, dub, detail.download_vtt_url, ".vtt"),
-            "audio_seconds": dub.seconds,
-            **fit,
-        }, warnings
-
-    async def _fit(self, job_id: str, locale: str) -> tuple[list[str], dict[str, Any]]:
-        """Return warnings about a dub, and how its utterances fit; nothing from services that do not tell."""
-        if not self.is_ours:
-            return [], {}
-        dubbing = self.client.dubbing
+    async def _delivered(self, dubbing: Dubbing, row: Request, status: DubJobStatus) -> Delivered:
+        """Return what there is of a row, with its files on disk."""
+        dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
         try:
-            raw = await dubbing.ask("utterances", job_id, query={"locale": locale}, region=self.region)
-            return [*warnings_of(raw.headers, clean=raw.redactor.clean)], fit_of(
-                dubbing.read(DubUtterances, raw)
-            )
-        except (ServiceError, BadAnswer) as error:
-            return [f"how the dub fits is not known: {error}"], {}
+            detail = detail_of(status, dub.locale)
+            paths = {
+                name: await self._file(dubbing, row, url, f"{dub.locale}{suffix}")
+                for name, url, suffix in (
+                    ("dub_path", detail.download_url, _suffix(dub, detail)),
+                    ("srt_path", detail.download_srt_url, ".srt"),
+                    ("vtt_path", detail.download_vtt_url, ".vtt"),
+                )
+            }
+        except (BadAnswer, JobFailed) as error:
+            return error
+        if self.limits:  # our own service tells more than the document says
+            try:
+                said = await dubbing.utterances(status.job_id, dub.locale)
+                fit, warnings = fit_of(said), said.warnings
+            except (ServiceError, BadAnswer) as error:
+                warnings = [f"how the dub fits is not known: {error}"]
+        known = {"job_id": status.job_id, "job_status": detail.status or status.status}
+        return {**known, **paths, "audio_seconds": dub.seconds, **fit}, warnings
 
-    async def _file(self, row: Request, dub: Dub, url: str | None, suffix: str) -> str | None:
+    async def _file(self, dubbing: Dubbing, row: Request, url: str | None, ending: str) -> str | None:
         """Return where a file is, below the run's folder; None where the job has none such."""
         if url is None:
             return None
-        folder, stem = self.folder / DUBS_FOLDER, stem_of(row.row_id, dub.locale)
+        folder, stem = Path(self.folder or "") / DUBS_FOLDER, stem_of(row.row_id)
         folder.mkdir(exist_ok=True)
-        path = first = folder / f"{stem}{suffix}"
+        path = first = folder / f"{stem}.{ending}"
         if first.exists():
             # Of an attempt that was killed, or of another call that the row had before: that one is kept.
-            path = folder / f"{stem}-{row.key[:8]}{suffix}"
-        for wait_s in _FETCH_WAITS_S:  # what fails for a moment must not cost a dub
-            await asyncio.sleep(wait_s)
-            try:
-                await self.client.dubbing.fetch(
-                    url, path, timeout_s=self.call_s, max_bytes=self.max_bytes, region=self.region
-                )
-                break
-            except BadAnswer as error:
-                problem = error
-        else:
-            raise problem
+            path = folder / f"{stem}-{row.key[:8]}.{ending}"
+        await dubbing.fetch(url, path, max_bytes=self.max_answer_bytes)
         if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):
             path.unlink()
             path = first
         return f"{DUBS_FOLDER}/{path.name}"
+
+
+def _suffix(dub: Dub, detail: DownloadDetail) -> str:
+    suffix = Path(urlsplit(detail.download_url or "").path).suffix.lower()
+    kind = dub.medium.get("media_type", "application/octet-stream")
+    return suffix if suffix in MEDIA_TYPES else Path(Upload("", 0, 0.0, kind).name).suffix
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
@@ -261,13 +270,7 @@ def jobs_of(run: StoredRun) -> dict[str, list[str]]:
 
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:
-    """Return the columns that tell how the utterances of a dub fit into their slots.
-
-    Examples
-    --------
-    >>> fit_of(DubUtterances(job_id="j", locale="pt_BR", version=1, overlap=1, cues_over=0, utterances=[]))
-    {'utterances': 0, 'overlap': 1.0, 'cues_over': 0}
-    """
+    """Return the columns that tell how the utterances of a dub fit into their slots."""
     told = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
     if not found.utterances:
         return told
@@ -282,18 +285,18 @@ def fit_of(found: DubUtterances) -> dict[str, Any]:
     }
 
 
-def stem_of(row_id: str, locale: str) -> str:
-    """Return what the files of a row are called, without their ending.
+def stem_of(row_id: str) -> str:
+    """Return what the files of a row are called, without locale and ending.
 
     Examples
     --------
-    >>> stem_of("intro/pt-BR", "pt-BR"), stem_of("../a b/pt-BR", "pt-BR")
-    ('intro.pt-BR', '_a_b-75e96e29.pt-BR')
+    >>> stem_of("intro/pt-BR"), stem_of("../a b/pt-BR")
+    ('intro', '_a_b-75e96e29')
     """
-    base = row_id.removesuffix(f"/{locale}")
+    base = row_id.rpartition("/")[0]
     safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
     # Two ids must not become one name.
-    return f"{safe}.{locale}" if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}.{locale}"
+    return safe if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}"
 
 
 def plain(locale: str) -> str:

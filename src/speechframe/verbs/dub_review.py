@@ -1,8 +1,6 @@
 """Dubs that are reviewed: what is said in them as a table, and corrections of it (chosen: dub-review)."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speechframe.batch.live import Run
@@ -20,28 +18,19 @@ if TYPE_CHECKING:
 _FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
 _CORRECTED = ("text", "voice_id")
 
-
-@dataclass(frozen=True)
-class DubRow:
-    """A row of a run of :func:`dub` that has a dub: its files lie below the run's folder."""
-
-    row_id: str
-    locale: str
-    job_id: str
-    dub_path: str
-    srt_path: str | None
-    vtt_path: str | None
+Row = dict[str, Any]
+"""A row of a run that has a dub: its ids, its locale and its files."""
 
 
-def dub_rows(run: Run) -> list[DubRow]:
+def dub_rows(run: Run) -> list[Row]:
     """Return the rows of a run that have a dub, or raise InvalidRows where it is another verb's."""
     if run.operation != "dub":
         words = f"is a run of {run.operation}"
         raise InvalidRows([problem("run", words, allowed="a run of dub()")])
-    names = {name: run.name_of(name) for name in (*DubRow.__dataclass_fields__, "status")}
+    names = {name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *_FILES)}
     rows = run.to_arrow(columns=list(names.values())).to_pylist()
     told = [{name: row[column] for name, column in names.items()} for row in rows]
-    return [DubRow(**row) for row in told if row.pop("status") in FINISHED]
+    return [row for row in told if row["status"] in FINISHED]
 
 
 async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
@@ -102,7 +91,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     InvalidRows
         When there is no such row or utterance; nothing is sent then.
     JobFailed
-        When a dub could not be made again (the one before stays), or a text cannot be spoken.
+        When a dub could not be made again, as when a text cannot be spoken: the one before stays.
     ServiceError, ConnectionFailed
         When the service refuses a correction (the voice does not speak the locale, the job is not reviewed),
         or cannot be reached.
@@ -111,34 +100,27 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     --------
     >>> spf.correct(run, [{"row_id": "intro/pt-BR", "utterance_id": 3, "text": "Bom dia!"}])  # doctest: +SKIP
     """
-    rows = {row.row_id: row for row in dub_rows(run)}
+    rows = {row["row_id"]: row for row in dub_rows(run)}
     asked = list(_asked(corrections))
     async with _client(service) as client:
-        changed: dict[str, list[dict[str, Any]]] = {}
         known = {
-            row_id: await _told(client, rows[row_id]) for row_id in {*rows} & {one["row_id"] for one in asked}
+            (row_id, one.utterance_id): one
+            for row_id in {*rows} & {row_id for row_id, _, _ in asked}
+            for one in await _told(client, rows[row_id])
         }
-        for one in asked:
-            there = {each.utterance_id: each for each in known.get(one["row_id"], ())}
-            if one["utterance_id"] not in there:
-                words = "names no utterance of this run"
-                value = f"{one['row_id']}, {one['utterance_id']}"
+        changed: dict[str, list[dict[str, Any]]] = {}
+        for row_id, utterance_id, wanted in asked:
+            if (before := known.get((row_id, utterance_id))) is None:
+                words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
                 raise InvalidRows(
                     [problem("corrections", words, value=value, allowed="rows of utterances(run)")]
                 )
-            before = there[one["utterance_id"]]
-            new = {name: one[name] for name in _CORRECTED if one[name] not in (None, getattr(before, name))}
+            new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
-                changed.setdefault(one["row_id"], []).append({"utterance_id": before.utterance_id, **new})
-        await asyncio.gather(*(_again(client, run, rows[row_id], new) for row_id, new in changed.items()))
-        found = [(row, await _told(client, row)) for row in rows.values()]
-    for row, now in found:
-        for new in changed.get(row.row_id, ()):
-            said = next(one for one in now if one.utterance_id == new["utterance_id"])
-            if any(getattr(said, name) != value for name, value in new.items()):
-                words = "is as it was: it cannot be spoken like that; the other corrections were made"
-                raise JobFailed(f"{row.row_id}, utterance {said.utterance_id} {words}")
-    return _frame(found)
+                changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
+        for row_id, wishes in changed.items():  # one after the other: a job corrects one locale at a time
+            await _again(client, run, rows[row_id], wishes)
+        return _frame([(row, await _told(client, row)) for row in rows.values()])
 
 
 def _client(service: Any) -> Client:
@@ -146,25 +128,25 @@ def _client(service: Any) -> Client:
     return Client(service)
 
 
-async def _told(client: Client, row: DubRow) -> list[DubbedUtterance]:
-    return (await client.dubbing.utterances(row.job_id, row.locale)).utterances
+async def _told(client: Client, row: Row) -> list[DubbedUtterance]:
+    return (await client.dubbing.utterances(row["job_id"], row["locale"])).utterances
 
 
-async def _again(client: Client, run: Run, row: DubRow, new: list[dict[str, Any]]) -> None:
+async def _again(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
     """Have one dub made again and fetch its files into their places."""
-    await client.dubbing.update_utterances(row.job_id, row.locale, new)
-    status = await client.dubbing.wait(row.job_id)
-    detail = detail_of(status, row.locale)
+    await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
+    status = await client.dubbing.wait(row["job_id"])
+    detail = detail_of(status, row["locale"])
     if detail.error_message is not None:  # what is there is the version before
-        raise JobFailed(f"{row.row_id}: {detail.error_message}")
+        raise JobFailed(f"{row['row_id']}: {detail.error_message}")
     for name, link in _FILES.items():
-        path, url = getattr(row, name), getattr(detail, link)
+        path, url = row[name], getattr(detail, link)
         if path is not None and url is not None:
             await client.dubbing.fetch(url, run.path / path)
 
 
-def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
-    """Yield corrections with all their fields, None where one says nothing, or raise InvalidRows."""
+def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield row, utterance and what is wanted of it, None for what stays, or raise InvalidRows."""
     given: Iterable[Any] = corrections
     if hasattr(corrections, "to_dict"):
         given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")
@@ -172,18 +154,14 @@ def _asked(corrections: Any) -> Iterator[dict[str, Any]]:
         if not isinstance(one, Mapping) or not {"row_id", "utterance_id"} <= {*one}:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
             raise InvalidRows([problem("corrections", "is no correction", value=one, allowed=allowed)])
-        yield {
-            "row_id": str(one["row_id"]),
-            "utterance_id": one["utterance_id"],
-            **{n: one.get(n) for n in _CORRECTED},
-        }
+        yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
 
 
-def _frame(found: Iterable[tuple[DubRow, list[DubbedUtterance]]]) -> "pd.DataFrame":
+def _frame(found: Iterable[tuple[Row, list[DubbedUtterance]]]) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {"row_id": row.row_id, "locale": row.locale, **one.model_dump(mode="json")}
+        {"row_id": row["row_id"], "locale": row["locale"], **one.model_dump(mode="json")}
         for row, said in found
         for one in said
     ]

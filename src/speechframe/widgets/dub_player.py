@@ -1,8 +1,7 @@
 """Dubs: the video with its cues, its original in the same place, and what is said in it to be corrected."""
 
-import mimetypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from speechframe.audio import codec, media
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError, StoreError
 from speechframe.spec.chosen import MAX_DUB_SECONDS
-from speechframe.spec.dubbing import DubbedUtterance
+from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.speech import Format
 from speechframe.store.schema import FINISHED
 from speechframe.widgets.base import PageWidget, run_of, table
@@ -29,33 +28,15 @@ __all__ = ["Dub", "DubPlayer", "dubs_of", "review"]
 _MEBI = 1 << 20
 _LARGEST_BYTES = 200 * _MEBI
 """What a page is sent at once: more would fill the memory of browser and kernel."""
-_NO_VIDEO = frozenset({".mp3", ".wav", ".flac", ".m4a"})
 
 
 @dataclass(frozen=True)
 class Dub:
     """One medium in one locale, as a page shows it.
 
-    Parameters
-    ----------
-    dub_id
-        Its name on the page.
-    label
-        What people call it.
-    locale
-        The language it was dubbed into.
-    status
-        The run's word for it.
-    path, original
-        The dubbed file, and the one it was made from; None where there is none on this machine.
-    cues
-        Text, start and end in milliseconds.
-    problem
-        Why there is nothing to see; None where there is.
-    utterances
-        Who says what, and when; empty where nothing can be corrected.
-    version
-        Grows with each correction.
+    `path` and `original` are files of this machine, where there are such; cues are text, start and end in
+    milliseconds; `problem` says why there is nothing to see; `utterances` are there where they can be
+    corrected, and `version` grows when they are.
     """
 
     dub_id: str
@@ -64,15 +45,10 @@ class Dub:
     status: str
     path: Path | None = None
     original: Path | None = None
-    cues: tuple[tuple[str, int, int], ...] = ()
+    cues: Sequence[tuple[str, int, int]] = ()
     problem: str | None = None
-    utterances: tuple[DubbedUtterance, ...] = field(default=(), repr=False)
+    utterances: Sequence[Mapping[str, Any]] = ()
     version: int = 1
-
-    @property
-    def has_video(self) -> bool:
-        """Whether there is a picture, as far as the file's name says."""
-        return self.path is not None and self.path.suffix.casefold() not in _NO_VIDEO
 
     def to_page(self) -> dict[str, Any]:
         """Return what goes to the page, as plain values."""
@@ -81,13 +57,17 @@ class Dub:
             "label": self.label,
             "locale": self.locale,
             "status": self.status,
-            "video": self.has_video,
+            "video": self.path is not None and _media_type(self.path).startswith("video/"),
             "original": self.original is not None,
             "cues": [list(cue) for cue in self.cues],
             "problem": self.problem,
-            "utterances": [one.model_dump(mode="json") for one in self.utterances],
+            "utterances": [dict(one) for one in self.utterances],
             "version": self.version,
         }
+
+
+def _media_type(path: Path) -> str:
+    return MEDIA_TYPES.get(path.suffix.casefold(), "application/octet-stream")
 
 
 class DubPlayer(PageWidget):
@@ -151,7 +131,7 @@ class DubPlayer(PageWidget):
                 f"{path} is larger than {_LARGEST_BYTES // _MEBI} MB, which is too much for a notebook: open "
                 "it with a player"
             )
-        return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        return path.read_bytes(), _media_type(path)
 
     def on_correct(self, message: dict[str, Any]) -> None:
         """Have a dub made again with the texts that somebody wrote."""
@@ -222,48 +202,28 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
     return DubPlayer(dubs_of(run, said), correct)
 
 
-def dubs_of(run: Run, said: Mapping[str, tuple[DubbedUtterance, ...]] = MappingProxyType({})) -> list[Dub]:
-    """Return the rows of a run of :func:`dub` as a page shows them.
-
-    Parameters
-    ----------
-    run
-        The run.
-    said
-        What can be corrected, by row id.
-    """
+def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})) -> list[Dub]:
+    """Return the rows of a run of :func:`dub` as a page shows them; `said` can be corrected, by row id."""
     ours = ("row_id", "locale", "status", "dub_path", "vtt_path", "srt_path", "error_message")
     names = {name: run.name_of(name) for name in ours}
     given = run.manifest.table.arguments.get("media", {}).get("column")
     columns = [*names.values(), *([given] if given in run.columns else [])]
     dubs = []
     for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
-        told = {name: row[column] for name, column in names.items()}
-        row_id, is_there = str(told["row_id"]), told["status"] in FINISHED
-        problem = None if is_there else told["error_message"] or f"there is no dub: it is {told['status']}"
-        dub = Dub(
-            row_id,
-            row_id.removesuffix(f"/{told['locale']}"),
-            told["locale"] or "",
-            told["status"],
-            run.path / told["dub_path"] if is_there else None,
-            _file(row.get(given or "")),
-            _cues(run.path, told["vtt_path"] or told["srt_path"]) if is_there else (),
-            problem,
-            said.get(row_id, ()),
-        )
-        dubs.append(dub)
+        row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
+        dub = Dub(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
+        if status in FINISHED:
+            cues = _cues(run.path, vtt or srt)
+            files = {"path": run.path / dub_path, "original": _file(row.get(given or ""))}
+            dubs.append(replace(dub, **files, cues=cues, utterances=said.get(row_id, ())))
+        else:
+            dubs.append(replace(dub, problem=error or f"there is no dub: it is {status}"))
     return dubs
 
 
-def _by_row(frame: "pd.DataFrame") -> dict[str, tuple[DubbedUtterance, ...]]:
-    return {
-        str(row_id): tuple(
-            DubbedUtterance.model_validate(one)
-            for one in rows.drop(columns=["row_id", "locale"]).to_dict("records")
-        )
-        for row_id, rows in frame.groupby("row_id", sort=False)
-    }
+def _by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
+    said = frame.groupby("row_id")
+    return {str(row_id): rows.drop(columns=["row_id", "locale"]).to_dict("records") for row_id, rows in said}
 
 
 def _file(given: Any) -> Path | None:
@@ -272,8 +232,6 @@ def _file(given: Any) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def _cues(folder: Path, name: str | None) -> tuple[tuple[str, int, int], ...]:
-    if name is None:
-        return ()
-    found = parse((folder / name).read_text(encoding="utf-8"))
-    return tuple((" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found)
+def _cues(folder: Path, name: str | None) -> list[tuple[str, int, int]]:
+    found = parse((folder / name).read_text(encoding="utf-8")) if name else []
+    return [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found]

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speechframe.spec.chosen import (
     CUE_CHARACTERS_PER_SECOND,
@@ -17,7 +17,7 @@ from speechframe.spec.chosen import (
     CUE_SECONDS,
 )
 
-__all__ = ["Cue", "Timed", "cues", "parse", "srt", "vtt"]
+__all__ = ["Cue", "cues", "parse", "srt", "vtt"]
 
 _SENTENCE = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
@@ -30,45 +30,15 @@ _MOST_CLOSERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What is shown, and when.
-
-    Parameters
-    ----------
-    start_ms, end_ms
-        From when and until when.
-    text
-        One line or more.
-    speaker
-        Who says it, where that is known.
-    """
+    """What is said or shown, and from when until when; no speaker is one that is not known."""
 
     start_ms: int
     end_ms: int
     text: str
-    speaker: str | None = None
+    speaker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """What somebody says, and when.
-
-    Parameters
-    ----------
-    start_ms, end_ms
-        Beginning and end of all of it.
-    text
-        Any length.
-    speaker
-        Who says it, where that is known.
-    """
-
-    start_ms: int
-    end_ms: int
-    text: str
-    speaker: str | None = None
-
-
-def cues(timed: Iterable[Timed], media_ms: int) -> tuple[list[Cue], int]:
+def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     """Return cues of two lines of 42 characters at most, and how many miss the aims.
 
     The aims are 20 characters a second, and 5/6 to 7 seconds. For these a cue stays longer where it can.
@@ -76,18 +46,18 @@ def cues(timed: Iterable[Timed], media_ms: int) -> tuple[list[Cue], int]:
 
     Parameters
     ----------
-    timed
-        What is said, in any order.
+    said
+        Utterances of any length, in any order.
     media_ms
         Length of the medium, inside which all cues are.
 
     Examples
     --------
-    >>> (cue,), over = cues([Timed(0, 1500, "Good morning, everybody. It is a fine day for a walk.")], 4000)
+    >>> (cue,), over = cues([Cue(0, 1500, "Good morning, everybody. It is a fine day for a walk.")], 4000)
     >>> cue.end_ms, cue.text.splitlines(), over
     (2650, ['Good morning, everybody.', 'It is a fine day for a walk.'], 0)
     """
-    wanted = [cue for each in sorted(timed, key=lambda each: each.start_ms) for cue in _cut(each)]
+    wanted = [cue for each in sorted(said, key=lambda each: each.start_ms) for cue in _cut(each)]
     made = _in_time(wanted, media_ms)
     return made, sum(map(_misses, made))
 
@@ -118,18 +88,18 @@ def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
     return made[::-1]
 
 
-def _cut(timed: Timed) -> Iterator[Cue]:
-    """Yield the cues of what is said, halved until each fits and is short enough; time goes by letters."""
-    text, length_ms = " ".join(timed.text.split()), timed.end_ms - timed.start_ms
+def _cut(said: Cue) -> Iterator[Cue]:
+    """Yield the cues of an utterance, halved until each fits and is short enough; time goes by letters."""
+    text, length_ms = " ".join(said.text.split()), said.end_ms - said.start_ms
     lines, breaks = _lines(text), list(_breaks(text))
     if lines is not None and (length_ms <= 1000 * CUE_SECONDS.high or not breaks):
         if text:
-            yield Cue(timed.start_ms, timed.end_ms, "\n".join(lines), timed.speaker)
+            yield replace(said, text="\n".join(lines))
         return
     left, right = _best(text, breaks or _anywhere(text))
-    left_ms, right_ms = (timed.start_ms + length_ms * place // len(text) for place in (left, right))
-    yield from _cut(Timed(timed.start_ms, left_ms, text[:left], timed.speaker))
-    yield from _cut(Timed(right_ms, timed.end_ms, text[right:], timed.speaker))
+    left_ms, right_ms = (said.start_ms + length_ms * place // len(text) for place in (left, right))
+    yield from _cut(replace(said, end_ms=left_ms, text=text[:left]))
+    yield from _cut(replace(said, start_ms=right_ms, text=text[right:]))
 
 
 def _lines(text: str) -> list[str] | None:
@@ -295,34 +265,29 @@ def _times(line: str, number: int) -> tuple[int, int]:
 
 def _parted(start_ms: int, end_ms: int, said: Sequence[str], names: set[str]) -> Iterator[Cue]:
     """Yield a cue for each speaker, the time shared out by characters."""
-    parts: list[tuple[str | None, list[str]]] = []
+    parts: list[tuple[str, list[str]]] = []
     for line in said:
         speaker, words = _speaker(line, names)
-        if speaker is not None or not parts:
+        if speaker or not parts:
             parts.append((speaker, []))
-        parts[-1][1].append(words)
-    texts = [(speaker, "\n".join(filter(None, words))) for speaker, words in parts]
-    texts = [(speaker, text) for speaker, text in texts if text]
-    total = sum(len(text) for _, text in texts)
-    done = 0
+        parts[-1][1].extend([words] if words else [])
+    texts = [(speaker, "\n".join(words)) for speaker, words in parts if words]
+    total, done = sum(len(text) for _, text in texts), 0
     for speaker, text in texts:
         begun, done = done, done + len(text)
-        yield Cue(
-            start_ms + (end_ms - start_ms) * begun // total,
-            start_ms + (end_ms - start_ms) * done // total,
-            text,
-            speaker,
-        )
+        first_ms, last_ms = (start_ms + (end_ms - start_ms) * share // total for share in (begun, done))
+        yield Cue(first_ms, last_ms, text, speaker)
 
 
 def _plain(line: str) -> str:
     return html.unescape(_TAG.sub("", line)).strip()
 
 
-def _speaker(line: str, names: set[str]) -> tuple[str | None, str]:
-    voice = _VOICE.search(line)
-    speaker = html.unescape(voice[1]).strip() if voice else None
+def _speaker(line: str, names: set[str]) -> tuple[str, str]:
+    """Return who speaks, as far as a line says it, and the rest of the line."""
     words = _plain(line)
-    if speaker is None and (match := _NAME.match(words)) and match[1] in names:
+    if voice := _VOICE.search(line):
+        return html.unescape(voice[1]).strip(), words
+    if (match := _NAME.match(words)) and match[1] in names:
         return match[1].strip(), words[match.end() :]
-    return speaker, words
+    return "", words

@@ -1,5 +1,7 @@
 """Bodies of the dubbing calls: a job as a form, answers as the document's models (sections 2.8 to 2.11)."""
 
+import hashlib
+import hmac
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -10,7 +12,15 @@ from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectReque
 from speechframe.wire.answers import kind_of, loaded
 from speechframe.wire.forms import Form, canonical, encode_form
 
-__all__ = ["decode", "decode_list", "decode_value", "encode_job", "encode_json", "media_type_of"]
+__all__ = [
+    "decode",
+    "decode_list",
+    "decode_value",
+    "encode_job",
+    "encode_json",
+    "media_type_of",
+    "webhook_signature",
+]
 
 M = TypeVar("M", bound=DocumentModel)
 
@@ -55,12 +65,8 @@ def encode_job(
 ) -> Form:
     """Return the form that creates a job: equal requests give equal bytes.
 
-    Parameters
-    ----------
-    request
-        The request; of its ``file`` only that it is there.
-    medium_sha256, name, media_type
-        Of the file: its hash in hex digits, and what the form says of it; empty where there is only a URL.
+    Of a file it has the hash in hex digits, and what the form says of it; of the request's own ``file`` only
+    counts that it is there.
 
     Examples
     --------
@@ -79,12 +85,7 @@ def encode_json(request: DocumentModel) -> bytes:
 
 
 def decode(model: type[M], body: bytes) -> M:
-    """Return an answer as its model; unknown fields and words are taken, optional fields may be odd.
-
-    Raises
-    ------
-    BadAnswer
-        The body is no such JSON object.
+    """Return an answer as its model, or raise BadAnswer; unknown words are taken, optional fields may be odd.
 
     Examples
     --------
@@ -117,3 +118,14 @@ def decode_value(model: type[M], value: object) -> M:
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
+
+
+def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
+    """Return what signs the body of a webhook at a time (``spec.chosen``: webhook).
+
+    Examples
+    --------
+    >>> webhook_signature("secret", b"{}", b"1700000000000")[:16]
+    '73d57f048467f1f5'
+    """
+    return hmac.new(secret.encode(), b"%b.%b" % (body, timestamp), hashlib.sha256).hexdigest()

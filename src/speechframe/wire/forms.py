@@ -13,14 +13,9 @@ _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",",
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form around one file: what goes before its bytes and after them.
+    """A form around one file: what goes before its bytes and after them; `content_type` names the boundary.
 
-    Parameters
-    ----------
-    content_type
-        The header that names the boundary.
-    head, tail
-        The bytes before and after the file's; a secret may be among the fields, so no repr shows them.
+    A secret may be among the fields, so no repr shows them.
     """
 
     content_type: str
