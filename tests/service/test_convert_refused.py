@@ -21,6 +21,7 @@ from convert_lab import (
 )
 from socket_lab import healthy
 
+from speechframe.service.config import WorkerLimits
 from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.limits import PITCH, RATE, VARIATION
@@ -117,6 +118,21 @@ async def test_an_engine_that_fails_is_one_500_that_bills_nothing(http, service,
     assert no_uploads(service)
     assert (await convert(http)).status == 200
     await healthy(http)
+
+
+@pytest.mark.slow
+async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_clip(
+    start_with, engines, http_to
+):
+    assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
+    with start_with(engines, keys=["main"], workers=1, options=[*OURS, "--job-timeout-s", "3"]) as impatient:
+        http = http_to(impatient)
+        before = await http.remaining()
+        answer = await convert(http, clip(0.05), pitch=HANG)
+        assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+        assert await http.remaining() == before
+        assert no_uploads(impatient)
+        await healthy(http)
 
 
 async def test_what_only_the_engine_sees_is_400_in_its_words(http):

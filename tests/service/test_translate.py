@@ -9,6 +9,7 @@ import shutil
 import time
 
 import pytest
+from convert_lab import with_path
 from hypothesis import given
 from hypothesis import strategies as st
 from socket_lab import at_work
@@ -90,6 +91,20 @@ async def test_order_and_repetitions_of_a_full_call_are_kept(translate):
     texts = [f"Room {rng.randint(1, 60)} is open until {rng.randint(1, 12)}." for _ in range(200)]
     assert len(set(texts)) < len(texts)
     assert said(await translate(texts, "eo", sourceLanguage="en")) == [f"eo({text})" for text in texts]
+
+
+async def test_lengths_count_code_points(translate):
+    texts = ["Hello 👩‍👩‍👧, my friend.", "e\u0301cole"]
+    answer = await translate(texts, sourceLanguage="en")
+    count = answer.json["metadata"]["character_count"]
+    assert count["total_source_text_length"] == sum(map(len, texts))
+    assert count["total_translated_text_length"] == sum(map(len, said(answer)))
+    assert "👩‍👩‍👧" in said(answer)[0]
+
+
+async def test_nothing_is_invented_for_what_cannot_be_read(translate):
+    texts = ["12:30", "😀", "https://example.com/a?b=c", "Привет мир", "..."]
+    assert said(await translate(texts, sourceLanguage="en")) == texts
 
 
 async def test_it_is_billed_by_characters_from_the_balance_of_speech(translate, http):
@@ -210,6 +225,19 @@ class TestRefused:
         assert "secret" not in answer.message
         assert await http.remaining() == before
         assert said(await translate(["fine"], "eo", sourceLanguage="en")) == ["eo(fine)"]
+
+    @pytest.mark.slow
+    async def test_an_engine_that_hangs_is_500_and_nothing_is_billed(self, start_with, tmp_path, http_to):
+        engine, options = with_path(str(install(tmp_path))), ["--job-timeout-s", "3"]
+        asked = {"targetLanguage": "eo", "texts": ["fine", "hang", "fine too"], "sourceLanguage": "en"}
+        with start_with(engine, keys=["main"], workers=1, options=options) as impatient:
+            http = http_to(impatient)
+            before = await http.remaining()
+            answer = await http.ask("POST", PATH, json=asked)
+            assert (answer.status, answer.code) == (500, HttpErrorCode.INTERNAL_ERROR)
+            assert "nothing was billed" in answer.message
+            assert await http.remaining() == before
+            assert said(await http.ask("POST", PATH, json={**asked, "texts": ["fine"]})) == ["eo(fine)"]
 
     async def test_a_body_that_stalls_is_400(self, hasty):
         host = hasty.url.removeprefix("http://")
