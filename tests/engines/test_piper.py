@@ -86,6 +86,7 @@ def test_a_recogniser_understands_it(say):
     assert word_error(" ".join(SENTENCES), heard.text) <= 0.10, heard.text
 
 
+@pytest.mark.slow
 def test_words_begin_and_end_with_the_sound_beside_pauses(say):
     speech = say("Wait here. [pause 0.8s] Now go on, please!")
     (pause,) = [

@@ -72,7 +72,7 @@ async def test_a_clip_is_made_a_minute_or_four_times_as_long_at_most(changing, h
         assert f"audio_duration of 1800 s was set to {longest_s:g} s" in answer.json["warning"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("as_base64", [True, False])
 async def test_a_long_answer_is_in_memory_in_no_process_as_a_whole(alone, http_to, as_base64):
     http = http_to(alone)

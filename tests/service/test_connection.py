@@ -272,6 +272,7 @@ async def full(service):
         yield busy, told
 
 
+@pytest.mark.slow
 async def test_more_idle_connections_than_descriptors_keep_nobody_out(crowded):
     async with crowd(crowded, 2 * DESCRIPTORS, IDLE) as idle:
         assert (await asked(crowded))[0] == 200

@@ -342,6 +342,7 @@ def test_what_somebody_else_said_is_there_with_the_next_look(run, browsing):
     assert badge.get_attribute("title") == "by bob"
 
 
+@pytest.mark.slow
 def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, browsing, caplog):
     bridge = browsing(run, page_rows=20)
     page, away = bridge.page, run.path.with_name("away")
@@ -397,7 +398,7 @@ def said_of(row, verdict):
     return {"row": row["row"], "sha256": row["sha256"], "verdict": verdict, "decision": 1}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("was_open", [True, False], ids=["open", "closed"])
 def test_a_verdict_is_of_the_take_that_is_heard(tmp_path, was_open):
     with FaultyService(quota=10**6) as service:

@@ -245,6 +245,7 @@ def test_ab_by_keyboard_to_the_end_tells_nothing(show, spied, tmp_path):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.slow
 def test_mos_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     bridge = show(lambda: made(tmp_path / "t", "mos"))
     begin(bridge)
@@ -261,6 +262,7 @@ def test_mos_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("by", "method"), [("mouse", "multi"), ("keyboard", "mushra")])
 def test_a_page_waits_until_all_were_heard_and_touched(show, spied, looked_at, tmp_path, method, by):
     options = {"reference": NAMES[0]} if method == "mushra" else {}
@@ -331,6 +333,7 @@ def test_abx_by_keyboard_keeps_the_position_and_the_number_of_trials(show, spied
     assert not is_shown(bridge, *NAMES, *ITEMS)
 
 
+@pytest.mark.slow
 def test_abx_by_mouse_to_the_end(show, spied, looked_at, tmp_path):
     bridge = show(
         lambda: made(tmp_path / "t", "abx", items=ITEMS[:1], trials_per_listener=1, training=0),
