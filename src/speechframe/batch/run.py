@@ -488,7 +488,7 @@ def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> Non
             "status": "cached",
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        log.kept({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
+        log.cached({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
         live.outcome(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 

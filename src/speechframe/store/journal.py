@@ -109,18 +109,18 @@ class Journal:
         """
         rows, costs = [], []
         for end in ends:
-            rows.append(None if end.row is None else self._placed(end.row, end.audio))
+            rows.append(None if end.row is None else self._write_audio(end.row, end.audio))
             costs.append([end.millicredits, end.basis])
         ended = {"call": call, "status": status, **facts, "costs": costs}
         self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
-    def kept(self, row: Row, audio: bytes | None, entry: Row) -> None:
-        """Write the record of a row for which no attempt was made, and its `entry` in the ledger."""
-        self._write(self._lines, dumps({"kept": self._placed(row, audio), "entry": entry}) + b"\n")
+    def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
+        """Write the record of a row from the cache, which needs no attempt, and its `entry` in the ledger."""
+        self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
-    def _placed(self, row: Row, audio: bytes | None) -> Row:
-        """Write the audio of a record, and return the record with the place of its audio."""
+    def _write_audio(self, row: Row, audio: bytes | None) -> Row:
+        """Count a record, write its audio, and return the record with the place of its audio."""
         self._records += 1
         if audio is None:
             return row
@@ -217,7 +217,7 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
 
 
 def _entry(attempt: Row, part: Row) -> Row:
-    """Return the row of the ledger for one row of a call; the tags of the row come to those of all rows."""
+    """Return the row of the ledger for one row of a call; its own tags are added to those of all rows."""
     tags = {**(attempt.get("tags") or {}), **(part.get("tags") or {})}
     return {**attempt, **part, "tags": [*tags.items()]}
 
