@@ -339,8 +339,8 @@ async def translate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, or the service cannot be used at all. Later errors are
-        columns of their rows.
+        When an option or a limit in the settings forbids it, or the service cannot be used at all. Later
+        errors are columns of their rows.
 
     Examples
     --------
