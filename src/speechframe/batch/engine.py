@@ -80,11 +80,11 @@ class Engine:
         cache: Cache | None,
         live: Live,
         ledger: Ledger | None,
-        learn: Callable[[], None],
+        update_budget: Callable[[], None],
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
-        self._ledger, self._learn = ledger, learn
+        self._ledger, self._update_budget = ledger, update_budget
         self._live, self._progress, self._options = live, live.progress, live.options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
         self._ended: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
@@ -280,13 +280,13 @@ class Engine:
             return error
         ends, row_errors, statuses = list[Ended](), list[SpeechframeError | None](), set[str]()
         for part, record in zip(call.rows, records, strict=True):
-            charged = part.price if call.is_paid else 0
+            charged_before = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
                 statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
                 row = self._failed_row(call, part, lane, record, status)
                 price = part.price if is_billed else 0
-                ends.append(Ended(price - charged, "computed" if is_billed else "none", row))
+                ends.append(Ended(price - charged_before, "computed" if is_billed else "none", row))
                 row_errors.append(record)
                 continue
             findings = (
@@ -307,7 +307,7 @@ class Engine:
             if findings:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
-            ends.append(Ended(price - charged, record.basis, row, record.audio))
+            ends.append(Ended(price - charged_before, record.basis, row, record.audio))
             row_errors.append(None)
         # FAILED says that nothing was billed for any row, so an attempt with a CHARGED_UNKNOWN row is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
@@ -346,13 +346,12 @@ class Engine:
         call.failures += verdict is not Verdict.NOW and not is_unsent
         delay_s = told_s = getattr(error, "retry_after_s", None) or 0.0
         if verdict is not Verdict.NOW:
-            longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
-            delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
+            backoff_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
+            delay_s = max(told_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is no secret
         left_s = call.began + options.patience_s - time.monotonic()
-        may_resend = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
-        may_repeat = (
-            self._queue.stopped is None and may_resend if may_be_billed else verdict in FREE_TO_REPEAT
-        )
+        retries_lost = verdict is Verdict.LOST and options.on_unknown == "retry"
+        repeats_billed = self._queue.stopped is None and (self._repeats_are_free or retries_lost)
+        may_repeat = repeats_billed if may_be_billed else verdict in FREE_TO_REPEAT
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
             self._queue.put_back(call)
@@ -503,7 +502,7 @@ class Engine:
 
     def _cut(self, close_segment: Callable[[], int]) -> None:
         parts.cut(self._folder, close_segment(), self._backend.columns, self._ledger)
-        self._learn()
+        self._update_budget()
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

@@ -133,8 +133,8 @@ class Cap:
                 self._passes_at_falls.append(self.passes)
             if has_fallen:
                 reached = max(1, int(FALL_FACTOR * reached))
-            longer, shorter = min(2 * self._probe_gap, LONGEST_PROBE_GAP), min(FIRST_PROBE_GAP, 4 * reached)
-            self._probe_gap = longer if confirms_limit else shorter
+            first_gap = min(FIRST_PROBE_GAP, 4 * reached)
+            self._probe_gap = min(2 * self._probe_gap, LONGEST_PROBE_GAP) if confirms_limit else first_gap
             self._restore_to = max(self._restore_to, self.limit) if is_in_doubt else 0
             self._until_probe = 0 if is_in_doubt else self._probe_gap
             self.is_growing, self.is_probing = has_fallen, is_in_doubt
@@ -240,7 +240,7 @@ class Lane:
         self.name, self.is_fallback = spec.name, spec.is_fallback
         self.workers = self.in_flight = 0  # `workers` is set by whoever starts and ends them
         self.stands_by = False  # True for a fall-back while another lane works
-        self.unavailable_since_s = math.inf  # begin of the first failed call; inf once a call gets an answer
+        self.unavailable_since_s = math.inf  # begin of the first unavailable call; inf after an answer
         self._clock, self._wall_clock = clock, wall_clock
         self._width = MOST_CALLS if width is None else width
         self._pace = Pace()
@@ -392,8 +392,8 @@ class Lane:
                     cap.adopt(int(found["cap"]), is_least=bool(found["is_least"]))
                 if found["per_second"]:
                     pace.set(float(found["per_second"]), self._clock())
-                latest = self._wall_clock() + LONGEST_RETRY_AFTER_S
-                self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest))
+                latest_retry_at = self._wall_clock() + LONGEST_RETRY_AFTER_S
+                self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest_retry_at))
         ours = {
             "cap": cap.limit,
             "is_least": cap.is_growing and not cap.resets,

@@ -42,7 +42,7 @@ PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 RECORDS = "spf:records"
 """In the footer of ``attempts/``, in Base64: 16 bytes for the key of each record of the segment, those of
 ``failed/`` first, then a byte for the status of each (its place in :data:`STATUSES`). The row groups of parts
-are small, so that reading a million keys from them takes over a second; from here it takes a tenth."""
+are small, so reading a million keys from them takes over a second; from here it takes a tenth of that."""
 
 
 def file_name(kind: str, number: int) -> str:
@@ -89,7 +89,7 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
                     ledger.add(number, attempts)
                 _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: records})
         journal.remove_segment(folder, number)
-    # Release what Arrow's pool would keep from writing: 30 MB after answers of 60 KB.
+    # Release memory that writing used and Arrow's pool would keep: 30 MB after answers of 60 KB.
     pa.default_memory_pool().release_unused()
 
 
@@ -199,8 +199,8 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
             arrays.append(_audio_of([row.get(AUDIO) for row in rows], blobs))
         elif field.type == WORDS_TYPE:
             # A tuple becomes a struct eight times as fast as a dict; a list, as JSON has it, does not.
-            spoken: list[Any] = [row.get(field.name) for row in rows]
-            arrays.append(pa.array([words and list(map(tuple, words)) for words in spoken], WORDS_TYPE))
+            word_lists: list[Any] = [row.get(field.name) for row in rows]
+            arrays.append(pa.array([words and list(map(tuple, words)) for words in word_lists], WORDS_TYPE))
         elif field.name in seconds:
             microseconds = pc.round(pc.multiply(columns.field(field.name), 1e6))
             arrays.append(microseconds.cast(pa.int64()).cast(TIME))
@@ -211,17 +211,17 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
 
 def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
     """Return the audio of records, read straight into an Arrow buffer, so that it is copied only once."""
-    found = [place or (0, 0, None) for place in places]
-    data: Any = np.empty(sum(map(itemgetter(1), found)), np.uint8)
+    spans = [place or (0, 0, None) for place in places]
+    data: Any = np.empty(sum(map(itemgetter(1), spans)), np.uint8)
     ends = [0]
-    for offset, length, _ in found:
+    for offset, length, _ in spans:
         # After a power cut there may be fewer bytes than the lines say.
         piece = data[ends[-1] : ends[-1] + length]
         ends.append(ends[-1] + (os.preadv(blobs, [piece], offset) if length and blobs is not None else 0))
     offsets: Any = np.array(ends, np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    content = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
-    names = pa.array(list(map(itemgetter(2), found)), pa.string())
+    content = pa.BinaryArray.from_buffers(pa.binary(), len(spans), buffers)
+    names = pa.array(list(map(itemgetter(2), spans)), pa.string())
     is_missing = pa.array([place is None for place in places])
     return pa.StructArray.from_arrays([content, names], fields=[*AUDIO_TYPE], mask=is_missing)
 

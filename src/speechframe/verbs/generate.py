@@ -40,8 +40,8 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 _PRICE = PRICES["generate"].millicredits  # of a billed character
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 _MOST_TEMPLATES = 1024
-_TEXT = b'"text":'
-_LETTER = re.compile(r"[^\W_]")
+_TEXT_FIELD = b'"text":'
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 # The text as JSON, written just as the whole request is: request keys are made of these bytes.
 _json_of = JSONEncoder(ensure_ascii=False).encode
@@ -63,16 +63,16 @@ class GenerateBackend(SpokenBackend):
         super().__init__(settings)
         self.model, self._words = model, words
         self._is_stream = model is Model.FALCON_2
-        self._kind: type[GenerateRequest | StreamRequest] = (
+        self._request_type: type[GenerateRequest | StreamRequest] = (
             StreamRequest if self._is_stream else GenerateRequest
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
         # Parse a body into a request, cached: bodies are given to it with the same text.
-        self._parse = lru_cache(_MOST_TEMPLATES)(self._kind.model_validate_json)
+        self._parse = lru_cache(_MOST_TEMPLATES)(self._request_type.model_validate_json)
         self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
-            self.pool = Pool.STREAMING
+            self.pool = Pool.STREAMING  # another cap on concurrent calls counts streams
             self.remark = (
                 f"{model.value} is streamed: no word durations, no balance, billed characters are computed"
             )
@@ -86,7 +86,7 @@ class GenerateBackend(SpokenBackend):
         return await super().open()
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the call of one row, or everything that is wrong with it."""
+        """Return the request of one row, or everything that is wrong with it."""
         options = dict(values)
         text: Any = options.pop("text", None)
         # Nearly all rows of a table have the same options: check and write each set of options once. The key
@@ -107,7 +107,7 @@ class GenerateBackend(SpokenBackend):
 
     def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return what a row has in common with rows like it, or everything that is wrong with it."""
-        wire_names = self._kind.wire_names().values()
+        wire_names = self._request_type.wire_names().values()
         given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
         problems: list[FieldProblem] = []
         if self._is_stream:
@@ -121,7 +121,7 @@ class GenerateBackend(SpokenBackend):
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
             problems.append(FieldProblem("model", "is not the model of this table", shown(model), allowed))
         fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wire_names}
-        request, facts, found = self.checked(self._kind, fields, values)
+        request, facts, found = self.checked(self._request_type, fields, values)
         problems += found
         text = values.get("text")
         if isinstance(text, str) and fault_of(text) is None and not has_words(text):
@@ -137,18 +137,18 @@ class GenerateBackend(SpokenBackend):
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
             content = body = encode_stream(request.model_copy(update=named))
         else:
-            # Base64 is one exchange less than a URL, and the service keeps no copy.
+            # Base64 unless the row asks for a URL: it is one exchange less, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
         return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
 
-    def call(self, request: Request, **sent: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return the call of a request's body."""
         # Parse what surrounds the text from a cache, with "-" for a text: `check` has checked the real one.
         fields = loads(request.body)
         text, fields["text"] = fields["text"], "-"
         parsed = self._parse(dumps(fields)).model_copy(update={"text": text})
-        return Call("stream" if self._is_stream else "generate", parsed, request.body, **sent)
+        return Call("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""
@@ -160,14 +160,14 @@ def _around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
     """Return what stands before and after the text of a request that is written as JSON."""
     # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
     # these stand before the text.
-    before, name, after = request.rpartition(_TEXT)
+    before, name, after = request.rpartition(_TEXT_FIELD)
     return before + name, after[len(_json_of(text).encode()) :]
 
 
 def has_words(text: str) -> bool:
     """Return whether there is anything in a text that is read out: not so of "..." and "[pause 1s] -"."""
     plain = strip_pauses(text) if "[" in text else text
-    return bool(_LETTER.search(plain)) or any(
+    return bool(_LETTER_OR_DIGIT.search(plain)) or any(
         character in SPOKEN_SIGNS or unicodedata.category(character)[0] == "S" for character in plain
     )
 
