@@ -5,7 +5,7 @@ import itertools
 import random
 
 from speechframe import Answer
-from speechframe.batch.lanes import SHARE_S
+from speechframe.batch.lanes import SHARING_PERIOD_S
 from speechframe.errors import service_error
 
 WAY_S = 0.001
@@ -94,7 +94,7 @@ class Run:
             for lane in self.lanes:
                 lane.share_learned()
             self.staff()
-            yield SHARE_S
+            yield SHARING_PERIOD_S
         self.lanes.close()
 
     def staff(self):
@@ -109,9 +109,9 @@ class Run:
             if more > 0:
                 self.staff()
             if (slot := lane.take_permit(slot)) is None:
-                yield SHARE_S
+                yield SHARING_PERIOD_S
             elif wait_s := lane.wait_s():
-                yield min(wait_s, SHARE_S)
+                yield min(wait_s, SHARING_PERIOD_S)
             else:
                 self.rows -= 1
                 ticket = lane.begin(slot)

@@ -111,7 +111,7 @@ def test_a_cap_stays_between_one_and_the_most(most, events):
     cap, in_flight = Cap(min(2, most), most), []
     for what, number in events:
         if what == "b" and len(in_flight) < cap.limit + cap.is_probing:
-            in_flight.append(Ticket(0.0, len(in_flight), cap.passes, cap.cuts))
+            in_flight.append(Ticket(0.0, len(in_flight), cap.passes, cap.resets))
         elif in_flight:
             ticket = in_flight.pop(number % len(in_flight))
             limit = cap.limit

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.lanes import SHARE_S, Lane, Lanes
+from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, Lanes
 from speechframe.batch.live import Live
 from speechframe.batch.progress import Outcome, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
@@ -43,7 +42,6 @@ MOST_ANSWER_BYTES = 256 << 20
 """How much memory all answers together may take until they are written down."""
 RETRIED = "retried"
 """What the ledger says of a failed attempt after which its rows are sent again."""
-_COST = attrgetter("millicredits")
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
 
@@ -53,7 +51,7 @@ class _Judged(NamedTuple):
 
     status: str  # of the attempt
     ends: list[Ended]
-    errors: list[SpeechframeError | None]  # of rows that get no usable answer
+    errors: list[SpeechframeError | None]  # why a row gets no usable answer, else None
 
 
 class _EndedAttempt(NamedTuple):
@@ -82,14 +80,14 @@ class Engine:
         cache: Cache | None,
         live: Live,
         ledger: Ledger | None,
-        learn: Callable[[], None],
+        update_budget: Callable[[], None],
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
-        self._ledger, self._learn = ledger, learn
+        self._ledger, self._update_budget = ledger, update_budget
         self._live, self._progress, self._options = live, live.progress, live.options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
-        self._answers: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
+        self._ended: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
         self._judge_thread = ThreadPoolExecutor(1, "speechframe-judge")
         self._disk_thread = ThreadPoolExecutor(1, "speechframe-disk")
@@ -109,11 +107,11 @@ class Engine:
         helpers = {asyncio.create_task(self._book()), asyncio.create_task(self._tick())}
         try:
             while not self._queue.is_over or self._workers:
-                self._staff()
-                await self._first_of(self._workers | helpers)
-            booked = asyncio.create_task(self._answers.join())
-            while not booked.done():
-                await self._first_of({booked} | helpers)
+                self._start_workers()
+                await self._wait_for_any(self._workers | helpers)
+            all_booked = asyncio.create_task(self._ended.join())
+            while not all_booked.done():
+                await self._wait_for_any({all_booked} | helpers)
             if self._cutting is not None:
                 await self._cutting
             await self._on_disk(self._cut, self._journal.close)
@@ -128,7 +126,7 @@ class Engine:
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls; those under way end, or (no `drain`) are cancelled and may have been billed."""
         self._queue.stop(reason)
-        # A job that is waited for may take hours, and it is noted: nothing is lost.
+        # Do not drain jobs, which may take hours: they go on, and the next run finds them by what is noted.
         if not drain or self._backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
@@ -136,14 +134,14 @@ class Engine:
 
     # -- sending ---------------------------------------------------------------------
 
-    async def _first_of(self, tasks: "set[asyncio.Task[None]]") -> None:
+    async def _wait_for_any(self, tasks: "set[asyncio.Task[None]]") -> None:
         done, _ = await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
         self._workers -= done
         for task in done:
             if not (task.cancelled() and self._is_cancelled):
                 task.result()  # a call's error is returned, not raised: what a task raises ends the run
 
-    def _staff(self) -> None:
+    def _start_workers(self) -> None:
         """Start the workers that lanes lack."""
         for lane in self._lanes.choose():
             while lane.workers_to_add > 0 and not self._queue.is_over:
@@ -155,9 +153,9 @@ class Engine:
         booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
-            while not self._queue.is_over and (more := lane.workers_to_add) >= 0:
-                if more > 0:
-                    self._staff()
+            while not self._queue.is_over and (missing := lane.workers_to_add) >= 0:
+                if missing > 0:
+                    self._start_workers()
                 if (slot := lane.take_permit(slot)) is None:
                     await self._queue.wait_for_change(TICK_S)  # other processes hold all permits
                 elif (wait_s := lane.wait_s()) > 0:
@@ -166,7 +164,7 @@ class Engine:
                     outcome = await self._attempt(call, lane, slot)
                     await booked.wait()
                     booked.clear()
-                    self._answers.put_nowait(_EndedAttempt(call, lane, outcome, booked))
+                    self._ended.put_nowait(_EndedAttempt(call, lane, outcome, booked))
         finally:
             lane.workers -= 1
             if slot is not None:
@@ -179,19 +177,19 @@ class Engine:
         call.sends += 1
         call.began = call.began or now
         rows = []
-        for row in call.rows:
+        for part in call.rows:
             row_facts = {
-                "request_key": row.key,
-                "take": row.take,
-                "characters": row.characters,
-                "price": row.price,
-                "millicredits": 0 if call.is_paid else row.price,
-                **row.facts,
+                "request_key": part.key,
+                "take": part.take,
+                "characters": part.characters,
+                "price": part.price,
+                "millicredits": 0 if call.is_paid else part.price,
+                **part.facts,
             }
             rows.append(row_facts)
         self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
         if call.noted is not None:
-            # Noted anew with each attempt, or whoever recovers this one would not know of it.
+            # Repeat what an earlier attempt noted: recovery looks only at the lines of the last attempt.
             self._journal.noted(request.key, call.noted)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
@@ -217,10 +215,10 @@ class Engine:
         except asyncio.CancelledError:
             if not self._is_cancelled:
                 raise
-            words = "cancelled while the call was under way"
+            message = "cancelled while the call was under way"
             if self._backend.is_long and call.noted:
-                words = "its job was not waited for any longer: it goes on, and resume() finds it"
-            outcome = ConnectionFailed(words, sent=True)
+                message = "its job was not waited for any longer: it goes on, and resume() finds it"
+            outcome = ConnectionFailed(message, sent=True)
         lane.end(ticket, outcome)
         if isinstance(outcome, Answer) and outcome.latency_ms is None:
             outcome.latency_ms = 1000 * (time.monotonic() - now)
@@ -250,22 +248,22 @@ class Engine:
     # -- booking ---------------------------------------------------------------------
 
     async def _book(self) -> None:
-        """Judge answers as they come and write them down; cut the journal into parts when it is full."""
+        """Judge answers as they come and write them down; make each full segment of the journal a part."""
         loop = asyncio.get_running_loop()
         while True:
-            batch = [await self._answers.get()]
-            while not self._answers.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
-                batch.append(self._answers.get_nowait())
-            # `list` runs in the thread, and with it what the map does.
+            batch = [await self._ended.get()]
+            while not self._ended.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
+                batch.append(self._ended.get_nowait())
+            # `map` is lazy: `list` calls `_judge` in the thread.
             results = await loop.run_in_executor(self._judge_thread, list, map(self._judge, batch))
             for ended, judged in zip(batch, results, strict=True):
                 self._held_bytes.pop(id(ended.call), None)
                 if isinstance(judged, SpeechframeError):
-                    self._react(ended.call, ended.lane, judged)
+                    self._handle_failure(ended.call, ended.lane, judged)
                 elif isinstance(ended.outcome, Answer):
-                    self._keep(ended.call, ended.outcome, judged)
+                    self._write_answer(ended.call, ended.outcome, judged)
                 ended.booked.set()
-                self._answers.task_done()
+                self._ended.task_done()
             if self._journal.is_full:
                 if self._cutting is not None:
                     await self._cutting
@@ -280,22 +278,22 @@ class Engine:
             records = self._backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
-        ends, raised, found = list[Ended](), list[SpeechframeError | None](), set[str]()
+        ends, row_errors, statuses = list[Ended](), list[SpeechframeError | None](), set[str]()
         for part, record in zip(call.rows, records, strict=True):
-            paid = part.price if call.is_paid else 0
+            charged_before = part.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
-                found.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
+                statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
                 row = self._failed_row(call, part, lane, record, status)
                 price = part.price if is_billed else 0
-                ends.append(Ended(price - paid, "computed" if is_billed else "none", row))
-                raised.append(record)
+                ends.append(Ended(price - charged_before, "computed" if is_billed else "none", row))
+                row_errors.append(record)
                 continue
             findings = (
                 self._backend.judge(part, record, self._judge_memory) if self._options.truth_checks else ()
             )
             price = part.price if record.millicredits is None else record.millicredits
-            found.add(status := SUSPECT if findings else DONE)
+            statuses.add(status := SUSPECT if findings else DONE)
             row = {
                 **self._row(call, part, lane, status, price),
                 **record.values,
@@ -309,12 +307,13 @@ class Engine:
             if findings:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
-            ends.append(Ended(price - paid, record.basis, row, record.audio))
-            raised.append(None)
-        # Where no row got anything, nothing was billed either.
-        return _Judged(SUSPECT if SUSPECT in found else FAILED if found == {FAILED} else DONE, ends, raised)
+            ends.append(Ended(price - charged_before, record.basis, row, record.audio))
+            row_errors.append(None)
+        # FAILED says that nothing was billed for any row, so an attempt with a CHARGED_UNKNOWN row is DONE.
+        status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
+        return _Judged(status, ends, row_errors)
 
-    def _keep(self, call: Call, answer: Answer, judged: _Judged) -> None:
+    def _write_answer(self, call: Call, answer: Answer, judged: _Judged) -> None:
         """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
         facts = {
             "latency_ms": answer.latency_ms,
@@ -337,23 +336,22 @@ class Engine:
                 retakes.append(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
         self._queue.finish(retakes)
 
-    def _react(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
+    def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Write down a failed attempt; repeat, split or fail the call, or stop the run, by its verdict."""
         request, options, verdict = call.request, self._options, verdict_of(error)
         was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
-        ends = self._costs_of(call, verdict)
+        ends = self._charge_failure(call, verdict)
         facts = {"error_code": code_of(error), "trace_id": getattr(error, "trace_id", None)}
         call.failures += verdict is not Verdict.NOW and not is_unsent
         delay_s = told_s = getattr(error, "retry_after_s", None) or 0.0
         if verdict is not Verdict.NOW:
-            longest_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
-            delay_s = max(told_s, random.uniform(0, longest_s))  # noqa: S311 - a delay is no secret
+            backoff_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
+            delay_s = max(told_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is no secret
         left_s = call.began + options.patience_s - time.monotonic()
-        may_resend = self._repeats_are_free or (verdict is Verdict.LOST and options.on_unknown == "retry")
-        may_repeat = (
-            self._queue.stopped is None and may_resend if may_be_billed else verdict in FREE_TO_REPEAT
-        )
+        retries_lost = verdict is Verdict.LOST and options.on_unknown == "retry"
+        repeats_billed = self._queue.stopped is None and (self._repeats_are_free or retries_lost)
+        may_repeat = repeats_billed if may_be_billed else verdict in FREE_TO_REPEAT
         if verdict is Verdict.STOP:
             self._settle(call, FAILED, ends, facts)
             self._queue.put_back(call)
@@ -381,18 +379,17 @@ class Engine:
             self._queue.finish([Call(request)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
-        # Not counted after a lost attempt: the answer may be an old one, and the service better by now.
+        # Do not count an answer after a lost attempt: it may be that attempt's answer, repeated and outdated.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= FIRST_ANSWERS and not self._usable:
-            words = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
-            self._queue.stop(StopReason.UNUSABLE, BadAnswer(words))
+            message = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
+            self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
-    def _costs_of(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Return what a failed attempt cost each row, and set `is_unknown` and `is_paid` of its call."""
-        rows = call.rows
+    def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
+        """Set `is_unknown` and `is_paid` of a call by a failed attempt; return what that cost each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
-            ends = [Ended(0 if call.is_paid else row.price, basis) for row in rows]
+            ends = [Ended(0 if call.is_paid else part.price, basis) for part in call.rows]
             # Further attempts cost nothing where repeats are free, or a noted answer is only fetched.
             call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
             return ends
@@ -401,18 +398,18 @@ class Engine:
             # its answer. A pack needs this, since its halves are billed anew; a call of one row keeps the
             # price and ends as `charged_unknown`.
             call.is_unknown = call.is_paid = False
-            return [Ended(-row.price, "computed") for row in rows]
-        return [Ended(0, "none") for _ in rows]
+            return [Ended(-part.price, "computed") for part in call.rows]
+        return [Ended(0, "none") for _ in call.rows]
 
     def _fail(
         self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
         """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
-        words = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
+        message = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
         for part, end in zip(call.rows, ends, strict=True):
             end.row = self._failed_row(call, part, lane, error, status)
-            end.row["error_message"] += words if waits_s else ""
+            end.row["error_message"] += message if waits_s else ""
         self._settle(call, status, ends, facts)
         for part, end in zip(call.rows, ends, strict=True):
             self._report(part, end, error)
@@ -423,15 +420,15 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.request, call.reserved, list(map(_COST, ends)))
+        self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
         call.reserved = 0
 
     def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
         """Report a row whose record has been written, and return the record."""
         row = end.row or {}
         status = row["status"]
-        for words in row.get("warnings") or ():
-            self._progress.warn(warning_kind(words), words)
+        for warning in row.get("warnings") or ():
+            self._progress.warn(warning_kind(warning), warning)
         self._live.outcome(
             Outcome(
                 part.row_id,
@@ -478,16 +475,16 @@ class Engine:
     async def _tick(self) -> None:
         """Sync the journal, share what lanes have learned, and stop the run when the service is gone."""
         while True:
-            await asyncio.sleep(SHARE_S)
+            await asyncio.sleep(SHARING_PERIOD_S)
             await self._on_disk(self._journal.sync)
             for lane in self._lanes:
                 lane.share_learned()
-            self._staff()
+            self._start_workers()
             self._heed_waits()
             unavailable_s = time.monotonic() - self._lanes.all_unavailable_since()
             if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
-                words = "the service has not answered for a while; the run stopped and keeps what it has"
-                self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
+                message = "the service has not answered for a while; the run stopped and keeps what it has"
+                self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
     def _heed_waits(self) -> None:
         """Report until when the service accepts no calls; stop the run if the wait exceeds ``patience_s``."""
@@ -497,15 +494,15 @@ class Engine:
             return
         self._announced_until = until
         at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
-        words = f"the service accepts no calls until {at}"
-        self._progress.note(words)
+        message = f"the service accepts no calls until {at}"
+        self._progress.note(message)
         if until - time.time() > self._options.patience_s:
-            words = f"{words}, longer than patience_s allows: run again then"
-            self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(words, sent=False))
+            message = f"{message}, longer than patience_s allows: run again then"
+            self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
-    def _cut(self, close: Callable[[], int]) -> None:
-        parts.cut(self._folder, close(), self._backend.columns, self._ledger)
-        self._learn()
+    def _cut(self, close_segment: Callable[[], int]) -> None:
+        parts.cut(self._folder, close_segment(), self._backend.columns, self._ledger)
+        self._update_budget()
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

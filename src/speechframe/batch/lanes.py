@@ -55,14 +55,14 @@ service does not limit calls per second. Then calls are not paced for UNPACED_S.
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
 """The first pace is measured on the calls that passed in the last PACE_WINDOW_S; the time since the first of
 them counts as SHORTEST_WINDOW_S at least."""
-SHARE_S = 0.25
+SHARING_PERIOD_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_learned`."""
 FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
-"""A lane rests after so many unavailable calls in a row: one may be a row's trouble."""
+"""REST_AFTER unavailable calls in succession make a lane rest: a single one may be due to its text."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
 """How long no call begins after a refusal that does not lower the limit; it doubles with each further one."""
 LONGEST_RETRY_AFTER_S = 86_400.0
-"""A Retry-After beyond a day is not believed in full."""
+"""A longer Retry-After counts as one day."""
 SPARE_WORKERS = 2
 """Workers that wait for their turn while calls are paced."""
 
@@ -73,7 +73,7 @@ class Ticket(NamedTuple):
     began_s: float
     others: int
     passes: int
-    cuts: int
+    resets: int
 
 
 @dataclass
@@ -85,20 +85,20 @@ class Cap:
     is_growing: bool = True  # each answer raises the limit, until a call is refused
     is_probing: bool = False  # one call more than the limit may be in flight, to try
     passes: int = 0
-    cuts: int = 0  # how often a refusal or another process has set the limit
+    resets: int = 0  # how often a refusal or another process has set the limit
     _until_probe: int = FIRST_PROBE_GAP
     _probe_gap: int = FIRST_PROBE_GAP
     _probes_passed: int = 0
     _restore_to: int = 0  # the limit to go back to if the next probe passes; 0 without one
     _is_falling: bool = False  # the last refusal may be a fall of the cap; False once a later call passes
-    _falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))  # `passes` at each fall
-    _lone_at: int = -FALLS_WITHIN  # `passes` at the last lone refusal
+    _passes_at_falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))
+    _passes_at_lone_refusal: int = -FALLS_WITHIN
 
     def note_pass(self, ticket: Ticket) -> None:
         """Learn from a call that was not refused."""
         self.passes += 1
         self._until_probe -= 1
-        if ticket.cuts == self.cuts:  # a call that began before the last cut says nothing about the new limit
+        if ticket.resets == self.resets:  # a call from before the last reset says nothing about the limit
             self._is_falling = False
             if self.is_growing:
                 # Where far fewer calls run than may, their success says nothing about a higher limit.
@@ -121,41 +121,42 @@ class Cap:
         """
         # The service judged the call between its begin and now: those passed since may have been in flight.
         reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.others))
-        if ticket.cuts == self.cuts:
+        if ticket.resets == self.resets:
             is_probe = not self.is_growing and ticket.others >= self.limit
-            is_confirmed = is_probe and not self._restore_to and reached >= self.limit
-            has_fallen = self._is_falling and not is_confirmed
+            confirms_limit = is_probe and not self._restore_to and reached >= self.limit
+            has_fallen = self._is_falling and not confirms_limit
             # One call of many was refused. Services refuse some whatever is in flight, and too low a limit is
             # costly: the old limit is restored if the next probe passes.
             is_in_doubt = not (has_fallen or self.is_growing or is_probe) and reached < self.limit
-            is_apart = self.passes >= self._falls[-1] + FALLS_APART
-            if is_apart and (has_fallen or (self.is_growing and self.cuts)):
-                self._falls.append(self.passes)
+            is_apart = self.passes >= self._passes_at_falls[-1] + FALLS_APART
+            if is_apart and (has_fallen or (self.is_growing and self.resets)):
+                self._passes_at_falls.append(self.passes)
             if has_fallen:
                 reached = max(1, int(FALL_FACTOR * reached))
-            longer, shorter = min(2 * self._probe_gap, LONGEST_PROBE_GAP), min(FIRST_PROBE_GAP, 4 * reached)
-            self._probe_gap = longer if is_confirmed else shorter
+            first_gap = min(FIRST_PROBE_GAP, 4 * reached)
+            self._probe_gap = min(2 * self._probe_gap, LONGEST_PROBE_GAP) if confirms_limit else first_gap
             self._restore_to = max(self._restore_to, self.limit) if is_in_doubt else 0
             self._until_probe = 0 if is_in_doubt else self._probe_gap
             self.is_growing, self.is_probing = has_fallen, is_in_doubt
             self._is_falling = is_in_doubt or has_fallen
             self._probes_passed = 0
-            self.cuts += 1
+            self.resets += 1
         self.limit = min(self.limit, reached)
-        is_limited = len(self._falls) == FALLS and self._falls[0] > self.passes - FALLS_WITHIN
+        falls = self._passes_at_falls
+        is_per_second = len(falls) == FALLS and falls[0] > self.passes - FALLS_WITHIN
         if is_lone:
-            is_limited |= self.passes - self._lone_at <= LONE_WITHIN
-            self._lone_at = self.passes
-        return is_limited
+            is_per_second |= self.passes - self._passes_at_lone_refusal <= LONE_WITHIN
+            self._passes_at_lone_refusal = self.passes
+        return is_per_second
 
     def adopt(self, limit: int, *, is_least: bool) -> None:
         """Take over the limit of another process; `is_least`: it can be higher, nothing was refused."""
         limit = max(1, min(limit, self.max_limit))
         if not is_least:
             self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
-            self.cuts += 1  # calls under way began before this limit, and say nothing about it
+            self.resets += 1  # calls under way began before this limit, and say nothing about it
             self._until_probe, self._probes_passed, self._restore_to = self._probe_gap, 0, 0
-        elif self.is_growing and not self.cuts:
+        elif self.is_growing and not self.resets:
             self.limit = max(self.limit, limit)
 
 
@@ -167,7 +168,7 @@ class Pace:
     processes: int = 1  # each begins its share of the calls
     next_s: float = -math.inf
     pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # when the last calls passed
-    _is_used: bool = True  # the last call began as soon as the pace allowed
+    _is_binding: bool = True  # the last call began as soon as the pace allowed
     _cut_s: float = 0.0  # when it was last lowered; calls that began earlier say nothing about it
     _passes: int = 0  # calls passed since the last cut
     _lead: int = 0  # LEAD from the first pace on until a refusal, else 0
@@ -191,13 +192,13 @@ class Pace:
         # Count the gap from now, not from when this call was due: if it came late, some services would refuse
         # a next one that came sooner.
         gap_s = self.processes / (self.per_second or math.inf)
-        self._is_used = now_s - self.next_s < gap_s / 4
+        self._is_binding = now_s - self.next_s < gap_s / 4
         self.next_s = now_s + gap_s
 
     def note_pass(self) -> None:
         """Note a call that was not refused at this pace."""
         self._passes += 1
-        if self.per_second is None or not self._is_used:
+        if self.per_second is None or not self._is_binding:
             return  # calls begin more slowly than they may: that says nothing about a faster pace
         if self._passes >= PROVEN_PASSES:
             self._least_useful = max(self._least_useful, USELESS_SHARE * self.per_second)
@@ -237,9 +238,9 @@ class Lane:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
-        self.workers = self.in_flight = 0  # whoever starts and ends workers counts them here
+        self.workers = self.in_flight = 0  # `workers` is set by whoever starts and ends them
         self.stands_by = False  # True for a fall-back while another lane works
-        self.unavailable_since_s = math.inf  # begin of the first failed call; inf once a call gets an answer
+        self.unavailable_since_s = math.inf  # begin of the first unavailable call; inf after an answer
         self._clock, self._wall_clock = clock, wall_clock
         self._width = MOST_CALLS if width is None else width
         self._pace = Pace()
@@ -248,7 +249,7 @@ class Lane:
         self._not_before_s = self._last_began_s = -math.inf
         self._retry_at = 0.0  # Unix time before which the service wants no calls
         self._refused_at = 0.0  # Unix time of the last refusal, in whichever process
-        self._unavailable_in_row = 0
+        self._unavailable_calls = 0  # since a call got an answer
         self._processes = 1
         name = blake2b(spec.identity.encode(), digest_size=16).hexdigest()
         self._slots = Slots(None if folder is None else folder / f"{name}.slots")
@@ -318,7 +319,7 @@ class Lane:
         # The lowest free slot is taken first, so its number says how many calls all processes have.
         others = slot if self._processes > 1 else self.in_flight
         self.in_flight += 1
-        return Ticket(self._last_began_s, others, self._cap.passes, self._cap.cuts)
+        return Ticket(self._last_began_s, others, self._cap.passes, self._cap.resets)
 
     def end(self, ticket: Ticket, outcome: Answer | SpeechframeError) -> None:
         """Note how a call ended.
@@ -332,7 +333,7 @@ class Lane:
         if isinstance(outcome, (errors.Unavailable, errors.ConnectionFailed)):
             self._note_unavailable(ticket, retry_at)
         elif isinstance(outcome, (Answer, errors.ServiceError, errors.BadAnswer)):
-            self.unavailable_since_s, self._rest_s, self._unavailable_in_row = math.inf, 0.0, 0
+            self.unavailable_since_s, self._rest_s, self._unavailable_calls = math.inf, 0.0, 0
             if isinstance(outcome, errors.RateLimited):
                 self._note_refusal(ticket, retry_at)
             else:
@@ -365,8 +366,8 @@ class Lane:
         self.unavailable_since_s = min(self.unavailable_since_s, ticket.began_s)
         if ticket.began_s < self._not_before_s:
             return  # the call was in flight when this rest began
-        self._unavailable_in_row += 1
-        if self._rest_s or self._unavailable_in_row >= REST_AFTER:
+        self._unavailable_calls += 1
+        if self._rest_s or self._unavailable_calls >= REST_AFTER:
             # The lane rests at least as long as the call took: a call to a service that hangs costs time, and
             # perhaps money.
             took_s = self._clock() - ticket.began_s
@@ -375,7 +376,7 @@ class Lane:
             self._retry_at = max(self._retry_at, retry_at)
 
     def share_learned(self) -> None:
-        """Read what other processes have learned and write what this run has; called each :data:`SHARE_S`.
+        """Read what other processes have learned and write what this run has, each :data:`SHARING_PERIOD_S`.
 
         Where the file cannot be used each process learns by itself, which is no reason to stop a run.
         """
@@ -391,14 +392,14 @@ class Lane:
                     cap.adopt(int(found["cap"]), is_least=bool(found["is_least"]))
                 if found["per_second"]:
                     pace.set(float(found["per_second"]), self._clock())
-                latest = self._wall_clock() + LONGEST_RETRY_AFTER_S
-                self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest))
+                latest_retry_at = self._wall_clock() + LONGEST_RETRY_AFTER_S
+                self._retry_at = max(self._retry_at, min(float(found["told_until"]), latest_retry_at))
         ours = {
             "cap": cap.limit,
-            "is_least": cap.is_growing and not cap.cuts,
+            "is_least": cap.is_growing and not cap.resets,
             "per_second": float(f"{pace.per_second or 0.0:.2g}"),
             "told_until": self._retry_at,
-            # Changes with each refusal: then the others adopt the limit again, and probe later.
+            # Each refusal changes this time, so that the others adopt the limit again, and probe later.
             "refused_at": self._refused_at,
         }
         if ours != self._in_file:

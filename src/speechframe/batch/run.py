@@ -320,7 +320,7 @@ async def _carry_out(
         say(f"{line} (dry run: nothing was sent)", shown=shown)
         return Run(folder, estimate=found.estimate, problems=prepared.problems)
     tags = _constant(options.tags)
-    budget, learn = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened, tags))
+    budget, update_budget = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened, tags))
     stack.push_async_callback(asyncio.to_thread, budget.close)
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits, manifest.tags = options.max_credits, _kept(options.tags)
@@ -351,7 +351,7 @@ async def _carry_out(
         cache=cache,
         live=live,
         ledger=ledger,
-        learn=learn,
+        update_budget=update_budget,
     )
     run = Run(folder, estimate=found.estimate, problems=prepared.problems, live=live)
 
@@ -455,12 +455,12 @@ def _open_budget(
     new = [one for one in allowances if is_remote or not allotments.is_known(one.id, one.period)]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
-    def learn() -> None:
+    def update_budget() -> None:
         sums.read()
         for one in new:
             allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
 
-    learn()
+    update_budget()
     for one in allowances:
         by_period: Counter[Any] = Counter()
         for (period, _), spent in spent_in(one.rule, attempts).items():
@@ -468,7 +468,7 @@ def _open_budget(
         allotments.correct(one.id, by_period)
     total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
     budget = Budget(limit, total, allowances, tags=tags)
-    return budget, learn if is_remote else lambda: None
+    return budget, update_budget if is_remote else lambda: None
 
 
 def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> None:
@@ -488,7 +488,7 @@ def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> Non
             "status": "cached",
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        log.kept({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
+        log.cached({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
         live.outcome(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 

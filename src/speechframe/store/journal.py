@@ -1,9 +1,9 @@
 r"""What survives ``kill -9``: numbered segments, each a file of JSON lines and a file of bytes beside it.
 
 A line is one write. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}``
-after it, and ``{"noted": ...}`` in between where an attempt saves what a later one needs to go on. The bytes
-of a row (its audio) are appended to the other file before its line, which says where they are. So a line that
-is whole has all its bytes, and a torn last line tells of nothing that has counted yet.
+after it, and ``{"noted": ...}`` in between where an attempt saves what a later one needs to go on. A row from
+the cache has one line, ``{"kept": ...}``. The audio of a row is appended to the other file before its line,
+which says where. So a whole line has all its bytes, and a torn last line tells of nothing that counts yet.
 
 One process writes, any number may read. A full segment is closed and becomes the part of the same number
 (`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt that has
@@ -109,18 +109,18 @@ class Journal:
         """
         rows, costs = [], []
         for end in ends:
-            rows.append(None if end.row is None else self._placed(end.row, end.audio))
+            rows.append(None if end.row is None else self._write_audio(end.row, end.audio))
             costs.append([end.millicredits, end.basis])
         ended = {"call": call, "status": status, **facts, "costs": costs}
         self._write(self._lines, dumps({"ended": ended, "rows": rows}) + b"\n")
         self._open.pop(call, None)
 
-    def kept(self, row: Row, audio: bytes | None, entry: Row) -> None:
-        """Write the record of a row for which no attempt was made, and its `entry` in the ledger."""
-        self._write(self._lines, dumps({"kept": self._placed(row, audio), "entry": entry}) + b"\n")
+    def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
+        """Write the record of a row from the cache, which needs no attempt, and its `entry` in the ledger."""
+        self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
-    def _placed(self, row: Row, audio: bytes | None) -> Row:
-        """Write the audio of a record, and return the record with the place of its audio."""
+    def _write_audio(self, row: Row, audio: bytes | None) -> Row:
+        """Count a record, write its audio, and return the record with the place of its audio."""
         self._records += 1
         if audio is None:
             return row
@@ -178,23 +178,23 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
     contents, header = Contents(), {}
     for number in numbers:
         with file_of(folder, number, LINES).open("rb") as file:
-            for text in file:
-                if not text.endswith(b"\n"):
+            for line in file:
+                if not line.endswith(b"\n"):
                     break  # torn, or still being written
-                line = loads(text)
-                if "header" in line:
-                    header = line["header"]
-                elif "sent" in line:
-                    contents.open[line["sent"]["call"]] = (line["sent"], None)
-                elif "kept" in line:
-                    contents.rows.append(line["kept"])
-                    contents.attempts.append(_entry(header, line["entry"]))
-                elif "noted" in line:
-                    sent, _ = contents.open[line["noted"]["call"]]
-                    contents.open[sent["call"]] = (sent, base64.b64decode(line["noted"]["data"]))
+                written = loads(line)
+                if "header" in written:
+                    header = written["header"]
+                elif "sent" in written:
+                    contents.open[written["sent"]["call"]] = (written["sent"], None)
+                elif "kept" in written:
+                    contents.rows.append(written["kept"])
+                    contents.attempts.append(_entry(header, written["entry"]))
+                elif "noted" in written:
+                    sent, _ = contents.open[written["noted"]["call"]]
+                    contents.open[sent["call"]] = (sent, base64.b64decode(written["noted"]["data"]))
                 else:
-                    sent, _ = contents.open.pop(line["ended"]["call"])
-                    _add_ended(contents, header, sent, line["ended"], line["rows"])
+                    sent, _ = contents.open.pop(written["ended"]["call"])
+                    _add_ended(contents, header, sent, written["ended"], written["rows"])
     return contents
 
 
@@ -217,7 +217,7 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
 
 
 def _entry(attempt: Row, part: Row) -> Row:
-    """Return the row of the ledger for one row of a call; the tags of the row come to those of all rows."""
+    """Return the row of the ledger for one row of a call; its own tags are added to those of all rows."""
     tags = {**(attempt.get("tags") or {}), **(part.get("tags") or {})}
     return {**attempt, **part, "tags": [*tags.items()]}
 

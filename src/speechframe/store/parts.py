@@ -35,14 +35,14 @@ from speechframe.store.schema import (
 )
 
 GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
-"""Of a row group: what has to be read to hear one clip. Writing one takes three times its memory."""
+"""A full row group. To hear one clip, a whole one is read; to write one takes three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 
 RECORDS = "spf:records"
 """In the footer of ``attempts/``, in Base64: 16 bytes for the key of each record of the segment, those of
 ``failed/`` first, then a byte for the status of each (its place in :data:`STATUSES`). The row groups of parts
-are small, so that reading a million keys from them takes over a second; from here it takes a tenth."""
+are small, so reading a million keys from them takes over a second; from here it takes a tenth of that."""
 
 
 def file_name(kind: str, number: int) -> str:
@@ -50,7 +50,7 @@ def file_name(kind: str, number: int) -> str:
     return f"{kind}/{number:06d}.parquet"
 
 
-def cut_numbers(folder: Folder) -> list[int]:
+def part_numbers(folder: Folder) -> list[int]:
     """Return the numbers of the segments that have become parts."""
     return [int(name.partition(".")[0]) for name in folder.names(ATTEMPTS)]
 
@@ -67,28 +67,29 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
     Its attempts are put into `ledger`, too.
     """
     with storing(folder, "writing a part"):
-        # Else an earlier process cut the segment, and was killed while it removed it.
+        # If it exists, an earlier process was killed after the part was written: only remove the segment.
         if not folder.exists(file_name(ATTEMPTS, number)):
             contents = journal.read_contents(folder, number)
             attempts = table_of(contents.attempts, LEDGER)
-            contents.attempts.clear()  # what is written then needs the memory
+            contents.attempts.clear()  # free the memory of rows that are now in Arrow
             finished = [row for row in contents.rows if row["status"] in FINISHED]
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
             # Of a call that failed, `failed/` has what a repeat needs, too.
             failed_schema = pa.schema([*schema, (NOTED, pa.string()), (PACK, pa.string())])
-            for kind, rows, kept in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
+            for kind, rows, file_schema in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
                 if rows:
-                    _write(folder, file_name(kind, number), kept, record_batches(folder, number, rows, kept))
+                    batches = record_batches(folder, number, rows, file_schema)
+                    _write(folder, file_name(kind, number), file_schema, batches)
             if contents.rows or attempts.num_rows:
                 keys = "".join([row["request_key"] for row in [*others, *finished]])
                 codes = [STATUSES.index(row["status"]) for row in [*others, *finished]]
-                note = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
+                records = base64.b64encode(bytes.fromhex(keys) + bytes(codes)).decode()
                 if ledger is not None:
                     ledger.add(number, attempts)
-                _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: note})
+                _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: records})
         journal.remove_segment(folder, number)
-    # What writing took stays with Arrow's pool otherwise: 30 MB of 60 KB answers.
+    # Release memory that writing used and Arrow's pool would keep: 30 MB after answers of 60 KB.
     pa.default_memory_pool().release_unused()
 
 
@@ -100,8 +101,8 @@ def recover(
     It is said in `log`, the journal of this process. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
-        before = journal.segments(folder)[:-1]
-        for sent, noted in journal.read_contents(folder, *before).open.values():
+        earlier = journal.segments(folder)[:-1]
+        for sent, noted in journal.read_contents(folder, *earlier).open.values():
             costs = []
             for part in sent["parts"]:
                 row = {
@@ -123,7 +124,7 @@ def recover(
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
         log.sync()
-    for number in before:
+    for number in earlier:
         cut(folder, number, columns, ledger)
 
 
@@ -143,14 +144,14 @@ def failures(folder: Folder) -> dict[str, Row]:
 
 
 def noted(folder: Folder) -> dict[str, bytes]:
-    """Return by ``request_key`` what was noted, the last time each, of calls that ended without an answer.
+    """Return by ``request_key`` what was last noted of calls under way and of calls that failed.
 
-    Of calls that are under way, too; some of the others may have got their answer since.
+    A failed call may have been repeated since, and have its answer by now.
     """
     found = {key: row[NOTED] for key, row in failures(folder).items() if row[NOTED] is not None}
     with storing(folder, "reading the journal"):
         for number in journal.segments(folder):
-            with contextlib.suppress(FileNotFoundError):  # it has become a part meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the segment has become a part meanwhile
                 contents = journal.read_contents(folder, number)
                 found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
                 for sent, data in contents.open.values():
@@ -189,38 +190,38 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
     """Return records or rows of the ledger, as the journal holds them, as Arrow; audio is read in `blobs`."""
     # Arrow makes columns of a list of dicts in a third of the time that a list for each column takes.
     seconds = {field.name for field in schema if field.type == TIME}
-    taken = [field.with_type(pa.float64()) if field.name in seconds else field for field in schema]
-    kinds = pa.struct([field for field in taken if field.name != AUDIO and field.type != WORDS_TYPE])
-    found: Any = pa.array(rows, kinds)
+    json_fields = [field.with_type(pa.float64()) if field.name in seconds else field for field in schema]
+    row_type = pa.struct([field for field in json_fields if field.name != AUDIO and field.type != WORDS_TYPE])
+    columns: Any = pa.array(rows, row_type)
     arrays: list[pa.Array[Any]] = []
     for field in schema:
         if field.name == AUDIO:
             arrays.append(_audio_of([row.get(AUDIO) for row in rows], blobs))
         elif field.type == WORDS_TYPE:
             # A tuple becomes a struct eight times as fast as a dict; a list, as JSON has it, does not.
-            said: list[Any] = [row.get(field.name) for row in rows]
-            arrays.append(pa.array([words and list(map(tuple, words)) for words in said], WORDS_TYPE))
+            word_lists: list[Any] = [row.get(field.name) for row in rows]
+            arrays.append(pa.array([words and list(map(tuple, words)) for words in word_lists], WORDS_TYPE))
         elif field.name in seconds:
-            microseconds = pc.round(pc.multiply(found.field(field.name), 1e6))
+            microseconds = pc.round(pc.multiply(columns.field(field.name), 1e6))
             arrays.append(microseconds.cast(pa.int64()).cast(TIME))
         else:
-            arrays.append(found.field(field.name))
+            arrays.append(columns.field(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
-    """Return the audio of records, read to where Arrow has it: no byte is copied once more."""
-    found = [place or (0, 0, None) for place in places]
-    data: Any = np.empty(sum(map(itemgetter(1), found)), np.uint8)
+    """Return the audio of records, read straight into an Arrow buffer, so that it is copied only once."""
+    spans = [place or (0, 0, None) for place in places]
+    data: Any = np.empty(sum(map(itemgetter(1), spans)), np.uint8)
     ends = [0]
-    for offset, length, _ in found:
+    for offset, length, _ in spans:
         # After a power cut there may be fewer bytes than the lines say.
         piece = data[ends[-1] : ends[-1] + length]
         ends.append(ends[-1] + (os.preadv(blobs, [piece], offset) if length and blobs is not None else 0))
     offsets: Any = np.array(ends, np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    content = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
-    names = pa.array(list(map(itemgetter(2), found)), pa.string())
+    content = pa.BinaryArray.from_buffers(pa.binary(), len(spans), buffers)
+    names = pa.array(list(map(itemgetter(2), spans)), pa.string())
     is_missing = pa.array([place is None for place in places])
     return pa.StructArray.from_arrays([content, names], fields=[*AUDIO_TYPE], mask=is_missing)
 
@@ -232,7 +233,7 @@ def _write(
     with pq.ParquetWriter(
         folder.temporary(name),
         schema,
-        # Audio is compressed already, or is not worth the time; its least and largest bytes help nobody.
+        # Nested columns get neither: audio is compressed already, and statistics of it are of no use.
         compression=dict.fromkeys(flat, "zstd"),
         write_statistics=flat,
         use_dictionary=False,

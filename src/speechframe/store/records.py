@@ -271,7 +271,7 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
     # First the journal: what leaves it later is found in parts.
     live = journal.segments(folder)
-    cut, words = {*parts.cut_numbers(folder)}, folder.names(WORDS_FOLDER)
+    cut, words = {*parts.part_numbers(folder)}, folder.names(WORDS_FOLDER)
     sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
     state = cut, sizes, words
     if before is not None and before.state == state:

@@ -46,7 +46,7 @@ def _problems(folder: Folder) -> Iterator[Problem]:
     # First: what is cut while this reads is in parts then.
     live = journal.segments(folder)
     names = {kind: folder.names(kind) for kind in (parts.PARTS, parts.FAILED)}
-    cut = parts.cut_numbers(folder)
+    cut = parts.part_numbers(folder)
     for number in cut:
         name = parts.file_name(parts.ATTEMPTS, number)
         yield from _checked(folder, name, _segment(folder, number, part_schema(manifest.schema).names))

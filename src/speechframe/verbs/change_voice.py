@@ -158,7 +158,7 @@ class ChangeVoiceBackend(SpokenBackend):
     def _kept(self, data: bytes) -> Upload:
         return kept(self.folder, upload_of_bytes(data))
 
-    def call(self, request: Request, **sent: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
@@ -166,7 +166,7 @@ class ChangeVoiceBackend(SpokenBackend):
         path = Path(self.folder or "", clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
         asked = ConvertRequest.model_validate({**fields, _FILE: b""})
-        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **sent)
+        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)
 
     def describe(self, price: int) -> str | None:
         """Return the length of the clips that a price is paid for."""

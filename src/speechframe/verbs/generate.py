@@ -40,14 +40,14 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 _PRICE = PRICES["generate"].millicredits  # of a billed character
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 _MOST_TEMPLATES = 1024
-_TEXT = b'"text":'
-_LETTER = re.compile(r"[^\W_]")
+_TEXT_FIELD = b'"text":'
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
-# Written as the whole request is, because these bytes enter request keys.
-_written = JSONEncoder(ensure_ascii=False).encode
+# The text as JSON, written just as the whole request is: request keys are made of these bytes.
+_json_of = JSONEncoder(ensure_ascii=False).encode
 
-# What requests that differ in their text alone have in common: what is asked for before and after the text,
-# what is sent before and after it, and the request's `facts` and `varies`.
+# What requests that differ only in their text share: the bytes before and after the text in `content`, those
+# in `body`, and `facts` and `varies` (see `Request`).
 Template = tuple[bytes, bytes, bytes, bytes, dict[str, Any], bool]
 
 
@@ -63,65 +63,65 @@ class GenerateBackend(SpokenBackend):
         super().__init__(settings)
         self.model, self._words = model, words
         self._is_stream = model is Model.FALCON_2
-        self._kind: type[GenerateRequest | StreamRequest] = (
+        self._request_type: type[GenerateRequest | StreamRequest] = (
             StreamRequest if self._is_stream else GenerateRequest
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
-        # Returns the request that a body is, read once for all bodies that differ in their text alone.
-        self._like = lru_cache(_MOST_TEMPLATES)(self._kind.model_validate_json)
-        self._aligner: Any = None  # what listens, where words are to be aligned
+        # Parse a body into a request, cached: bodies are given to it with the same text.
+        self._parse = lru_cache(_MOST_TEMPLATES)(self._request_type.model_validate_json)
+        self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
-            self.pool = Pool.STREAMING
+            self.pool = Pool.STREAMING  # another cap on concurrent calls counts streams
             self.remark = (
                 f"{model.value} is streamed: no word durations, no balance, billed characters are computed"
             )
 
     async def open(self) -> Opened:
-        """Open the client; and what listens, where words are to be aligned."""
+        """Open the client, and the recogniser if words are to be aligned."""
         if self._words is not None:
             self._aligner = await alignment.aligner_for(self._words)
-            by = f"words are aligned with the audio by {self._aligner.name}"
-            self.remark = f"{self.remark}; {by}" if self.remark else by
+            remark = f"words are aligned with the audio by {self._aligner.name}"
+            self.remark = f"{self.remark}; {remark}" if self.remark else remark
         return await super().open()
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the call of one row, or everything that is wrong with it."""
+        """Return the request of one row, or everything that is wrong with it."""
         options = dict(values)
         text: Any = options.pop("text", None)
-        # Nearly all rows of a table are alike in every option: these are checked and written once. Equal
-        # options are written alike, and 1, 1.0 and True are not.
-        name = repr(options)
-        template = self._templates.get(name)
+        # Nearly all rows of a table have the same options: check and write each set of options once. The key
+        # is their `repr`, since 1, 1.0 and True are equal, but not the same request.
+        key = repr(options)
+        template = self._templates.get(key)
         if template is None or not (type(text) is str and fault_of(text) is None and has_words(text)):
-            found = self._template(values)
-            if isinstance(found, list):
-                return found
+            checked = self._template(values)
+            if isinstance(checked, list):
+                return checked
             if len(self._templates) >= _MOST_TEMPLATES:
                 self._templates.clear()
-            template = self._templates[name] = found
+            template = self._templates[key] = checked
         before, after, body_before, body_after, facts, varies = template
-        written, characters = _written(text).encode(), billed_characters(text)
+        written, characters = _json_of(text).encode(), billed_characters(text)
         content, body = before + written + after, body_before + written + body_after
         return Request(content, body, characters * _PRICE, characters, facts, varies)
 
     def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
         """Return what a row has in common with rows like it, or everything that is wrong with it."""
-        wires = self._kind.wire_names().values()
+        wire_names = self._request_type.wire_names().values()
         given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
         problems: list[FieldProblem] = []
         if self._is_stream:
-            words, allowed = f"does not exist for {self.model.value}", f"model={Model.GEN2.value!r}"
+            message, allowed = f"does not exist for {self.model.value}", f"model={Model.GEN2.value!r}"
             problems += [
-                FieldProblem(name, words, shown(given[name]), f"leave it out, or {allowed}")
+                FieldProblem(name, message, shown(given[name]), f"leave it out, or {allowed}")
                 for name in sorted(given)
-                if ARGUMENTS[name] not in wires
+                if ARGUMENTS[name] not in wire_names
             ]
         elif str(model := values.get("model", Model.GEN2)).lower() != Model.GEN2:
             allowed = f"{Model.GEN2.value}, or {Model.FALCON_2.value} for the whole table"
             problems.append(FieldProblem("model", "is not the model of this table", shown(model), allowed))
-        fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wires}
-        request, facts, found = self.checked(self._kind, fields, values)
+        fields = {wire: value for name, value in given.items() if (wire := ARGUMENTS[name]) in wire_names}
+        request, facts, found = self.checked(self._request_type, fields, values)
         problems += found
         text = values.get("text")
         if isinstance(text, str) and fault_of(text) is None and not has_words(text):
@@ -137,18 +137,18 @@ class GenerateBackend(SpokenBackend):
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
             content = body = encode_stream(request.model_copy(update=named))
         else:
-            # Base64 is one exchange less than a URL, and the service keeps no copy.
+            # Base64 unless the row asks for a URL: it is one exchange less, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
         return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
 
-    def call(self, request: Request, **sent: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return the call of a request's body."""
-        # The text was checked with its row. What stands beside it is the same in nearly all rows.
+        # Parse what surrounds the text from a cache, with "-" for a text: `check` has checked the real one.
         fields = loads(request.body)
         text, fields["text"] = fields["text"], "-"
-        asked = self._like(dumps(fields)).model_copy(update={"text": text})
-        return Call("stream" if self._is_stream else "generate", asked, request.body, **sent)
+        parsed = self._parse(dumps(fields)).model_copy(update={"text": text})
+        return Call("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""
@@ -160,20 +160,20 @@ def _around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
     """Return what stands before and after the text of a request that is written as JSON."""
     # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
     # these stand before the text.
-    before, name, after = request.rpartition(_TEXT)
-    return before + name, after[len(_written(text).encode()) :]
+    before, name, after = request.rpartition(_TEXT_FIELD)
+    return before + name, after[len(_json_of(text).encode()) :]
 
 
 def has_words(text: str) -> bool:
     """Return whether there is anything in a text that is read out: not so of "..." and "[pause 1s] -"."""
     plain = strip_pauses(text) if "[" in text else text
-    return bool(_LETTER.search(plain)) or any(
+    return bool(_LETTER_OR_DIGIT.search(plain)) or any(
         character in SPOKEN_SIGNS or unicodedata.category(character)[0] == "S" for character in plain
     )
 
 
 def model_of(asked: Any) -> Model:
-    """Return the model a run is of; gen2 where that is no single model, and then every row is told so."""
+    """Return the model of a run; gen2 if `asked` is no model, and then `check` refuses rows of another."""
     return next((model for model in Model if isinstance(asked, str) and model == asked), Model.GEN2)
 
 
@@ -243,7 +243,7 @@ async def generate(
     encode_as_base64
         False asks for a URL instead of audio in the answer; the bytes are the same.
     model_version, multi_native_locale
-        As in the document; the latter is deprecated, use `locale`.
+        As in the service document; the latter is deprecated, use `locale`.
     words
         ``"align"``: rows without words get them from their audio when all calls are done, by the recogniser
         of the extra ``asr``. The column ``words_basis`` says which those are.
@@ -257,8 +257,8 @@ async def generate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, nothing is installed to align words with, or the service
-        cannot be used at all. Later errors are columns of their rows.
+        When an option or a limit in the settings forbids it, nothing is installed to align words with, or
+        the service cannot be used at all. Later errors are columns of their rows.
 
     Examples
     --------

@@ -133,10 +133,10 @@ class CallBackend(ServiceBackend):
     """A backend of which each attempt is one call of the client; a subclass gives :meth:`call`."""
 
     @abstractmethod
-    def call(self, request: Request, **sent: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return what the client sends, made of the request's body alone: a resumed run has nothing else.
 
-        `sent` are `idempotency_key` and `take` of the :class:`Call`.
+        `call_options` are `idempotency_key` and `take` of the :class:`Call`.
         """
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:

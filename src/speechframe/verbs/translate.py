@@ -195,7 +195,7 @@ class TranslateBackend(CallBackend):
         text = _Text.of(request)
         return text.target, text.source_locale if self._sends_source else None
 
-    def call(self, request: Request, **sent: Any) -> Call[TranslateRequest]:
+    def call(self, request: Request, **call_options: Any) -> Call[TranslateRequest]:
         """Return the client's call of one text or of a pack."""
         target, source = self._kind(request.rows[0])
         # Each text was checked by itself, and the service says how many a call takes.
@@ -204,7 +204,7 @@ class TranslateBackend(CallBackend):
             texts=[_Text.of(row).sent for row in request.rows],
             source_language=source,
         )
-        return Call("translate", asked, encode_translate(asked), **sent)
+        return Call("translate", asked, encode_translate(asked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the names of the arguments in which two bodies differ; tokens follow from the others."""
@@ -339,8 +339,8 @@ async def translate(
     RunMismatch, RunLocked, StoreError
         When the folder cannot take this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a house rule forbids it, or the service cannot be used at all. Later errors are
-        columns of their rows.
+        When an option or a limit in the settings forbids it, or the service cannot be used at all. Later
+        errors are columns of their rows.
 
     Examples
     --------
