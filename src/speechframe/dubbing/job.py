@@ -251,12 +251,12 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
 
 
 def _corrected(task: Task, before: Outcome) -> list[tuple[str, str]]:
-    corrections = {one.utterance_id: one for one in task.corrections}
-    wanted = []
-    for each in before.utterances:
-        one = corrections.get(each.utterance_id, each)
-        wanted.append((one.text or each.text, one.voice_id or each.voice_id))
-    return wanted
+    wanted = {each.utterance_id: (each.text, each.voice_id) for each in before.utterances}
+    # One after the other: of one utterance there may be two, of its text and of its voice.
+    for one in task.corrections:
+        text, voice_id = wanted[one.utterance_id]
+        wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
+    return [*wanted.values()]
 
 
 def _mixed(said: _Said, locale: str, spoken: Sequence[Spoken], utterances: Sequence[DubbedUtterance]) -> str:
