@@ -144,6 +144,21 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
     assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
 
 
+def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
+    job = add("qa", kind="QA", project_id="p")
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": None})
+    lost = status(rows, job).download_details[1]
+    assert (lost.status, "crashed" in lost.error_message) == ("FAILED", True)
+    dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
+    task = dub_jobs.take(rows, "me", Turns().next).task
+    # It was not paid, and would take the correction with it.
+    assert [task.is_done(locale, None) for locale in task.targets] == [False, True]
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": 2}), "en-GB": None})
+    brazil, britain = status(rows, job).download_details
+    assert (brazil.status, brazil.error_message, britain) == ("IN_REVIEW", None, lost)
+
+
 @pytest.mark.parametrize("project_id", [None, "p"])
 def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id):
     job = add("job", targets=("pt-BR",), project_id=project_id)

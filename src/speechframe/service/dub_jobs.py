@@ -262,7 +262,7 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outc
     job = _known(connection, job_id)
     results = {}
     for locale, found in outcomes.items():
-        outcome = found or Outcome(version=job.task.version)
+        outcome = found or job.results.get(locale) or Outcome(version=job.task.version)
         is_done = job.task.is_done(locale, found)
         results[locale] = _shortened(outcome if is_done else outcome.model_copy(update={"failure": _LOST}))
     _end(connection, job, results)
