@@ -113,6 +113,18 @@ async def test_a_worker_that_dies_twice_is_a_server_error_and_costs_nothing(http
     assert rows(dubbing, "SELECT * FROM reservations") == []
 
 
+@pytest.mark.slow
+async def test_a_locale_at_which_the_worker_dies_takes_no_other_with_it(http):
+    before = await credits(http)
+    fields = {**told("crash now"), "target_locales": "en_US,pt_BR"}
+    found = await ready(http, (await create(http, **fields)).json["job_id"])
+    assert (found["status"], found["credits_used"]) == ("PARTIALLY_COMPLETED", 3)
+    assert await credits(http) == before - 3
+    crashed, made = found["download_details"]
+    assert crashed["error_message"].startswith("SERVER_ERROR: the dubbing process crashed")
+    assert (made["status"], "download_url" in made) == ("COMPLETED", True)
+
+
 # As soon as this lies in its folder.
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -93,11 +93,13 @@ def work(folder: Path, tell: Tell) -> None:
     if task is None:
         raise FileNotFoundError(f"{folder / TASK} is missing")
     said = None
-    for locale in task.targets:
+    # One that was begun by a process that died comes last: it takes no other with it.
+    for locale in sorted(task.targets, key=lambda locale: (folder / locale).exists()):
         path = folder / locale / OUTCOME
         before = Outcome.read(path)
         if task.is_done(locale, before):
             continue
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             said = said or _heard(task, folder, tell)
             outcome = _dubbed(said, locale, before, tell)
