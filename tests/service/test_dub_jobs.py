@@ -117,15 +117,18 @@ def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
 
 def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before(rows, add):
     job = add("qa", kind="QA", project_id="p", targets=("pt-BR", "en-GB"))
-    assert not dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
-    dub_jobs.take(rows, "me", Turns().next)
-    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
     correction = UtteranceCorrection(utterance_id=1, text="Oi.")
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction])
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "QUEUED"
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.note(rows, "qa", "pt-BR", "done", DONE)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
+    # One that comes at the same moment, and saw the job under review, is told what it is by now.
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_PROGRESS"
     details = status(rows, job).download_details
-    assert [(each.status, each.download_url is None) for each in details] == [
-        ("IN_PROGRESS", True),
-        ("IN_REVIEW", False),
+    assert [(each.status, each.step, each.download_url is None) for each in details] == [
+        ("IN_PROGRESS", None, True),
+        ("IN_REVIEW", None, False),
     ]
     taken = dub_jobs.take(rows, "me", Turns().next)
     assert (taken.task.version, taken.task.corrected, taken.task.corrections) == (2, "pt-BR", (correction,))
@@ -138,7 +141,22 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
     assert "the version before it stands: the dubbing process crashed" in brazil.error_message
     assert brazil.download_url == "http://x/v1/dub/files/link-qa/pt-BR.mp4"
     assert britain.error_message is None
-    assert dub_jobs.correct(rows, job, "pt-BR", [correction])
+    assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"
+
+
+def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
+    job = add("qa", kind="QA", project_id="p")
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": None})
+    lost = status(rows, job).download_details[1]
+    assert (lost.status, "crashed" in lost.error_message) == ("FAILED", True)
+    dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1, text="Oi.")])
+    task = dub_jobs.take(rows, "me", Turns().next).task
+    # It was not paid, and would take the correction with it.
+    assert [task.is_done(locale, None) for locale in task.targets] == [False, True]
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": 2}), "en-GB": None})
+    brazil, britain = status(rows, job).download_details
+    assert (brazil.status, brazil.error_message, britain) == ("IN_REVIEW", None, lost)
 
 
 @pytest.mark.parametrize("project_id", [None, "p"])

@@ -85,7 +85,9 @@ async def test_a_qa_job_is_reviewed_and_corrected_for_nothing(http, tools):
         ):
             answer = await correct(http, job_id, wrong)
             assert (answer.status, words in answer.message) == (400, True), answer.body
-        answer = await correct(http, job_id, {"utterance_id": 1, "text": "Oi.", "voice_id": "lucia"})
+        # What is wanted of an utterance may come in two corrections.
+        wanted = {"utterance_id": 1, "text": "Oi."}, {"utterance_id": 1, "voice_id": "lucia"}
+        answer = await correct(http, job_id, *wanted)
         assert (answer.status, answer.json["status"]) == (200, "IN_PROGRESS")
         again = await correct(http, job_id, {"utterance_id": 1, "text": "Opa."})
         assert (again.status, "IN_PROGRESS" in again.message) == (400, True)
@@ -109,6 +111,18 @@ async def test_a_worker_that_dies_twice_is_a_server_error_and_costs_nothing(http
     assert await credits(http) == before
     await tools.until(lambda: not (dubbing.data / "dubs" / job_id).exists())
     assert rows(dubbing, "SELECT * FROM reservations") == []
+
+
+@pytest.mark.slow
+async def test_a_locale_at_which_the_worker_dies_takes_no_other_with_it(http):
+    before = await credits(http)
+    fields = {**told("crash now"), "target_locales": "en_US,pt_BR"}
+    found = await ready(http, (await create(http, **fields)).json["job_id"])
+    assert (found["status"], found["credits_used"]) == ("PARTIALLY_COMPLETED", 3)
+    assert await credits(http) == before - 3
+    crashed, made = found["download_details"]
+    assert crashed["error_message"].startswith("SERVER_ERROR: the dubbing process crashed")
+    assert (made["status"], "download_url" in made) == ("COMPLETED", True)
 
 
 # As soon as this lies in its folder.

@@ -129,5 +129,6 @@ class Task(JsonFile):
     corrections: tuple[UtteranceCorrection, ...] = ()
 
     def is_done(self, locale: str, outcome: Outcome | None) -> bool:
-        """Return whether an outcome is what the task asks for of its locale."""
-        return outcome is not None and (outcome.version == self.version or locale != self.corrected)
+        """Return whether an outcome is what the task asks for of its locale; a correction is of one alone."""
+        is_another = self.corrected not in {None, locale}
+        return is_another or (outcome is not None and outcome.version == self.version)

@@ -93,11 +93,13 @@ def work(folder: Path, tell: Tell) -> None:
     if task is None:
         raise FileNotFoundError(f"{folder / TASK} is missing")
     said = None
-    for locale in task.targets:
+    # One that was begun by a process that died comes last: it takes no other with it.
+    for locale in sorted(task.targets, key=lambda locale: (folder / locale).exists()):
         path = folder / locale / OUTCOME
         before = Outcome.read(path)
         if task.is_done(locale, before):
             continue
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             said = said or _heard(task, folder, tell)
             outcome = _dubbed(said, locale, before, tell)
@@ -251,12 +253,12 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
 
 
 def _corrected(task: Task, before: Outcome) -> list[tuple[str, str]]:
-    corrections = {one.utterance_id: one for one in task.corrections}
-    wanted = []
-    for each in before.utterances:
-        one = corrections.get(each.utterance_id, each)
-        wanted.append((one.text or each.text, one.voice_id or each.voice_id))
-    return wanted
+    wanted = {each.utterance_id: (each.text, each.voice_id) for each in before.utterances}
+    # One after the other: of one utterance there may be two, of its text and of its voice.
+    for one in task.corrections:
+        text, voice_id = wanted[one.utterance_id]
+        wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
+    return [*wanted.values()]
 
 
 def _mixed(said: _Said, locale: str, spoken: Sequence[Spoken], utterances: Sequence[DubbedUtterance]) -> str:

@@ -89,8 +89,9 @@ async def update_utterances(request: web.Request) -> web.Response:
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
-    if not await state.database.run(lambda c: dub_jobs.correct(c, job, locale, corrections)):
-        refuse(f"the job is {job.status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
+    status = await state.database.run(lambda c: dub_jobs.correct(c, job, locale, corrections))
+    if status is not JobStatusValue.IN_REVIEW:
+        refuse(f"the job is {status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
     state.dubs.wake()
     return await _status(request, key, unknown_warning(result.unknown))
 

@@ -262,7 +262,7 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outc
     job = _known(connection, job_id)
     results = {}
     for locale, found in outcomes.items():
-        outcome = found or Outcome(version=job.task.version)
+        outcome = found or job.results.get(locale) or Outcome(version=job.task.version)
         is_done = job.task.is_done(locale, found)
         results[locale] = _shortened(outcome if is_done else outcome.model_copy(update={"failure": _LOST}))
     _end(connection, job, results)
@@ -295,16 +295,20 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
 
 def correct(
     connection: sqlite3.Connection, job: Job, locale: str, corrections: Sequence[UtteranceCorrection]
-) -> bool:
-    """Have a job under review done again with corrections; return False when it is not under review."""
-    current = find(connection, job.key_hash, job.job_id)
-    if current is None or current.status is not _Status.IN_REVIEW:
-        return False
-    asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}
-    task = current.task.model_copy(update=asked)
-    results = {other: result for other, result in current.results.items() if other != locale}
-    _changed(connection, current, task=task, results=results, status=_Status.IN_PROGRESS, ended_at=None)
-    return True
+) -> JobStatusValue:
+    """Have a job that is under review done again with corrections, no other; return the status it had."""
+    current = _known(connection, job.job_id)
+    if current.status is _Status.IN_REVIEW:
+        asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}
+        changes = {
+            "task": current.task.model_copy(update=asked),
+            "results": {other: result for other, result in current.results.items() if other != locale},
+            "steps": {},
+            "status": _Status.IN_PROGRESS,
+            "ended_at": None,
+        }
+        _changed(connection, current, **changes)
+    return current.status
 
 
 def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
