@@ -130,8 +130,8 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
         ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
         ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
         (
-            {"webhook_url": "ftp://example.com"},
-            "webhook_url is no address that can be called",
+            {"webhook_url": "https://me:secret@example.com"},
+            "webhook_url is no address that can be called (got 'https://…@example.com')",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),

@@ -1,5 +1,6 @@
 """Check a request before it is sent or served: every problem at once, in words (section 2)."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,8 @@ M = TypeVar("M", bound=DocumentModel)
 
 SHOWN_CHARACTERS = 80
 """Longest a value is shown."""
+
+_USER_OF_ADDRESS = re.compile(r"//[^\s/?#]*@")
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS
@@ -114,6 +117,8 @@ def shown(value: Any) -> str:
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value):,} bytes>"
+    if isinstance(value, str):
+        value = _USER_OF_ADDRESS.sub("//…@", value)  # its password is in no message
     text = _SHORT.repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
