@@ -239,6 +239,7 @@ def test_weights_that_are_none_are_refused_and_changed_ones_of_a_package_not_loa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_recogniser_understands_portuguese(say):
     lines = [*lines_of("pt-BR")][:60:6]
     heard = [

@@ -47,6 +47,7 @@ def locale_of(voice_id):
 
 
 @pytest.mark.parametrize("voice_id", VOICES)
+@pytest.mark.timeout(900)
 def test_the_middle_of_a_voice_is_at_24_lufs(voice_id):
     lines = LINES[locale_of(voice_id)][:: SLOW.get(voice_id, 1)]
     speeches = [spoken(voice_id, line) for line in lines]

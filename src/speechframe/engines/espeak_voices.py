@@ -174,7 +174,7 @@ _GEN2 = {
     "ko-KR": {"minji": _CLEAR, "donghyun": _LIGHT},
     "ky-KG": {"aizada": _SOFT, "bakyt": _FULL},
     "lt-LT": {"ruta": _FRESH, "mantas": _EVEN},
-    "lv-LV": {"ilze": _CLEAR, "janis": _WARM},
+    "lv-LV": {"ilze": _LIVELY, "janis": _WARM},
     "mi-NZ": {"aroha": _SOFT, "tane": _DEEP},
     "mk-MK": {"biljana": _BRIGHT, "goran": _FIRM},
     "ml-IN": {"sreeja": _CLEAR, "vishnu": _LIGHT},
