@@ -47,8 +47,8 @@ lint: $(VENV)/dev.done  ## ruff, mypy strict, import layers
 
 test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under 6 minutes on 2 cores
 	@$(MAKE) --no-print-directory -j 2 lint quiet
-	@# Five at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
-	@$(BIN)/python -m pytest -m 'not slow and not quiet' -n 5 --dist loadscope --no-loadscope-reorder $(ARGS)
+	@# Four at once on two cores: some tests wait. In the order they are collected: what takes long comes first.
+	@$(BIN)/python -m pytest -m 'not slow and not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 # What has a bound on its time mostly waits: three at once, beside nothing but lint. 5: ARGS chose none.
 quiet: $(VENV)/dev.done $(VENV)/browser.done
