@@ -59,6 +59,7 @@ def measure(script, locale, target, seed, folder):
                 "words": len(wanted),
                 "wrong_in_line": wrong_words(wanted, in_line),
                 "wrong_in_mix": wrong_words(wanted, in_mix),
+                "overruns": utterance.fit == "OVERRUN",
                 "last_word": in_mix[-1:] in (wanted[-1:], in_line[-1:]),
             }
         )
@@ -146,7 +147,8 @@ def test_each_line_is_in_the_mix_to_its_last_word(measured):
     heard = [line for each in found for line in each["heard"]]
     assert min(line["correlation"] for line in heard) >= 0.8
     # The recogniser mishears one last word or another ("send" for "sent"); the sound of all of them is there.
-    assert min(line["end"] for line in heard) >= 0.8
+    # A line that overruns ends under the next one.
+    assert min(line["end"] for line in heard if not line["overruns"]) >= 0.8
     assert np.mean([line["last_word"] for line in heard]) >= 0.9
 
 
