@@ -147,7 +147,8 @@ def test_each_line_is_in_the_mix_to_its_last_word(measured):
     heard = [line for each in found for line in each["heard"]]
     assert min(line["correlation"] for line in heard) >= 0.8
     # The recogniser mishears one last word or another ("send" for "sent"); the sound of all of them is there.
-    # A line that overruns ends under the next one.
+    # A line that overruns ends under the next one; behind the last there is none.
+    assert min(each["heard"][-1]["end"] for each in found) >= 0.8
     assert min(line["end"] for line in heard if not line["overruns"]) >= 0.8
     assert np.mean([line["last_word"] for line in heard]) >= 0.9
 

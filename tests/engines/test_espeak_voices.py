@@ -105,8 +105,7 @@ def test_every_voice_sounds_like_its_gender_and_is_clean(say, sentences, locale)
             if span[0] > 0.1 and span[1] < len(samples) / RATE_HZ - 0.1
         ]
         for start_s, end_s in inside:
-            # A word may begin so quietly that its first 50 ms count as pause (vi-VN-mai).
-            pause = samples[round((start_s + 0.03) * RATE_HZ) : round((end_s - 0.055) * RATE_HZ)]
+            pause = samples[round((start_s + 0.03) * RATE_HZ) : round((end_s - 0.03) * RATE_HZ)]
             assert measure.rms_db(pause) < -90, voice.voice_id
 
 

@@ -13,7 +13,7 @@ from speechframe.audio.clip import Clip
 from speechframe.audio.codec import decode, encode
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS
+from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_passed
 from speechframe.listening.sources import Material
 from speechframe.listening.stimuli import prepare
 from speechframe.spec.speech import Format
@@ -153,6 +153,18 @@ def test_anchors_hold_the_reference_up_to_their_frequency_and_nothing_above(tmp_
         delay = np.argmax(scipy_signal.correlate(anchor, heard(stimuli, "human").samples)) - (len(anchor) - 1)
         assert delay == 0
         assert lufs(anchor, 24000) == pytest.approx(stimuli.loudness_lufs, abs=0.25)
+
+
+@pytest.mark.parametrize("cutoff_hz", ANCHORS.values())
+def test_the_filter_of_an_anchor_keeps_to_the_standard_and_delays_nothing(cutoff_hz):
+    impulse = np.zeros(48001, np.float32)
+    impulse[24000] = 1
+    found = low_passed(impulse, 48000, cutoff_hz)
+    assert np.argmax(np.abs(found)) == 24000
+    gain = 20 * np.log10(np.abs(np.fft.rfft(found)) + 1e-12)
+    frequencies = np.fft.rfftfreq(len(found), 1 / 48000)
+    assert np.abs(gain[frequencies <= cutoff_hz]).max() < 0.1
+    assert gain[frequencies >= cutoff_hz + 500].max() < -50
 
 
 def test_a_narrow_reference_has_no_anchors(tmp_path):

@@ -228,7 +228,7 @@ _FALCON_2 = {
     "sv-SE": {"ebba": _PLAIN_WOMAN, "axel": _PLAIN_MAN},
     "tr-TR": {"defne": _PLAIN_WOMAN, "kaan": _PLAIN_MAN},
     "uk-UA": {"solomiya": _PLAIN_WOMAN, "bohdan": _PLAIN_MAN},
-    "vi-VN": {"mai": _PLAIN_WOMAN, "khoa": _PLAIN_MAN},
+    "vi-VN": {"mai": _LIVELY, "khoa": _PLAIN_MAN},
 }
 
 _POLYGLOT = ("en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN")
