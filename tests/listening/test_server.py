@@ -317,3 +317,9 @@ def test_closing_twice_is_closing_once(tmp_path):
     served.close()
     served.close()
     assert "closed" in repr(served)
+
+
+def test_a_link_without_its_last_sign_leads_to_the_page(served):
+    status, _, page = ask(links(served)[0].rstrip("/"))
+    assert status == 200
+    assert plan_in(page)["listener"] == "listener-01"

@@ -294,6 +294,16 @@ class TestIdempotency:
         answer = await translate(**{**asked, **other}, headers=headers)
         assert (answer.status, answer.code) == (400, HttpErrorCode.INVALID_REQUEST)
 
+    async def test_a_call_that_failed_is_a_new_one(self, translate, http):
+        headers = {chosen.IDEMPOTENCY_HEADER: "failed-first"}
+        before = await http.remaining("spare")
+        texts = ["refuse"]
+        for _ in range(2):
+            assert (
+                await translate(texts, "eo", key="spare", headers=headers, sourceLanguage="en")
+            ).status == 500
+        assert await http.remaining("spare") == before
+
 
 class TestOverTheCap:
     async def test_a_call_waits_for_its_turn(self, translate, http, hold):
