@@ -20,7 +20,7 @@ REPLICATES = 1000
 
 _STEPS = 60
 _CLOSE = 1e-9
-# Holds the sum of strengths at 0, and a replicate in which one condition wins everything within numbers.
+# Holds a replicate in which one condition wins everything within numbers.
 _RIDGE = 1e-6
 _LONGEST_STEP = 2.0
 _DRAWN_AT_ONCE = 4_000_000
@@ -277,13 +277,15 @@ def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tu
     # Where no vote is a tie, nu is 0: no way to say tie is left in the likelihood.
     open_ways = np.where(tied[:, None], [[0.0, 0.0, 0.0]], [[0.0, 0.0, -np.inf]])[:, None, :]
     held = np.eye(conditions + 1) * _RIDGE
+    # The likelihood says nothing of the sum of strengths: held at 0, it does not drift with rounding.
+    held[:conditions, :conditions] += 1.0
     parameters = np.zeros((tables, conditions + 1))
     for _ in range(_STEPS):
         utility = (parameters @ ways.T).reshape(counts.shape) + open_ways
         chance = np.exp(utility - utility.max(axis=2, keepdims=True))
         chance /= chance.sum(axis=2, keepdims=True)
         expected = votes[:, :, None] * chance
-        slope = (counts - expected).reshape(tables, -1) @ ways - _RIDGE * parameters
+        slope = (counts - expected).reshape(tables, -1) @ ways - parameters @ held
         mean = np.sqrt(votes)[:, :, None] * (chance.swapaxes(0, 1) @ use).swapaxes(0, 1)
         curve = (expected.reshape(tables, -1) @ products).reshape(tables, *held.shape)
         curve -= mean.swapaxes(1, 2) @ mean
