@@ -18,6 +18,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import ROUTE_WARNING, read_route
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model
+from speechframe.spec.texts import billed_characters
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import balance_in
 from speechframe.wire.bodies import Generated, decode_generate
@@ -145,7 +146,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
         notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
     if clip_seconds is None:
-        billed = billing.billed_characters(request.text)
+        billed = billed_characters(request.text)
     else:
         billed = ceil(billing.convert_millicredits(clip_seconds) / billing.CREDIT)
     transcription = getattr(said, "transcription", None)

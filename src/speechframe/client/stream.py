@@ -20,10 +20,10 @@ from speechframe.client.calls import Call
 from speechframe.client.exchange import CutOffError
 from speechframe.client.limits import Bounds
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS, default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
+from speechframe.spec.texts import billed_characters
 from speechframe.wire.errors import warnings_of
 from speechframe.wire.stream import NO_END, tells_its_end, words_instead
 

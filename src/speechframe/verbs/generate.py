@@ -14,12 +14,11 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.settings import Settings
-from speechframe.spec.billing import PRICES, billed_characters
+from speechframe.spec.billing import PRICES
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
-from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
-from speechframe.spec.texts import fault_of
+from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
 from speechframe.store.journal import dumps, loads
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment

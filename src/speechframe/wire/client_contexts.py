@@ -23,8 +23,8 @@ from typing import Any
 
 from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
 from speechframe.spec.codes import CloseCode, ErrorCode
-from speechframe.spec.pauses import speaks
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
+from speechframe.spec.texts import speaks
 from speechframe.wire.client_turn import ClientTurn
 from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, one_line
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from speechframe.spec.pauses import speaks
 from speechframe.spec.socket import ClientFrame
+from speechframe.spec.texts import speaks
 
 __all__ = ["ClientTurn"]
 
