@@ -14,7 +14,7 @@ from speechframe.spec import chosen
 from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ
 from speechframe.spec.speech import ChannelType, Format, GenerateResponse
 from speechframe.spec.texts import billed_characters
-from speechframe.wire.bodies import decode_generate
+from speechframe.wire.speech import decode_generate
 
 
 @pytest.mark.rule(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
+from speechframe.wire.answers import trace_id_of, warnings_of
+from speechframe.wire.errors import decode_error, retry_after_s
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LATER = format_datetime(NOW + timedelta(seconds=90), usegmt=True)

@@ -35,8 +35,7 @@ from speechframe.settings.hidden import header_text, hidden_key, without_keys
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import decode_object, loaded
-from speechframe.wire.errors import trace_id_of
+from speechframe.wire.answers import decode_object, loaded, trace_id_of
 
 T = TypeVar("T")
 

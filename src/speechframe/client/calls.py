@@ -17,10 +17,8 @@ from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import decode_object
-from speechframe.wire.bodies import encode_generate
 from speechframe.wire.changer import encode_convert
-from speechframe.wire.stream import encode_stream
-from speechframe.wire.translate import encode_translate
+from speechframe.wire.requests import encode_request
 
 R = TypeVar("R", bound=DocumentModel)
 
@@ -74,7 +72,7 @@ class Call(Generic[R]):
         cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0
     ) -> "Call[GenerateRequest]":
         """Return the call of a request for speech, with its body encoded."""
-        return Call("generate", request, encode_generate(request), idempotency_key, take)
+        return Call("generate", request, encode_request(request), idempotency_key, take)
 
     def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
         """Return how long one attempt may take, the largest answer, and the largest audio behind a URL."""
@@ -126,13 +124,13 @@ class Call(Generic[R]):
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
     """Return a checked call for speech; a DeprecationWarning names the line of `stacklevel`."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
-    return _call("generate", GenerateRequest, encode_generate, **given)
+    return _call("generate", GenerateRequest, **given)
 
 
 def stream_call(text: str, *, voice: str, model: str | None = None, **given: Any) -> Call[StreamRequest]:
     """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
     given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
-    return _call("stream", StreamRequest, encode_stream, **given)
+    return _call("stream", StreamRequest, **given)
 
 
 def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: Any) -> Call[ConvertRequest]:
@@ -151,7 +149,7 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
         return Body(clip, form)
 
     given = {"voice_id": voice, "multi_native_locale": locale, **given, "file": b""}
-    return _call("convert", ConvertRequest, body, **given)
+    return _call("convert", ConvertRequest, encode=body, **given)
 
 
 def translate_call(
@@ -165,15 +163,15 @@ def translate_call(
         except (ValueError, AttributeError) as error:
             line = {"field": name, "problem": str(error), "value": str(tag)[:80], "allowed": ""}
             raise InvalidRows([line]) from None
-    return _call("translate", TranslateRequest, encode_translate, idempotency_key=idempotency_key, **fields)
+    return _call("translate", TranslateRequest, idempotency_key=idempotency_key, **fields)
 
 
 def _call(
     operation: str,
     kind: type[R],
-    encode: Callable[[R], bytes | Body],
     /,
     *,
+    encode: Callable[[R], bytes | Body] = encode_request,
     idempotency_key: str | None = None,
     take: int = 0,
     stacklevel: int | None = None,

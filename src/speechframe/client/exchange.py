@@ -33,7 +33,7 @@ from speechframe.settings import is_loopback
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
-from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 Admit = Callable[[int], Awaitable[None]]
 

@@ -11,13 +11,8 @@ from yarl import URL
 
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
 from speechframe.settings.hidden import MASK, Hidden
-from speechframe.wire.errors import (
-    MAX_MESSAGE_CHARACTERS,
-    MAX_TRACE_CHARACTERS,
-    decode_error,
-    one_line,
-    retry_after_s,
-)
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, one_line
+from speechframe.wire.errors import decode_error, retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 

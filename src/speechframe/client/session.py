@@ -39,9 +39,9 @@ from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
-from speechframe.wire.answers import published_cap
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, one_line, published_cap
 from speechframe.wire.client_contexts import ClientContexts
-from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
+from speechframe.wire.errors import NO_REASON
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots

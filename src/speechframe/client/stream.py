@@ -24,8 +24,7 @@ from speechframe.spec.limits import REGIONS, default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.spec.texts import billed_characters
-from speechframe.wire.errors import warnings_of
-from speechframe.wire.stream import NO_END, tells_its_end, words_instead
+from speechframe.wire.answers import NO_END, tells_its_end, warnings_of, words_instead
 
 _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 

@@ -25,8 +25,8 @@ from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
 from speechframe.spec.codes import CloseCode, ErrorCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.texts import speaks
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, Clean, one_line
 from speechframe.wire.client_turn import ClientTurn
-from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, one_line
 from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
 from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
