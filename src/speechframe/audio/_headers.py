@@ -34,9 +34,8 @@ _FLAC_START = b"fLaC\x00\x00\x00\x22"
 _READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _WAV_BITS = {_PCM: {8, 16, 24, 32}, _FLOAT: {32, 64}, _EXTENSIBLE: {16}}
-_MEANT_ONCE = frozenset({b"fmt ", b"data"})
 _FIRST_LETTER = ord(" ")
-_FMT = struct.Struct("<HHIIHH")
+_CHUNK, _FMT, _FMT_AT = struct.Struct("<4sI"), struct.Struct("<12x4sIHHIIHH"), 20
 
 # FLAC, RFC 9639: a block of STREAMINFO opens the metadata; frames begin with 15 bits of sync and a bit that
 # says whether they count frames or samples.
@@ -167,28 +166,26 @@ def container(data: bytes) -> Format | None:
     return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
 
 
-def wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield name, start, declared size and present size of every chunk.
+def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield name, start, declared size and present size of every chunk, from one on.
 
     Raises
     ------
     AudioError
         More chunks than any writer makes: looking at millions of empty ones takes minutes.
     """
-    at = 12
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(data):
             return
-        name, size = struct.unpack_from("<4sI", data, at)
+        name, size = _CHUNK.unpack_from(data, at)
         yield name, at + 8, size, min(size, len(data) - at - 8)
         at += 8 + size + size % 2
     raise AudioError(f"the WAV file is damaged: it has more than {_MAX_CHUNKS:,} chunks")
 
 
 class Wav(NamedTuple):
-    """A WAV file as its headers describe it: where its samples begin, and how many bytes of them there are."""
+    """What the headers of a WAV file say; its samples are `size` bytes from `start` on."""
 
-    kind: int
     channels: int
     sample_rate_hz: int
     frame_bytes: int
@@ -205,25 +202,21 @@ def plain_wav(data: bytes) -> Wav | None:
     AudioError
         More chunks than any writer makes.
     """
-    found: dict[bytes, tuple[int, int]] = {}
-    for name, start, size, present in wav_chunks(data):
+    if len(data) < _FMT.size:
+        return None
+    first, fmt_size, kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data)
+    is_known = bits in _WAV_BITS.get(kind, ()) and frame_bytes == channels * bits // 8
+    if first != b"fmt " or not is_known or not frame_bytes or byte_rate != rate_hz * frame_bytes:
+        return None
+    wav = None
+    for name, start, size, present in wav_chunks(data, _FMT_AT + fmt_size + fmt_size % 2):
         is_whole = present == size or (name == b"data" and size >= UNKNOWN_LENGTH)
         # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
-        if not is_whole or (name in found and name in _MEANT_ONCE) or min(name) < _FIRST_LETTER:
+        if not is_whole or name == b"fmt " or min(name) < _FIRST_LETTER or (wav and name == b"data"):
             return None
-        found[name] = start, present
-    # In this order: samples before the chunk that describes them are none that are plain.
-    if [name for name in found if name in _MEANT_ONCE] != [b"fmt ", b"data"] or found[b"fmt "][1] < _FMT.size:
-        return None
-    kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data, found[b"fmt "][0])
-    if bits not in _WAV_BITS.get(kind, ()) or not frame_bytes or frame_bytes != channels * bits // 8:
-        return None
-    start, size = found[b"data"]
-    return (
-        Wav(kind, channels, rate_hz, frame_bytes, bits, start, size)
-        if byte_rate == rate_hz * frame_bytes
-        else None
-    )
+        if name == b"data":
+            wav = Wav(channels, rate_hz, frame_bytes, bits, start, present)
+    return wav
 
 
 class Shape(NamedTuple):

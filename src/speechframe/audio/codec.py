@@ -446,13 +446,12 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    # In pieces and bounded: a header may claim more frames than memory holds, and a kilobyte of FLAC can stand
-    # for hours of silence in eight channels.
+    # In pieces and bounded: a header may claim more frames than memory holds, and a kilobyte of FLAC can
+    # stand for hours of silence in eight channels.
     size = 0
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         size += block.nbytes
         if size > MAX_DECODED_BYTES:
-            raise AudioError(
-                f"the {file.format} data unpacks to more than {MAX_DECODED_BYTES:,} bytes of samples; split it"
-            )
+            bound = f"{MAX_DECODED_BYTES:,} bytes of samples"
+            raise AudioError(f"the {file.format} data unpacks to more than {bound}; split it")
         yield block
