@@ -201,9 +201,13 @@ def _measured(
             raise AudioError("samples hold NaN or infinite values")
         highest = max(highest, peak)
         floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
-        block_power, block_following = _products(floats, channels)
-        power += block_power
-        following += block_following
+        # Samples times themselves, and times what follows in their channel.
+        later = floats[channels:]
+        for first in range(0, len(floats), _PRODUCT_SAMPLES):
+            here = floats[first : first + _PRODUCT_SAMPLES]
+            next_ones = later[first : first + len(here)]
+            power += float(here.dot(here))
+            following += float(next_ones.dot(here[: len(next_ones)]))
         joined = block
         if before is not None:
             ends = before[-channels:].astype(np.float64)
@@ -223,18 +227,6 @@ def _measured(
         correlation=following / power if power else 1.0,
         seen_fraction=count / (claimed or count),
     )
-
-
-def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:
-    """Return the sums of all samples times themselves, and times what follows in their channel."""
-    power = following = 0.0
-    later = samples[channels:]
-    for first in range(0, len(samples), _PRODUCT_SAMPLES):
-        here = samples[first : first + _PRODUCT_SAMPLES]
-        next_ones = later[first : first + len(here)]
-        power += float(here.dot(here))
-        following += float(next_ones.dot(here[: len(next_ones)]))
-    return power, following
 
 
 def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> int:

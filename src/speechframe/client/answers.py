@@ -14,7 +14,6 @@ from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec import billing, locales
-from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import ROUTE_WARNING, read_route
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model
@@ -134,7 +133,13 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
 
     BadAnswer is raised where that is no audio, or where nothing in a stream says that it is all there.
     """
-    said, clean, content = _said(raw, request, clip_seconds), raw.redactor.clean, raw.redactor.content
+    if clip_seconds is not None:
+        said = decode_convert(raw.body, clip_seconds=clip_seconds)
+    elif isinstance(request, GenerateRequest):
+        said = decode_generate(raw.body, characters=len(request.text))
+    else:
+        said = _streamed(raw)
+    clean, content = raw.redactor.clean, raw.redactor.content
     rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
     asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = said.audio if audio is None else audio
@@ -153,6 +158,9 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
         notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
+    words, joined = said.words, "\n".join(word for word, _, _ in said.words)
+    if content.clean(joined) is not joined:
+        words = [(content.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
     if clip_seconds is None:
         billed = billed_characters(request.text)
     else:
@@ -163,7 +171,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
         sample_rate_hz=found.sample_rate_hz,
         channels=found.channels,
         audio_seconds=seconds,
-        words=content.clean_words(said.words),
+        words=words,
         billed_characters=billed,
         remaining_characters=said.remaining_characters,
         warnings=warnings_of(raw.headers, *notes, clean=clean),
@@ -175,11 +183,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     )
 
 
-def _said(raw: Raw, request: Any, clip_seconds: float | None) -> Said:
-    if isinstance(request, ConvertRequest):
-        return decode_convert(raw.body, clip_seconds=clip_seconds)
-    if isinstance(request, GenerateRequest):
-        return decode_generate(raw.body, characters=len(request.text))
+def _streamed(raw: Raw) -> Said:
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)

@@ -22,9 +22,8 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
-from speechframe.client.calls import accepted
+from speechframe.client.calls import MIB, accepted
 from speechframe.client.exchange import CLOSE_S, Reply
-from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
 from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (

@@ -16,9 +16,8 @@ from speechframe.audio import codec
 from speechframe.audio.codec import AudioInfo, forced_shape
 from speechframe.audio.saving import PLAYABLE, save_audio
 from speechframe.client.caller import Caller
-from speechframe.client.calls import Call
+from speechframe.client.calls import Bounds, Call
 from speechframe.client.exchange import CutOffError
-from speechframe.client.limits import Bounds
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.limits import REGIONS, default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery

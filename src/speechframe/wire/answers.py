@@ -16,7 +16,7 @@ from multidict import MultiMapping
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from speechframe.errors import BadAnswer
-from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
+from speechframe.spec.chosen import WARNING_HEADER
 
 orjson: Any
 pybase64: Any
@@ -246,12 +246,6 @@ def _decoded(value: bytes | memoryview) -> bytes:
         except ValidationError:
             pass  # bits behind the last byte that are not zero are refused there, and taken by the others
     return binascii.a2b_base64(value, strict_mode=True)
-
-
-def trace_id_of(headers: Mapping[str, str], clean: Clean = str) -> str | None:
-    """Return the service's id of an answer, masked and shortened; None when it has none."""
-    value = headers.get(TRACE_HEADER)
-    return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
 
 
 def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:

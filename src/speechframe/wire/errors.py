@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.codes import Status
 from speechframe.wire.answers import (
     MAX_LOOKED_AT,
@@ -16,7 +17,6 @@ from speechframe.wire.answers import (
     NotJsonError,
     loads,
     one_line,
-    trace_id_of,
 )
 
 MAX_BODY_CHARACTERS = 2000
@@ -75,7 +75,8 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
     text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
     fields = _fields(body)
     # The header is ours to find on every answer; proxies on the way know nothing of the body.
-    trace_id = trace_id_of(headers, clean) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
+    header = _first(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
+    trace_id = header or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
         message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean) or _words(text, status),
         code=_code(fields, clean),

@@ -236,8 +236,9 @@ def decode_voices(body: bytes) -> list[Voice]:
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the voice listing is no array but {kind_of(value)}")
-    found = (_lenient(Voice, item) for item in value if isinstance(item, dict))
-    return [voice for voice in found if voice is not None]
+    return [
+        voice for item in value if isinstance(item, dict) and (voice := _lenient(Voice, item)) is not None
+    ]
 
 
 def decode_token(body: bytes) -> AuthToken:
