@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from multidict import MultiMapping
@@ -37,6 +38,7 @@ _SHOWN_CHARACTERS = 80
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _LENGTH_TOLERANCE_S = 0.25
 _LENGTH_TOLERANCE = 0.02
+_WORD = itemgetter(0)  # of a word with its times
 _PLACES = re.compile(r"(.+): (texts [0-9,-]+)")
 
 
@@ -158,7 +160,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
         notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
-    words, joined = said.words, "\n".join(word for word, _, _ in said.words)
+    words, joined = said.words, "\n".join(map(_WORD, said.words))
     if content.clean(joined) is not joined:
         words = [(content.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
     if clip_seconds is None:

@@ -56,9 +56,7 @@ _BALANCE = re.compile(
     rb"(-?[0-9]{1,19})[ \t\r\n]*[,}]"
 )
 _MAX_INT64 = 2**63 - 1
-_MAX_SECONDS = 10**9
 _LARGEST_CAP = 100_000
-_MAX_SHOWN = 40
 
 
 def balance_in(body: bytes) -> int | None:
@@ -104,36 +102,12 @@ def loaded(body: bytes) -> Any:
         raise BadAnswer(f"the answer is no JSON: {error}") from None
 
 
-def said_seconds(fields: Mapping[str, Any], name: str, notes: list[str]) -> float | None:
-    """Return the length an answer claims; None, and a note, where that is no finite number of 0 or more.
-
-    The audio is paid for and can be measured, so an odd length does not make it useless.
-    """
-    seconds: Any = fields.get(name)
-    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
-        notes.append(f"{name} is {_shown(seconds)}; the audio was measured instead")
-        return None
-    return float(seconds)
-
-
 def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
     """Return a field that holds a whole number of 64 bits; None where it holds anything else."""
     value = fields.get(name)
     if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
         value = int(value)
     return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
-
-
-def _shown(value: Any) -> str:
-    # Numbers and short text only: the repr of anything else may be as large and as deep as the answer.
-    if value is None:
-        return "missing"
-    if isinstance(value, (bool, float)):
-        return str(value)
-    if isinstance(value, str):
-        # Whole or not at all: whoever masks the message would not find half a key.
-        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
-    return "out of range" if isinstance(value, int) else kind_of(value)
 
 
 def kind_of(value: Any) -> str:

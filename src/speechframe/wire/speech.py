@@ -21,7 +21,6 @@ from speechframe.wire.answers import (
     kind_of,
     loaded,
     loads,
-    said_seconds,
     whole_number,
 )
 from speechframe.wire.requests import canonical, fields_of
@@ -31,7 +30,8 @@ _DELIVERY = "encodeAsBase64"
 # Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
-_MAX_MS = 2**31 - 1
+_MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
+_MAX_SHOWN = 40
 _WORD = itemgetter(0)  # of a word with its times
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
@@ -168,7 +168,13 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     if audio is None and url is None:
         words = f"the answer holds neither {names.url} nor {names.audio}"
         raise BadAnswer(words, remaining_characters=remaining)
-    seconds = said_seconds(fields, names.seconds, notes)
+    seconds: Any = fields.get(names.seconds)
+    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
+        # The audio is paid for and can be measured: an odd length does not make it useless.
+        notes.append(f"{names.seconds} is {_shown(seconds)}; the audio was measured instead")
+        seconds = None
+    else:
+        seconds = float(seconds)
     if remaining is None:
         notes.append(f"the answer gives no usable {names.balance}")
     warning = warning if isinstance(warning, str) and warning else None
@@ -256,6 +262,18 @@ def decode_token(body: bytes) -> AuthToken:
         # The words of pydantic would show the token.
         names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
         raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
+
+
+def _shown(value: Any) -> str:
+    # Numbers and short text only: the repr of anything else may be as large and as deep as the answer.
+    if value is None:
+        return "missing"
+    if isinstance(value, (bool, float)):
+        return str(value)
+    if isinstance(value, str):
+        # Whole or not at all: whoever masks the message would not find half a key.
+        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
+    return "out of range" if isinstance(value, int) else kind_of(value)
 
 
 def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
