@@ -13,7 +13,7 @@ from speechframe.engines import streaming
 from speechframe.engines.base import Capabilities, Speech, Utterance, Word
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import speaks
+from speechframe.spec.texts import speaks
 
 RATE_HZ = 22050
 PAUSE = seconds_to_frames(0.25, RATE_HZ)

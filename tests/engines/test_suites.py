@@ -10,7 +10,7 @@ from speechframe.engines.base import Recording, Speech, Transcript, Utterance
 from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.world import WorldChanger
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import split_pauses
+from speechframe.spec.texts import split_pauses
 from speechframe.testing.suites import ChangerSuite, RecogniserSuite, SpeakerSuite
 
 SAID = "Hello there. Nobody saw it."

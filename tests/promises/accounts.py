@@ -1,6 +1,6 @@
 """What a run says it holds and spent, against what the service billed."""
 
-from speechframe.spec.billing import billed_characters
+from speechframe.spec.texts import billed_characters
 from speechframe.testing import tag_in, tag_of
 
 

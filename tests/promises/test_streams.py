@@ -11,7 +11,7 @@ import soundfile as sf
 from accounts import statuses
 
 import speechframe as spf
-from speechframe.spec.billing import billed_characters
+from speechframe.spec.texts import billed_characters
 
 TEXT = "The boat is small. It went through the harbour! Nobody saw it."
 LONG = " ".join(f"This is sentence number {number} of a text that takes its time." for number in range(70))

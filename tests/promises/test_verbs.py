@@ -10,7 +10,7 @@ import soundfile as sf
 from accounts import statuses
 
 import speechframe as spf
-from speechframe.spec.billing import billed_characters
+from speechframe.spec.texts import billed_characters
 
 RATE_HZ = 24000
 

@@ -10,7 +10,7 @@ from speechframe import Request
 from speechframe.errors import BadAnswer
 from speechframe.settings import Settings
 from speechframe.verbs.translate import TranslateBackend
-from speechframe.wire.translate import pair_translations
+from speechframe.wire.translate import decode_translate
 
 
 def packer(most_texts):
@@ -52,7 +52,7 @@ def test_packs_are_as_few_as_can_be():
 
 
 def read(entries, texts):
-    return pair_translations(json.dumps({"translations": entries}).encode(), texts).texts
+    return decode_translate(json.dumps({"translations": entries}).encode(), texts).texts
 
 
 TEXTS = st.lists(

@@ -12,7 +12,7 @@ from socket_lab import at_work
 
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.wire.bodies import retry_after_s
+from speechframe.wire.errors import retry_after_s
 
 
 @pytest.mark.rule("status.429-concurrency", "limit.concurrency-429")

@@ -11,10 +11,10 @@ import soundfile
 
 from speechframe.audio import codec
 from speechframe.spec import chosen
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ
 from speechframe.spec.speech import ChannelType, Format, GenerateResponse
-from speechframe.wire.bodies import decode_generate
+from speechframe.spec.texts import billed_characters
+from speechframe.wire.speech import decode_generate
 
 
 @pytest.mark.rule(

@@ -19,7 +19,7 @@ from speechframe.engines import firefox_models
 from speechframe.service.answers import header_safe
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
-from speechframe.wire.bodies import retry_after_s
+from speechframe.wire.errors import retry_after_s
 
 PATH = "/v1/text/translate"
 

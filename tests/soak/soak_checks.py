@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 import speechframe as spf
-from speechframe.spec.billing import billed_characters
+from speechframe.spec.texts import billed_characters
 from speechframe.store import parts
 from speechframe.store.journal import Journal
 from speechframe.testing import tag_in, tag_of

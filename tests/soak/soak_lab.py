@@ -13,7 +13,7 @@ from soak_checks import HEARD, check_bills, check_doubts, check_files, check_los
 from soak_client import CONCURRENCY, RATE_HZ, Client, pause
 
 import speechframe as spf
-from speechframe.spec.billing import billed_characters
+from speechframe.spec.texts import billed_characters
 from speechframe.testing import FaultyService, Lognormal
 from speechframe.testing.audio import SECONDS_PER_CHARACTER
 from speechframe.testing.plan import Fault

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.spec import billing
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.chosen import PAUSE_SECONDS
-from speechframe.spec.pauses import Pause, pause_warnings, split_pauses, strip_pauses
+from speechframe.spec.texts import Pause, billed_characters, pause_warnings, split_pauses, strip_pauses
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speechframe.wire import decoding
-from speechframe.wire.decoding import decode_base64
+from speechframe.wire import answers
+from speechframe.wire.answers import decode_base64
 
 LETTERS = (string.ascii_letters + string.digits + "+/").encode()
 
@@ -15,12 +15,12 @@ LETTERS = (string.ascii_letters + string.digits + "+/").encode()
 @pytest.fixture(params=["pybase64", "pydantic"], autouse=True, scope="module")
 def way(request):
     """Each test runs with the extra and without it."""
-    pybase64 = decoding.pybase64
+    pybase64 = answers.pybase64
     assert pybase64 is not None
     if request.param == "pydantic":
-        decoding.pybase64 = None
+        answers.pybase64 = None
     yield request.param
-    decoding.pybase64 = pybase64
+    answers.pybase64 = pybase64
 
 
 @given(st.binary(max_size=30).map(base64.b64encode) | st.text('AQg/+=-_ \n\\"', max_size=12).map(str.encode))

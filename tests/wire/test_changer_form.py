@@ -103,7 +103,7 @@ def test_an_answer_is_read_as_the_document_has_it():
         9,
         "Hello",
         "slow",
-        (),
+        [],
     )
 
 
@@ -141,9 +141,9 @@ def test_a_transcription_far_longer_than_its_clip_is_left_out(seconds, letters, 
     said = decode_convert(body, clip_seconds=seconds)
     assert said.transcription == ("t" * letters if is_kept else None)
     assert said.notes == (
-        ()
+        []
         if is_kept
-        else ("a transcription of 5,101 characters is too long for a clip of 1.0 s and was left out",)
+        else ["a transcription of 5,101 characters is too long for a clip of 1.0 s and was left out"]
     )
     assert decode_convert(body).transcription == "t" * letters
 
@@ -164,4 +164,4 @@ def test_the_balance_is_known_though_the_answer_is_cut_off():
 def test_odd_balances_and_texts_are_forgiven_and_said():
     said = decode_convert(answer(remaining_character_count="many", transcription=5, warning=["x"]))
     assert (said.remaining_characters, said.transcription, said.warning) == (None, None, None)
-    assert said.notes == ("the answer gives no usable remaining_character_count",)
+    assert said.notes == ["the answer gives no usable remaining_character_count"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import ValidationError
 
-from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
+from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
@@ -15,7 +15,6 @@ from speechframe.wire.contexts import Cancel, Contexts, Finish, Generate, Send, 
 from speechframe.wire.frames import encode_frame
 
 NORA = VoiceConfig(voice_id="nora")
-CANNOT_BE_SPOKEN = {"warning": "belongs to another script", "warning_code": TEXT_WARNING}
 
 
 def client(cap=2, **options):
@@ -108,7 +107,7 @@ def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while
     turn = contexts.open(NORA)
     contexts.send(turn, "one")
     now_s, tries = 0.0, 0
-    while contexts.open_turns and tries < 100:
+    while contexts.open_turns and tries < 100 and now_s < 20:
         frames = sent(contexts, now_s)
         if any("text" in frame for frame in frames):
             tries += 1
@@ -119,23 +118,9 @@ def test_a_refused_turn_is_tried_again_after_a_moment_and_given_up_after_a_while
                 error_code="ACTIVE_CONTEXT_LIMIT_EXCEEDED",
                 context_id=frames[-1]["context_id"],
             )
-        now_s = max(now_s + 0.01, contexts.due_s or 0)
+        now_s += 0.01
     assert events == [Failed(turn, "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "")]
     assert 4 < tries < 20
-
-
-@pytest.mark.rule("socket.close-1000-idle")
-def test_after_a_close_with_1000_a_turn_goes_on_when_it_has_text():
-    contexts, turn = one_heard()
-    assert contexts.disconnected(CloseCode.NORMAL) == []
-    assert not contexts.wants_connection
-    contexts.send(turn, "Two.")
-    assert contexts.wants_connection
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two."]
-    contexts.end(turn)
-    sent(contexts)
-    assert got(contexts, final=True, context_id="1.2") == [Ended(turn)]
 
 
 def test_a_close_before_anything_was_sent_is_no_attempt():
@@ -153,6 +138,20 @@ def test_a_close_before_anything_was_sent_is_no_attempt():
     assert contexts.open_turns == (turn, idle)
 
 
+@pytest.mark.rule("socket.close-1000-idle")
+@pytest.mark.parametrize("code", [CloseCode.NORMAL, None])
+def test_a_turn_whose_connection_is_closed_has_failed_where_it_was_heard_and_is_sent_again_elsewhere(code):
+    contexts, turn = one_heard()
+    other = contexts.open(NORA)
+    contexts.send(other, "Two. ")
+    sent(contexts)
+    failed, retried = contexts.disconnected(code)
+    assert (failed.turn, type(failed), retried) == (turn, Failed, Retried(other, None))
+    assert (contexts.open_turns, contexts.wants_connection) == ((other,), True)
+    contexts.connected()
+    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
+
+
 def test_refusals_are_none_of_the_attempts():
     contexts = client(max_attempts=2)
     turn = contexts.open(NORA)
@@ -163,157 +162,6 @@ def test_refusals_are_none_of_the_attempts():
         got(contexts, now_s=10 * attempt, **error, context_id=f"1.{attempt}")
     sent(contexts, now_s=60)
     assert contexts.disconnected(None) == [Retried(turn, None)]
-
-
-@pytest.mark.parametrize(
-    ("text", "clears", "lost"), [("Two. ", False, True), (" \n", False, False), ("Two. ", True, False)]
-)
-def test_text_that_was_sent_and_not_heard_before_a_close_with_1000_fails_its_turn(text, clears, lost):
-    contexts, turn = one_heard()
-    contexts.send(turn, text)
-    if clears:
-        sent(contexts)
-        contexts.clear(turn)
-    sent(contexts)
-    events = contexts.disconnected(CloseCode.NORMAL)
-    assert [type(event) for event in events] == ([Failed] if lost else [])
-    assert contexts.open_turns == (() if lost else (turn,))
-
-
-@pytest.mark.rule("socket.close-1000-idle")
-def test_a_turn_with_text_that_cannot_be_spoken_goes_on_after_a_close_with_1000():
-    contexts, turn = one_heard()
-    contexts.send(turn, "مرحبا. ")
-    sent(contexts)
-    got(contexts, **CANNOT_BE_SPOKEN, context_id="1.1")
-    assert contexts.disconnected(CloseCode.NORMAL) == []
-    contexts.send(turn, "Two. ")
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
-    # What comes behind the warning is owed as ever.
-    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
-
-
-@pytest.mark.rule("socket.close-1000-idle")
-@pytest.mark.parametrize(("text", "told"), [("\n", {}), ("مرحبا. ", CANNOT_BE_SPOKEN)])
-def test_a_turn_with_nothing_to_be_heard_yet_waits_for_more_through_any_number_of_idle_closes(text, told):
-    contexts, turn = idle_before_anything_was_heard(text, told)
-    for _ in range(3):
-        contexts.send(turn, " ")
-        assert not contexts.wants_connection
-        # Another turn may want one.
-        contexts.connected()
-        assert sent(contexts) == []
-        assert contexts.disconnected(CloseCode.NORMAL) == []
-    contexts.send(turn, "One. ")
-    assert contexts.wants_connection
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, text, " ", " ", " ", "One. "]
-    # Now it has failed once.
-    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
-
-
-def test_a_turn_that_is_ended_after_an_idle_close_has_failed_where_its_text_was_not_spoken():
-    contexts, turn = idle_before_anything_was_heard("\n", {})
-    assert contexts.end(turn) == [Ended(turn)]
-    contexts, turn = idle_before_anything_was_heard("مرحبا. ", CANNOT_BE_SPOKEN)
-    assert contexts.end(turn) == []
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "مرحبا. ", None]
-    assert isinstance(got(contexts, final=True, context_id="1.2")[0], Failed)
-
-
-@pytest.mark.parametrize(
-    ("text", "clears", "now_s", "lost"),
-    [
-        ("Two. ", False, 10.1, True),
-        ("Two. ", False, 11, False),
-        # Of blanks, and of what was cleared, no audio is cut off.
-        (" ", False, 10.1, False),
-        ("Two. ", True, 10.1, False),
-    ],
-)
-def test_a_close_with_1000_just_after_text_was_sent_is_none_for_being_idle(text, clears, now_s, lost):
-    contexts, turn = one_heard()
-    contexts.send(turn, text)
-    sent(contexts, now_s=10)
-    if clears:
-        contexts.clear(turn)
-        sent(contexts, now_s=10)
-    # This may be half of it, or what was owed for the text before it.
-    got(contexts, audio="AAE=", context_id="1.1")
-    events = contexts.disconnected(CloseCode.NORMAL, now_s=now_s)
-    assert [type(event) for event in events] == ([Failed] if lost else [])
-    assert contexts.open_turns == (() if lost else (turn,))
-
-
-def idle_before_anything_was_heard(text, told):
-    """Return contexts with one turn, whose connection was closed when the service had said this of its text."""
-    contexts = client(max_attempts=2)
-    turn = contexts.open(NORA)
-    contexts.send(turn, text)
-    sent(contexts)
-    got(contexts, **told, context_id="1.1")
-    assert contexts.disconnected(CloseCode.NORMAL) == []
-    return contexts, turn
-
-
-def gone_on(**options):
-    """Return contexts with one turn that was heard, and goes on over another connection."""
-    contexts, turn = one_heard(**options)
-    contexts.disconnected(CloseCode.NORMAL)
-    contexts.send(turn, "Two. ")
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
-    return contexts, turn
-
-
-@pytest.mark.rule("socket.error-context-limit")
-def test_a_turn_that_goes_on_and_is_refused_loses_neither_text_nor_voice():
-    contexts, turn = gone_on()
-    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED", "fatal": True}
-    assert got(contexts, **error, context_id="1.2") == [Retried(turn, error["error_code"])]
-    # The service answers to each frame.
-    assert got(contexts, **error, context_id="1.2") == []
-    contexts.send(turn, "Three. ")
-    contexts.end(turn)
-    frames = [frame for frame in sent(contexts, now_s=1) if frame["context_id"] == "1.3"]
-    assert frames[0]["voice_config"] == {"voiceId": "nora"}
-    assert [frame.get("text") for frame in frames] == [None, "Two. ", "Three. ", None]
-    assert got(contexts, audio="AAE=", context_id="1.3") == [HEARD]
-    assert got(contexts, final=True, context_id="1.3") == [Ended(turn)]
-
-
-def test_a_turn_that_goes_on_is_sent_again_from_there_where_nothing_was_heard_of_it():
-    contexts, turn = gone_on()
-    assert contexts.disconnected(CloseCode.NORMAL) == [Retried(turn, None)]
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two. "]
-    assert got(contexts, error="", error_code="INTERNAL_ERROR", context_id="1.3") == [
-        Retried(turn, "INTERNAL_ERROR")
-    ]
-    assert [frame.get("text") for frame in sent(contexts)][-1] == "Two. "
-    got(contexts, audio="AAE=", context_id="1.4")
-    assert isinstance(contexts.disconnected(None)[0], Failed)
-
-
-def test_patience_and_attempts_begin_anew_when_a_turn_is_heard():
-    contexts, turn = gone_on(max_attempts=2, patience_s=10)
-    error = {"error": "", "error_code": "ACTIVE_CONTEXT_LIMIT_EXCEEDED"}
-    got(contexts, **error, context_id="1.2")
-    sent(contexts, now_s=1)
-    contexts.disconnected(None)
-    contexts.connected()
-    sent(contexts, now_s=2)
-    got(contexts, now_s=3, audio="AAE=", context_id="1.4")
-    contexts.disconnected(CloseCode.NORMAL)
-    contexts.connected()
-    contexts.send(turn, "Three. ")
-    sent(contexts, now_s=200)
-    assert contexts.disconnected(None) == [Retried(turn, None)]
-    contexts.connected()
-    sent(contexts, now_s=200)
-    assert got(contexts, now_s=200, **error, context_id="1.6") == [Retried(turn, error["error_code"])]
 
 
 @pytest.mark.parametrize("text", ["Half an emoji: \ud83d", "a\0b"])
@@ -335,7 +183,7 @@ def test_a_piece_costs_the_same_however_many_were_sent_before_it():
         for _ in range(pieces):
             contexts.send(turn, "a ")
         sent(contexts)
-        costs_s.append(min(timeit.repeat(lambda: contexts.due_s, number=1, repeat=50)))
+        costs_s.append(min(timeit.repeat(lambda: contexts._turns[turn].has_text, number=1, repeat=50)))
     assert costs_s[1] < 10 * costs_s[0]
 
 
@@ -405,23 +253,6 @@ def test_a_final_frame_with_an_error_fails_its_turn(error, event):
     assert contexts.open_turns == ()
 
 
-@pytest.mark.rule("socket.close-1000-idle")
-@pytest.mark.parametrize("text", ["", "Two."])
-def test_what_was_not_sent_of_a_turn_that_was_heard_and_ended_goes_over_the_next_connection(text):
-    contexts, turn = one_heard()
-    contexts.send(turn, text)
-    assert contexts.end(turn) == []
-    events = contexts.disconnected(CloseCode.NORMAL)
-    if not text:
-        assert (events, contexts.open_turns) == ([Ended(turn)], ())
-        return
-    assert (events, contexts.wants_connection) == ([], True)
-    contexts.connected()
-    assert [frame.get("text") for frame in sent(contexts)] == [None, "Two.", None]
-    got(contexts, audio="AAE=", context_id="1.2")
-    assert got(contexts, final=True, context_id="1.2") == [Ended(turn)]
-
-
 @pytest.mark.rule("socket.close-1008")
 def test_a_bad_key_fails_every_turn():
     contexts = client()
@@ -469,7 +300,7 @@ def test_a_turn_that_fails_when_all_of_it_was_cleared_has_nothing_to_send_again(
     events = contexts.end(turn) if ended else []
     sent(contexts)
     events += got(contexts, error="", error_code=code, context_id="1.1")
-    assert contexts.due_s is None
+    assert not any("text" in frame for frame in sent(contexts, now_s=60))
     events += contexts.end(turn)
     assert (events, contexts.open_turns) == ([Ended(turn)], ())
 
@@ -573,18 +404,12 @@ class BothEnds(RuleBasedStateMachine):
         self.take(self.service.failed(self.at_work[0].turn, "broken", now_s=self.now_s))
 
     @precondition(lambda self: self.service is not None)
-    @rule(code=st.sampled_from([1000, None]))
-    def disconnect(self, code):
+    @rule()
+    def disconnect(self):
         self.deliver()
-        # A service that closes for want of traffic has nothing under way.
-        if code == 1000 and (self.at_work or self.finishing or self.service.backlog_characters):
-            return
         self.service.close()
         self.service, self.at_work, self.finishing = None, [], []
-        events = self.client.disconnected(code)
-        # Nothing was under way, so nothing is lost.
-        assert code is None or not any(isinstance(event, Failed) for event in events)
-        self.note(events)
+        self.note(self.client.disconnected(None))
 
     @invariant()
     def slots_are_never_taken_beyond_the_cap_or_given_back_twice(self):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 
 def _bare_deflate(data):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from speechframe.wire.errors import decode_error, retry_after_s, trace_id_of, warnings_of
+from speechframe.wire.answers import warnings_of
+from speechframe.wire.errors import decode_error, retry_after_s
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LATER = format_datetime(NOW + timedelta(seconds=90), usegmt=True)
@@ -108,7 +109,7 @@ def test_error_text_is_bounded():
 def test_the_trace_id_of_the_header_wins():
     assert decode_error(400, b'{"trace_id": "body"}', {"X-Trace-Id": "head"}).trace_id == "head"
     assert decode_error(400, b'{"trace_id": "body"}', {"X-Trace-Id": ""}).trace_id == "body"
-    assert trace_id_of({}) is None
+    assert decode_error(400, b"", {}).trace_id is None
 
 
 @given(st.integers(100, 999), st.binary(max_size=200) | st.text(max_size=100).map(str.encode))

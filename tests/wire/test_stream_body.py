@@ -6,12 +6,13 @@ import pytest
 from multidict import CIMultiDict
 
 from speechframe.spec.speech import StreamRequest
-from speechframe.wire.stream import encode_stream, tells_its_end
+from speechframe.wire.answers import tells_its_end
+from speechframe.wire.requests import encode_request
 
 
 def test_equal_requests_are_equal_bytes_and_defaults_are_left_out():
     said = {"voiceId": "ivy", "text": "Grüße", "channelType": "MONO", "format": "WAV", "variation": 1}
-    assert encode_stream(StreamRequest.model_validate(said)) == '{"text":"Grüße","voiceId":"ivy"}'.encode()
+    assert encode_request(StreamRequest.model_validate(said)) == '{"text":"Grüße","voiceId":"ivy"}'.encode()
 
 
 def test_every_field_is_sent_under_its_name_on_the_wire():
@@ -20,7 +21,7 @@ def test_every_field_is_sent_under_its_name_on_the_wire():
         "multiNativeLocale": "fr-FR", "pitch": 1, "rate": -2, "sampleRate": 8000.0, "style": "calm", "variation": 3,
         "pronunciationDictionary": {"Hi": {"type": "SAY_AS", "pronunciation": "hey"}},
     }  # fmt: skip
-    body = encode_stream(StreamRequest.model_validate(sent))
+    body = encode_request(StreamRequest.model_validate(sent))
     assert json.loads(body) == sent
     assert list(json.loads(body)) == sorted(sent)
     assert len(sent) == len(StreamRequest.model_fields)

@@ -17,8 +17,8 @@ from speechframe.engines.base import Recogniser, Recording, Word
 from speechframe.engines.words import spoken_tokens
 from speechframe.errors import EngineError, SettingsError
 from speechframe.spec.locales import language_of
-from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format
+from speechframe.spec.texts import strip_pauses
 
 __all__ = ["INSTALL", "WordAligner", "laid_upon"]
 

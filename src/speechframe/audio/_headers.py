@@ -32,12 +32,10 @@ _SEGMENT = b"\x18\x53\x80\x67"
 _FLAC_START = b"fLaC\x00\x00\x00\x22"
 
 _READABLE = "WAV, MP3, FLAC and OGG, or raw PCM, ALAW and ULAW when the format is given"
-_PCM, _FLOAT = 1, 3
-_WAV_BITS = {_PCM: frozenset({8, 16, 24, 32}), _FLOAT: frozenset({32, 64})}
-_FMT = struct.Struct("<HHIIHH")
-_CHUNK = struct.Struct("<4sI")
-_RIFF_SIZE = 12
-_SIMPLE = struct.Struct("<12x4sIHHIIHH4sI")
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_WAV_BITS = {_PCM: {8, 16, 24, 32}, _FLOAT: {32, 64}, _EXTENSIBLE: {16}}
+_FIRST_LETTER = ord(" ")
+_CHUNK, _FMT, _FMT_AT = struct.Struct("<4sI"), struct.Struct("<12x4sIHHIIHH"), 20
 
 # FLAC, RFC 9639: a block of STREAMINFO opens the metadata; frames begin with 15 bits of sync and a bit that
 # says whether they count frames or samples.
@@ -54,13 +52,13 @@ _MAX_CANDIDATES = 10_000
 """Places that are looked at because they look like the beginning of a frame; by chance one in 32 KB does."""
 
 
-def recognise(data: bytes) -> Format:
+def recognise(data: bytes, asked: Format | None = None) -> Format:
     """Return the format of a file by its first bytes.
 
     Raises
     ------
     AudioError
-        No bytes, or bytes that are none of the containers that are read here.
+        No bytes, bytes that are none of the containers that are read here, or another than the one asked for.
     """
     if not data:
         raise AudioError("no audio: there are no bytes")
@@ -68,6 +66,8 @@ def recognise(data: bytes) -> Format:
     if found is None:
         start = data[:MAGIC_BYTES].decode("ascii", "backslashreplace")
         raise AudioError(f"no audio that can be read: the bytes begin with {start!r}. Read are {_READABLE}")
+    if asked not in {None, found}:
+        raise AudioError(f"asked to read {asked}, but the bytes are {found}")
     return found
 
 
@@ -166,22 +166,57 @@ def container(data: bytes) -> Format | None:
     return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
 
 
-def wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield name, start, declared size and present size of every chunk.
+def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield name, start, declared size and present size of every chunk, from one on.
 
     Raises
     ------
     AudioError
         More chunks than any writer makes: looking at millions of empty ones takes minutes.
     """
-    at = 12
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(data):
             return
-        name, size = struct.unpack_from("<4sI", data, at)
+        name, size = _CHUNK.unpack_from(data, at)
         yield name, at + 8, size, min(size, len(data) - at - 8)
         at += 8 + size + size % 2
     raise AudioError(f"the WAV file is damaged: it has more than {_MAX_CHUNKS:,} chunks")
+
+
+class Wav(NamedTuple):
+    """What the headers of a WAV file say; its samples are `size` bytes from `start` on."""
+
+    channels: int
+    sample_rate_hz: int
+    frame_bytes: int
+    bits: int
+    start: int
+    size: int
+
+
+def plain_wav(data: bytes) -> Wav | None:
+    """Return what a whole WAV file is that every decoder reads alike; None for any other.
+
+    Raises
+    ------
+    AudioError
+        More chunks than any writer makes.
+    """
+    if len(data) < _FMT.size:
+        return None
+    first, fmt_size, kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data)
+    is_known = bits in _WAV_BITS.get(kind, ()) and frame_bytes == channels * bits // 8
+    if first != b"fmt " or not is_known or not frame_bytes or byte_rate != rate_hz * frame_bytes:
+        return None
+    wav = None
+    for name, start, size, present in wav_chunks(data, _FMT_AT + fmt_size + fmt_size % 2):
+        is_whole = present == size or (name == b"data" and size >= UNKNOWN_LENGTH)
+        # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
+        if not is_whole or name == b"fmt " or min(name) < _FIRST_LETTER or (wav and name == b"data"):
+            return None
+        if name == b"data":
+            wav = Wav(channels, rate_hz, frame_bytes, bits, start, present)
+    return wav
 
 
 class Shape(NamedTuple):
@@ -201,7 +236,8 @@ def shape_of(data: bytes, found: Format) -> Shape | None:
         A file of FLAC or MP3 that ends before the last of the frames its header announces.
     """
     if found is Format.WAV:
-        return _wav(data)
+        wav = plain_wav(data)
+        return wav and Shape(wav.sample_rate_hz, wav.channels, wav.size // wav.frame_bytes)
     if found is Format.MP3:
         mp3 = _mp3.read(data)
         return Shape(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames) if mp3 is not None else None
@@ -233,49 +269,6 @@ def with_length(data: bytes, found: Format) -> bytes:
                     (data[:4], told, data[8 : start - 4], struct.pack("<I", present), data[start:])
                 )
     return data
-
-
-def _wav(data: bytes) -> Shape | None:
-    if len(data) > _SIMPLE.size:
-        # As nearly every writer has it: a chunk of format, one of samples, and the end of the file.
-        fmt, size, kind, channels, rate_hz, byte_rate, frame_bytes, bits, name, samples = _SIMPLE.unpack_from(
-            data
-        )
-        if (fmt, size, name, samples) == (b"fmt ", _FMT.size, b"data", len(data) - _SIMPLE.size):
-            if not _is_plain(kind, channels, rate_hz, byte_rate, frame_bytes, bits):
-                return None
-            return Shape(rate_hz, channels, samples // frame_bytes)
-    return _wav_by_chunks(data)
-
-
-def _is_plain(kind: int, channels: int, rate_hz: int, byte_rate: int, frame_bytes: int, bits: int) -> bool:
-    right = bits in _WAV_BITS.get(kind, ()) and frame_bytes == channels * bits // 8
-    return right and byte_rate == rate_hz * frame_bytes and frame_bytes > 0
-
-
-def _wav_by_chunks(data: bytes) -> Shape | None:
-    # Not over `wav_chunks`: answers with a chunk of notes come here, and a generator takes as long again.
-    shape: tuple[int, int, int] | None = None
-    at, whole = _RIFF_SIZE, len(data)
-    for _ in range(_MAX_BLOCKS + 1):
-        start = at + _CHUNK.size
-        if start > whole:
-            return None
-        name, size = _CHUNK.unpack_from(data, at)
-        if name == b"data":
-            if shape is None or whole - start < size < UNKNOWN_LENGTH:
-                return None
-            rate_hz, channels, frame_bytes = shape
-            return Shape(rate_hz, channels, min(size, whole - start) // frame_bytes)
-        if name == b"fmt ":
-            if shape is not None or min(size, whole - start) < _FMT.size:
-                return None
-            kind, channels, rate_hz, byte_rate, frame_bytes, bits = _FMT.unpack_from(data, start)
-            if not _is_plain(kind, channels, rate_hz, byte_rate, frame_bytes, bits):
-                return None
-            shape = rate_hz, channels, frame_bytes
-        at = start + size + size % 2
-    return None
 
 
 def _flac(data: bytes) -> Shape | None:
@@ -334,7 +327,10 @@ def _end_of_frame(header: bytes, block_frames: int) -> int | None:
         number = number << 6 | byte & 0x3F
     size_bytes = _BLOCK_SIZE_BYTES.get(block_code, 0)
     crc_at = at + size_bytes + _RATE_BYTES.get(rate_code, 0)
-    if crc_at >= len(header) or _crc_8(header[:crc_at]) != header[crc_at]:
+    crc = 0
+    for byte in header[:crc_at]:
+        crc = _CRC_8[crc ^ byte]
+    if crc_at >= len(header) or crc != header[crc_at]:
         return None
     frames = (
         int.from_bytes(header[at : at + size_bytes], "big") + 1 if size_bytes else _BLOCKS.get(block_code)
@@ -345,14 +341,6 @@ def _end_of_frame(header: bytes, block_frames: int) -> int | None:
     return (number if is_sample_number else number * block_frames) + frames
 
 
-def _crc_8(data: bytes) -> int:
-    """Return the checksum that ends the header of a FLAC frame."""
-    crc = 0
-    for byte in data:
-        crc = _CRC_8[crc ^ byte]
-    return crc
-
-
 def _crc_8_of(byte: int) -> int:
     for _ in range(8):
         byte = byte << 1 ^ (0x107 if byte & 0x80 else 0)
@@ -360,3 +348,4 @@ def _crc_8_of(byte: int) -> int:
 
 
 _CRC_8 = bytes(map(_crc_8_of, range(256)))
+"""Of the checksum that ends the header of a FLAC frame."""

@@ -29,36 +29,31 @@ _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where one page lies in the bytes, whether it ends its stream, and how many samples end with it."""
+    """Where one page lies in the bytes, and whether it ends its stream."""
 
     start: int
     end: int
     ends_stream: bool
-    position: int
 
 
-def pages(data: bytes | bytearray, *, may_be_cut: bool = False) -> Iterator[Page]:
+def pages(data: bytes | bytearray) -> Iterator[Page]:
     """Yield the whole pages of an Ogg file in order.
 
     Raises
     ------
     AudioError
-        Bytes between pages that are none, or a last page that is cut off where it may not be.
+        Bytes between pages that are none, or a last page that is cut off.
     """
     at = 0
     while at < len(data):
-        if may_be_cut and len(data) - at < _HEADER.size and b"OggS".startswith(data[at : at + 4]):
-            return
         if len(data) - at < _HEADER.size or data[at : at + 4] != b"OggS":
             raise AudioError("the OGG file is truncated or damaged: a page is missing where one must begin")
-        *_, flags, position, _, _, _, segments = _HEADER.unpack_from(data, at)
+        *_, flags, _, _, _, _, segments = _HEADER.unpack_from(data, at)
         lacing = data[at + _HEADER.size : at + _HEADER.size + segments]
         end = at + _HEADER.size + segments + sum(lacing)
         if len(lacing) < segments or end > len(data):
-            if may_be_cut:
-                return
             raise AudioError("the OGG file is truncated: its last page is cut off")
-        yield Page(at, end, bool(flags & _END_OF_STREAM), position)
+        yield Page(at, end, bool(flags & _END_OF_STREAM))
         at = end
 
 
@@ -75,26 +70,6 @@ def refuse_damaged(data: bytes) -> None:
         _refuse_changed(data, page)
     if last is None or not last.ends_stream:
         raise AudioError("the OGG file is truncated: its end is missing")
-
-
-def ended(data: bytes) -> bytes:
-    """Return the whole pages of a file that was broken off, ended with the last; nothing without samples.
-
-    Raises
-    ------
-    AudioError
-        A page is damaged, or missing between two others.
-    """
-    found = list(pages(data, may_be_cut=True))
-    for page in found:
-        _refuse_changed(data, page)
-    if not found or max(page.position for page in found) <= 0:
-        return b""
-    last = found[-1]
-    changed = bytearray(data[: last.end])
-    changed[last.start + _FLAGS_AT] |= _END_OF_STREAM
-    _sign(changed, last)
-    return bytes(changed)
 
 
 def with_fixed_serial(data: bytes) -> bytes:

@@ -8,15 +8,15 @@ are G.711 bytes, mono at 8000 Hz.
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio import _headers, _mp3, _ogg
-from speechframe.audio._rate import blocks_at
-from speechframe.audio._samples import Samples, checked, fitted, mono, seconds_to_frames
+from speechframe.audio._rate import Rate, blocks_at
+from speechframe.audio._samples import Samples, checked, mono, seconds_to_frames
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import RAW_G711_RATE_HZ
 from speechframe.spec.speech import ChannelType, Format
@@ -96,9 +96,9 @@ class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is unty
     began with noise and with a complaint on the error stream.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._info.seekable = False  # what `seekable` tells
+    def seekable(self) -> bool:
+        """Whether the library is to seek after a read."""
+        return False
 
 
 def opened(data: bytes, found: Format) -> OnePass:
@@ -261,7 +261,7 @@ def decode(
     """
     with _opened(data, format, sample_rate_hz, channels) as file:
         try:
-            blocks = list(_bounded(_blocks(file), file.format))
+            blocks = list(_blocks(file))
         except soundfile.LibsndfileError as error:
             raise AudioError(f"the {file.format} data is damaged or truncated") from error
         samples = np.concatenate(blocks) if blocks else np.zeros((0, file.channels), np.float32)
@@ -295,7 +295,7 @@ def inspect(
     if format is not None and format in _RAW:
         rate_hz, frame_bytes = _raw_shape(data, format, sample_rate_hz, channels)
         return AudioInfo(format, rate_hz, channels, len(data) // frame_bytes / rate_hz)
-    found = _headers.recognise(data) if format is None else _recognised(data, format)
+    found = _headers.recognise(data, format)
     shape = _headers.shape_of(data, found)
     if shape is None:
         with _opened_file(data, found) as file:
@@ -342,14 +342,8 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
     """
     array = checked(samples)
     _refuse_rates(rate_in_hz, rate_out_hz)
-    if rate_in_hz == rate_out_hz:
-        return array
-    try:
-        import soxr
-    except ModuleNotFoundError as error:
-        raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
-    changed: Samples = soxr.resample(array, rate_in_hz, rate_out_hz)
-    return fitted(changed, max(1, seconds_to_frames(len(array) / rate_in_hz, rate_out_hz)))
+    rate = Rate(rate_in_hz, rate_out_hz)
+    return np.concatenate([rate.add(array), rate.rest()])
 
 
 def _refuse_rates(*rates_hz: int) -> None:
@@ -404,14 +398,7 @@ def _opened(
 ) -> soundfile.SoundFile:
     if asked is not None and asked in _RAW:
         return _opened_raw(data, asked, sample_rate_hz, channels)
-    return _opened_file(data, _recognised(data, asked))
-
-
-def _recognised(data: bytes, asked: Format | None) -> Format:
-    found = _headers.recognise(data)
-    if asked is not None and asked is not found:
-        raise AudioError(f"asked to read {asked}, but the bytes are {found}")
-    return found
+    return _opened_file(data, _headers.recognise(data, asked))
 
 
 def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
@@ -459,18 +446,12 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    # In pieces, because a header may claim more frames than memory holds.
-    while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
-        yield block
-
-
-def _bounded(blocks: Iterator[Samples], format: str) -> Iterator[Samples]:
-    # A kilobyte of FLAC can stand for hours of silence in eight channels.
+    # In pieces and bounded: a header may claim more frames than memory holds, and a kilobyte of FLAC can
+    # stand for hours of silence in eight channels.
     size = 0
-    for block in blocks:
+    while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         size += block.nbytes
         if size > MAX_DECODED_BYTES:
-            raise AudioError(
-                f"the {format} data unpacks to more than {MAX_DECODED_BYTES:,} bytes of samples; split it"
-            )
+            bound = f"{MAX_DECODED_BYTES:,} bytes of samples"
+            raise AudioError(f"the {file.format} data unpacks to more than {bound}; split it")
         yield block

@@ -5,20 +5,19 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
 import soundfile
 
 from speechframe.audio import _headers, codec
+from speechframe.audio.media import decoded, demuxed
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
-
-__all__ = ["Length", "length_of", "seconds_of"]
 
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
-# By the first name FFmpeg gives the demuxer. None of them opens another file than the one it is given.
+# By the first name FFmpeg gives the demuxer.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -28,12 +27,8 @@ _DEMUXERS = MappingProxyType(
         "asf": "audio/x-ms-wma",
     }
 )
-_OPTIONS = {
-    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,aac,amr,asf",
-    "protocol_whitelist": "none",
-    "enable_drefs": "0",
-}
 _LONGEST_S = 1e8
+_AV_TIME_BASE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +75,17 @@ def length_of(data: bytes) -> Length:
 def seconds_of(medium: Path | bytes) -> float | None:
     """Return how long a medium says it is, a video too, without decoding it; None where that is not known.
 
-    That is so for a file that says nothing, for one that is no medium, and without the extra ``media`` for
-    all but audio files.
+    That is so for a file that says nothing, for one without audio, and without the extra ``media`` for all
+    but audio files.
     """
-    with contextlib.suppress(soundfile.LibsndfileError), _stream(medium) as stream:
+    # An open file, not a name: by its name a file may be taken for raw samples, or be followed to others.
+    opened: IO[bytes] = io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
+    with contextlib.suppress(soundfile.LibsndfileError), opened as stream:
         seconds = (info := soundfile.info(stream)).frames / info.samplerate
         return seconds if seconds < _LONGEST_S else None  # streams that were written without their length
-    try:
-        import av
-    except ModuleNotFoundError:
-        return None
-    return _said_to_av(av, medium)
-
-
-def _said_to_av(av: Any, medium: Path | bytes) -> float | None:
-    with (
-        contextlib.suppress(av.error.FFmpegError, ValueError),
-        _stream(medium) as stream,
-        av.open(stream, options=dict(_OPTIONS), metadata_errors="replace") as container,
-    ):
-        return None if container.duration is None else container.duration / float(av.time_base)
+    with contextlib.suppress(AudioError), demuxed(medium) as container:
+        return None if container.duration is None else container.duration / _AV_TIME_BASE
     return None
-
-
-def _stream(medium: Path | bytes) -> IO[bytes]:
-    # An open file, not a name: by its name a file may be taken for raw samples, or be followed to others.
-    return io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
 
 
 def _by_libsndfile(data: bytes) -> Length | None:
@@ -117,24 +97,9 @@ def _by_libsndfile(data: bytes) -> Length | None:
 
 
 def _by_av(data: bytes) -> Length:
-    try:
-        import av
-    except ModuleNotFoundError:
-        raise AudioError(
-            "no audio that can be read here. If it is M4A, WebM or the like: pip install 'speechframe[media]'"
-        ) from None
-    return _by_installed_av(av, data)
-
-
-def _by_installed_av(av: Any, data: bytes) -> Length:
-    try:
-        with av.open(io.BytesIO(data), options=dict(_OPTIONS), metadata_errors="replace") as container:
-            if not container.streams.audio:
-                raise AudioError("no audio: the file has no audio stream")
-            # Containers round, and some say nothing: what is decoded is what counts.
-            frames = sum(frame.samples for frame in container.decode(container.streams.audio[0]))
-            rate_hz = container.streams.audio[0].rate or 0
-            media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "audio/mp4")
-    except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("no audio that can be read") from error
-    return Length(frames / rate_hz if rate_hz else 0.0, media_type)
+    with demuxed(data) as container:
+        stream = container.streams.audio[0]
+        # Containers round, and some say nothing: what is decoded is what counts.
+        frames = sum(frame.samples for frame in decoded(container))
+        media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
+        return Length(frames / stream.rate if stream.rate else 0.0, media_type)

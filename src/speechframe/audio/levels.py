@@ -5,7 +5,6 @@ such, without a copy in floats of everything. Compressed audio that is long is
 looked at in places, and as a whole only where these look wrong.
 """
 
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,9 +19,7 @@ from speechframe.audio import _headers, codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["Levels", "levels"]
-
-_FULL_SCALE = 32767
+_BITS, _FULL_SCALE = 16, 32767
 _LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
 _LOSSY = dict.fromkeys(("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99)
 _FULL = {"PCM_U8": 127 / 128, **_LOSSY}
@@ -41,11 +38,7 @@ _RUN = 3
 _HEARD_DB = -40.0
 _FULL_DB = -0.09
 _NOISE = 0.1
-
-_WAV_PCM, _WAV_EXTENSIBLE = 1, 0xFFFE
-_FIRST_LETTER = ord(" ")
-_MEANT_ONCE = frozenset({b"fmt ", b"data"})
-_WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH")
+_SILENT_POWER = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +105,12 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     if format is Format.MP3:
         return _of_file(data, format, most_samples)
     if format is Format.WAV:
-        found = _wav_samples(data)
-        if found is None:
+        wav = _headers.plain_wav(data)
+        if wav is None or wav.bits != _BITS:
             codec.inspect(data, format=format)  # refuses what is not read here
             _headers.refuse_truncated(data, format)
             return _of_file(data, format, most_samples)
-        samples, channels = found
+        samples, channels = np.frombuffer(data, "<i2", wav.size // 2, wav.start), wav.channels
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
     else:
@@ -174,26 +167,6 @@ def _decoded(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float3
         yield block.reshape(-1)
 
 
-def _wav_samples(data: bytes) -> tuple[NDArray[np.int16], int] | None:
-    """Return a view of the samples of a whole 16-bit WAV file and its channels; None for any other file."""
-    if len(data) < _WAV_HEAD.size + 8:
-        return None
-    riff, _, wave, first, _, kind, channels, _, _, width, bits = _WAV_HEAD.unpack_from(data)
-    plain = kind in {_WAV_PCM, _WAV_EXTENSIBLE} and (bits, width) == (16, 2 * channels) and channels
-    if (riff, wave, first) != (b"RIFF", b"WAVE", b"fmt ") or not plain:
-        return None
-    found, names = None, set()
-    for name, start, size, present in _headers.wav_chunks(data):
-        is_whole = present == size or (name == b"data" and size >= _headers.UNKNOWN_LENGTH)
-        # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
-        if not is_whole or (name in names and name in _MEANT_ONCE) or min(name) < _FIRST_LETTER:
-            return None
-        names.add(name)
-        if name == b"data":
-            found = np.frombuffer(data, "<i2", present // 2, start), channels
-    return found
-
-
 @cache
 def _g711_table(format: Format) -> NDArray[np.int16]:
     """Return the sample that each byte stands for."""
@@ -228,9 +201,13 @@ def _measured(
             raise AudioError("samples hold NaN or infinite values")
         highest = max(highest, peak)
         floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
-        block_power, block_following = _products(floats, channels)
-        power += block_power
-        following += block_following
+        # Samples times themselves, and times what follows in their channel.
+        later = floats[channels:]
+        for first in range(0, len(floats), _PRODUCT_SAMPLES):
+            here = floats[first : first + _PRODUCT_SAMPLES]
+            next_ones = later[first : first + len(here)]
+            power += float(here.dot(here))
+            following += float(next_ones.dot(here[: len(next_ones)]))
         joined = block
         if before is not None:
             ends = before[-channels:].astype(np.float64)
@@ -244,24 +221,12 @@ def _measured(
     if not count:
         raise AudioError("no audio: there are no samples")
     return Levels(
-        peak_db=_decibels((highest / unit) ** 2),
-        rms_db=_decibels(power / count / unit**2),
+        peak_db=10 * log10(max(_SILENT_POWER, (highest / unit) ** 2)),
+        rms_db=10 * log10(max(_SILENT_POWER, power / count / unit**2)),
         clipped_fraction=flat / count,
         correlation=following / power if power else 1.0,
         seen_fraction=count / (claimed or count),
     )
-
-
-def _products(samples: NDArray[Any], channels: int) -> tuple[float, float]:
-    """Return the sums of all samples times themselves, and times what follows in their channel."""
-    power = following = 0.0
-    later = samples[channels:]
-    for first in range(0, len(samples), _PRODUCT_SAMPLES):
-        here = samples[first : first + _PRODUCT_SAMPLES]
-        next_ones = later[first : first + len(here)]
-        power += float(here.dot(here))
-        following += float(next_ones.dot(here[: len(next_ones)]))
-    return power, following
 
 
 def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> int:
@@ -269,7 +234,3 @@ def _flat_tops(samples: NDArray[Any], channels: int, full: float) -> int:
     later = (_RUN - 1) * channels
     runs = at_full[later:] & at_full[channels:-channels] & at_full[:-later]
     return int(np.count_nonzero(runs))
-
-
-def _decibels(power: float) -> float:
-    return 10 * log10(max(power, 1e-12))

@@ -22,22 +22,11 @@ import numpy as np
 import soundfile
 
 from speechframe.audio import _headers, _mp3
-from speechframe.audio._samples import Samples, fitted, seconds_to_frames
+from speechframe.audio._rate import Rate
+from speechframe.audio._samples import Samples
 from speechframe.audio.codec import Audio, OnePass
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
-
-__all__ = [
-    "MAX_CHANNELS",
-    "RATES_HZ",
-    "TOP_RATE_HZ",
-    "Media",
-    "demuxed",
-    "opened",
-    "read",
-    "refuse_shape",
-    "refuse_truncated",
-]
 
 RATES_HZ = range(4000, 192_001)
 """Sample rates in Hz that are read."""
@@ -219,12 +208,12 @@ def _by_av(path: Path, max_seconds: float) -> Iterator[Media]:
         found = container.streams.audio[0]
         rate_hz, channels = found.rate or 0, found.channels or 0
         refuse_shape(rate_hz, channels)
-        yield _media(_av_blocks(container, found, rate_hz), rate_hz, max_seconds)
+        yield _media(_av_blocks(container, rate_hz), rate_hz, max_seconds)
 
 
 @contextlib.contextmanager
-def demuxed(path: Path) -> Iterator[Any]:
-    """Open a file that has audio by PyAV, for the length of a block: its ``av.container.InputContainer``.
+def demuxed(medium: Path | bytes) -> Iterator[Any]:
+    """Open a medium that has audio by PyAV, for the length of a block: its ``av.container.InputContainer``.
 
     Raises
     ------
@@ -239,9 +228,9 @@ def demuxed(path: Path) -> Iterator[Any]:
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(path.open("rb"))
+        # An open file again: a name could be followed to other files.
+        stream = stack.enter_context(io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb"))
         try:
-            # An open file again: a name could be followed to other files.
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
             )
@@ -253,18 +242,25 @@ def demuxed(path: Path) -> Iterator[Any]:
         yield container
 
 
-def _av_blocks(container: Any, stream: Any, rate_hz: int) -> Iterator[Samples]:
+def decoded(container: Any) -> Iterator[Any]:
+    """Yield the frames of the first audio stream; AudioError where it is damaged."""
+    import av
+
+    try:
+        yield from container.decode(container.streams.audio[0])
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the audio is damaged or truncated") from error
+
+
+def _av_blocks(container: Any, rate_hz: int) -> Iterator[Samples]:
     import av
 
     # Channels are mixed here as everywhere: FFmpeg's own mix of two equal channels is louder than each. They
     # stand in one plane because PyAV 18, handed eight planes, reads past the last.
     converter = av.AudioResampler(format="flt", rate=rate_hz)
-    try:
-        for frame in itertools.chain(container.decode(stream), (None,)):
-            for converted in converter.resample(frame):
-                yield _mixed(converted)
-    except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the audio is damaged or truncated") from error
+    for frame in itertools.chain(decoded(container), (None,)):
+        for converted in converter.resample(frame):
+            yield _mixed(converted)
 
 
 def _mixed(frame: Any) -> Samples:
@@ -309,17 +305,8 @@ def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Ite
 
 
 def _slower(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
-    try:
-        import soxr
-    except ModuleNotFoundError as error:
-        raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
-    stream = soxr.ResampleStream(rate_hz, TOP_RATE_HZ, 1, dtype="float32")
-    frames_in = frames_out = 0
+    rate = Rate(rate_hz, TOP_RATE_HZ)
     for block in blocks:
-        frames_in += len(block)
-        made = stream.resample_chunk(block)
-        frames_out += len(made)
-        if len(made):
+        if len(made := rate.add(block)):
             yield made
-    rest = stream.resample_chunk(np.zeros(0, np.float32), last=True)
-    yield fitted(rest, max(0, seconds_to_frames(frames_in / rate_hz, TOP_RATE_HZ) - frames_out))
+    yield rate.rest()

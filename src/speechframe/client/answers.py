@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from multidict import MultiMapping
@@ -14,16 +15,22 @@ from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec import billing, locales
-from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import ROUTE_WARNING, read_route
 from speechframe.spec.limits import default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model
+from speechframe.spec.texts import billed_characters
 from speechframe.spec.translate import TranslateRequest
-from speechframe.wire.answers import balance_in
-from speechframe.wire.bodies import Generated, decode_generate
+from speechframe.wire.answers import (
+    NO_END,
+    Clean,
+    balance_in,
+    one_line,
+    tells_its_end,
+    warnings_of,
+    words_instead,
+)
 from speechframe.wire.changer import decode_convert
-from speechframe.wire.errors import Clean, one_line, warnings_of
-from speechframe.wire.stream import NO_END, tells_its_end, words_instead
+from speechframe.wire.speech import Said, decode_generate
 from speechframe.wire.translate import decode_translate
 
 _HEAD_BYTES = 4096
@@ -31,6 +38,7 @@ _SHOWN_CHARACTERS = 80
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _LENGTH_TOLERANCE_S = 0.25
 _LENGTH_TOLERANCE = 0.02
+_WORD = itemgetter(0)  # of a word with its times
 _PLACES = re.compile(r"(.+): (texts [0-9,-]+)")
 
 
@@ -127,10 +135,18 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
 
     BadAnswer is raised where that is no audio, or where nothing in a stream says that it is all there.
     """
-    said, clean, content = _said(raw, request, clip_seconds), raw.redactor.clean, raw.redactor.content
+    if clip_seconds is not None:
+        said = decode_convert(raw.body, clip_seconds=clip_seconds)
+    elif isinstance(request, GenerateRequest):
+        said = decode_generate(raw.body, characters=len(request.text))
+    else:
+        said = _streamed(raw)
+    clean, content = raw.redactor.clean, raw.redactor.content
     rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
     asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
     audio = said.audio if audio is None else audio
+    if audio is None:
+        raise BadAnswer("the answer names a URL for its audio, which was not fetched")
     found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
     notes = [said.warning, *said.notes]
     if found.format is not request.format:
@@ -144,18 +160,20 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
         notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
+    words, joined = said.words, "\n".join(map(_WORD, said.words))
+    if content.clean(joined) is not joined:
+        words = [(content.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
     if clip_seconds is None:
-        billed = billing.billed_characters(request.text)
+        billed = billed_characters(request.text)
     else:
         billed = ceil(billing.convert_millicredits(clip_seconds) / billing.CREDIT)
-    transcription = getattr(said, "transcription", None)
     return Spoken(
         audio=audio,
         format=found.format,
         sample_rate_hz=found.sample_rate_hz,
         channels=found.channels,
         audio_seconds=seconds,
-        words=content.clean_words(getattr(said, "words", [])),
+        words=words,
         billed_characters=billed,
         remaining_characters=said.remaining_characters,
         warnings=warnings_of(raw.headers, *notes, clean=clean),
@@ -163,15 +181,11 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
         latency_ms=raw.latency_ms,
         region=raw.region,
         said_seconds=said_seconds,
-        transcription=transcription and content.clean(transcription),
+        transcription=said.transcription and content.clean(said.transcription),
     )
 
 
-def _said(raw: Raw, request: Any, clip_seconds: float | None) -> Any:
-    if isinstance(request, ConvertRequest):
-        return decode_convert(raw.body, clip_seconds=clip_seconds)
-    if isinstance(request, GenerateRequest):
-        return decode_generate(raw.body, characters=len(request.text))
+def _streamed(raw: Raw) -> Said:
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)
@@ -179,13 +193,11 @@ def _said(raw: Raw, request: Any, clip_seconds: float | None) -> Any:
     # The header of a stream cannot know how long it will be; here that is known.
     with suppress(AudioError):
         audio = with_length(audio)
-    return Generated(audio, None, None, None, [], None)
+    return Said(audio)
 
 
-def _inspected(data: bytes | None, format: Format, rate_hz: int, channels: int, clean: Clean) -> AudioInfo:
+def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: Clean) -> AudioInfo:
     """Return what audio is; BadAnswer says why it cannot be used."""
-    if data is None:
-        raise BadAnswer("the answer names a URL for its audio, which was not fetched")
     # Some services wrap raw samples in a file with a header.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
     problem = ""
@@ -243,6 +255,11 @@ class Translated:
 def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     """Return what the answer to a translation call holds, with every warning at the text it is about."""
     said = decode_translate(raw.body, request.texts)
+    translations = []
+    for place, translation in enumerate(said.texts):
+        if isinstance(translation, BadAnswer):
+            raise BadAnswer(f"text {place}: {translation}")
+        translations.append(translation)
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
     if source is not None:
@@ -258,7 +275,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     if said.target is not None and locales.is_another(said.target, target):
         notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(
-        translations=tuple(said.texts),
+        translations=tuple(translations),
         routes=tuple(routes),
         text_warnings=tuple(map(tuple, of_texts)),
         billed_characters=sum(map(len, request.texts)),

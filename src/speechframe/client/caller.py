@@ -12,14 +12,14 @@ from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
+from multidict import CIMultiDict
 from pydantic import SecretStr
 from yarl import URL
 
 from speechframe.client.answers import Raw, explained
-from speechframe.client.calls import Call
+from speechframe.client.calls import MIB, Bounds, Call, Timeouts
 from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange
-from speechframe.client.limits import MIB, Bounds, Timeouts
 from speechframe.client.masking import Redactor, refusal, without_secrets
 from speechframe.client.upload import Body
 from speechframe.errors import (
@@ -32,11 +32,10 @@ from speechframe.errors import (
 )
 from speechframe.settings import Settings, resolve
 from speechframe.settings.hidden import header_text, hidden_key, without_keys
-from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
+from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TRACE_HEADER
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import decode_object, loaded
-from speechframe.wire.errors import trace_id_of
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_object, loaded, one_line
 
 T = TypeVar("T")
 
@@ -312,14 +311,17 @@ class Caller:
         try:
             reply = await self.exchange.ask(method, url, headers=headers, **how)
             if reply.ok:
-                body, masked = reply.body, redactor.clean_headers(reply.headers)
+                body, headers = reply.body, reply.headers
+                joined = "\n".join(headers.values())
+                if redactor.clean(joined) is not joined:
+                    headers = CIMultiDict((name, redactor.clean(value)) for name, value in headers.items())
                 has_audio = endpoint == "stream" or _AUDIO_INSIDE.search(body) is not None
                 if not has_audio:
                     text = body.decode("utf-8", "surrogateescape")
                     body = redactor.content.clean(text).encode("utf-8", "surrogateescape")
                 spent_ms = (time.perf_counter() - began_s) * 1000
-                trace_id = trace_id_of(masked)
-                return Raw(body, masked, trace_id, spent_ms, region, has_audio, redactor, reply)
+                trace_id = one_line(headers.get(TRACE_HEADER, ""), MAX_TRACE_CHARACTERS) or None
+                return Raw(body, headers, trace_id, spent_ms, region, has_audio, redactor, reply)
             error: SpeechframeError = refusal(reply.status, reply.headers, reply.body, redactor)
         except CutOffError as cut:
             balance = cut.remaining_characters

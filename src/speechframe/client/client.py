@@ -17,7 +17,7 @@ from speechframe.settings.hidden import header_text, hidden_key
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice
-from speechframe.wire.bodies import decode_token, decode_voices
+from speechframe.wire.speech import decode_token, decode_voices
 from speechframe.wire.turns import Slots
 
 AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
@@ -224,8 +224,9 @@ class Client(Caller):
         Raises
         ------
         SpeechframeError
-            As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer whose texts are
-            not those that were sent, in their order, is a ``BadAnswer``.
+            As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer that lacks the
+            translation of a text is a ``BadAnswer``: texts are told apart by what the answer says was their
+            source.
 
         Examples
         --------

@@ -26,14 +26,13 @@ from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from speechframe._version import __version__
-from speechframe.client.limits import KIB, MIB
 from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.wire.answers import balance_in
-from speechframe.wire.decoding import BadEncodingError, TooLargeError, unpack
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 Admit = Callable[[int], Awaitable[None]]
 
@@ -46,9 +45,10 @@ CLOSE_S = 2.0
 ERROR_BODY_S = 5.0
 
 _AGENT = f"speechframe/{__version__}"
-_READ_BUFFER_BYTES = 256 * KIB
-# How much of a body is read without `admit`: most of it is in memory before `admit` could be awaited.
-_UNADMITTED_BYTES = 64 * KIB
+_READ_BUFFER_BYTES = 256 * 1024
+# How much of a body is read without `admit`, as most of it is in memory before `admit` could be awaited; and
+# how much is asked for at once where the answer does not say how long it is.
+_UNADMITTED_BYTES, _ADMITTED_BYTES = 64 * 1024, 1 << 20
 _DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
 _SWITCHING = 101
@@ -236,8 +236,15 @@ class Reply:
                 connection = await connector.connect(target, traces=[], timeout=limit)
             except TimeoutError:
                 raise aiohttp.ConnectionTimeoutError from None
-            protocol, is_new = connection.protocol, connection.protocol not in _USED_PROTOCOLS
-            if protocol is not None and not protocol.should_close and (is_new or _is_quiet(connection)):
+            protocol: Any = connection.protocol
+            is_new = protocol not in _USED_PROTOCOLS
+            is_usable = protocol is not None and not protocol.should_close
+            if is_usable and not is_new:
+                # Nothing came since, as the kernel knows: neither bytes nor an end of the connection.
+                poll = select.poll()
+                poll.register(protocol.transport.get_extra_info("socket"), select.POLLIN)
+                is_usable = not poll.poll(0)
+            if is_usable:
                 break
             connection.close()
             if is_new:
@@ -307,8 +314,8 @@ class Reply:
                 if max(size, length) > max_bytes:
                     raise _too_large(max(size, length), max_bytes)
                 if size > admitted_bytes:
-                    await admit(MIB)
-                    admitted_bytes += MIB
+                    await admit(_ADMITTED_BYTES)
+                    admitted_bytes += _ADMITTED_BYTES
             self.body = b"".join(chunks)
             if encoding := self.headers.get("Content-Encoding"):
                 self.body = unpack(self.body, encoding, max_bytes=max_bytes)
@@ -365,16 +372,6 @@ class Reply:
         if connection.transport is not None:
             connection.transport.abort()
         connection.close()
-
-
-def _is_quiet(connection: Any) -> bool:
-    """Return whether the kernel holds neither unread bytes nor an end of the connection."""
-    socket = connection.transport and connection.transport.get_extra_info("socket")
-    if socket is None:
-        return False
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return not poll.poll(0)
 
 
 def _head(

@@ -3,27 +3,19 @@
 import html
 import re
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import TypeVar
 
-from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from speechframe.errors import BadAnswer, ServiceError, SpeechframeError, service_error
 from speechframe.settings.hidden import MASK, Hidden
-from speechframe.wire.errors import (
-    MAX_MESSAGE_CHARACTERS,
-    MAX_TRACE_CHARACTERS,
-    decode_error,
-    one_line,
-    retry_after_s,
-)
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_TRACE_CHARACTERS, one_line
+from speechframe.wire.errors import decode_error, retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 
 # Characters. A shorter key may be a word that texts and names hold.
 _LEAST_IN_CONTENT = 8
-_WORD = itemgetter(0)
 
 
 class Redactor:
@@ -52,20 +44,6 @@ class Redactor:
         if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
             return self._mask(MASK, text)
         return text
-
-    def clean_words(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-        """Return words with their times, every secret masked; usually the list itself, after one look."""
-        joined = "\n".join(map(_WORD, words))
-        if self.clean(joined) is joined:
-            return words
-        return [(self.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
-
-    def clean_headers(self, headers: MultiMapping[str]) -> MultiMapping[str]:
-        """Return headers with every secret masked; usually the headers themselves, after one look."""
-        joined = "\n".join(headers.values())
-        if self.clean(joined) is joined:
-            return headers
-        return CIMultiDict((name, self.clean(value)) for name, value in headers.items())
 
 
 def _pattern(secret: str) -> Hidden:

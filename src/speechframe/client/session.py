@@ -22,9 +22,8 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
-from speechframe.client.calls import accepted
+from speechframe.client.calls import MIB, accepted
 from speechframe.client.exchange import CLOSE_S, Reply
-from speechframe.client.limits import MIB
 from speechframe.client.masking import refusal
 from speechframe.client.stream import Heard, Stream, heard_of
 from speechframe.errors import (
@@ -39,10 +38,18 @@ from speechframe.spec.check import FieldProblem, check
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode, Status
 from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
-from speechframe.wire.answers import published_cap
-from speechframe.wire.client_contexts import ClientContexts
-from speechframe.wire.errors import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, NO_REASON, one_line
-from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, one_line, published_cap
+from speechframe.wire.client_contexts import (
+    Audio,
+    ClientContexts,
+    Ended,
+    Event,
+    Failed,
+    Odd,
+    Retried,
+    Warned,
+)
+from speechframe.wire.errors import NO_REASON
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
@@ -482,14 +489,11 @@ class _Socket:
         if code == CloseCode.POLICY_VIOLATION:
             words = one_line(reason, MAX_MESSAGE_CHARACTERS, self.caller.redactor.clean)
             denied = PermissionDenied(words or CloseCode.POLICY_VIOLATION.cause, status=Status.FORBIDDEN)
-        # A turn that was heard in part fails, and is not sent again: nobody wants to hear that part twice.
-        for number in [number for number, turn in self.turns.items() if turn.heard.received]:
-            self.drop(number, denied or "the connection was lost before all of the audio had come")
-        self.deliver(self.contexts.disconnected(code, now_s=time.monotonic()), denied)
+        self.deliver(self.contexts.disconnected(code), denied)
 
 
 def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
-    words, trace_id = event.words or NO_REASON, event.trace_id
+    words, trace_id = event.words or NO_REASON, event.trace_id or heard.trace_id
     if event.code is not None:
         status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
         return service_error(words, status=status, code=event.code or None, trace_id=trace_id)

@@ -16,16 +16,14 @@ from speechframe.audio import codec
 from speechframe.audio.codec import AudioInfo, forced_shape
 from speechframe.audio.saving import PLAYABLE, save_audio
 from speechframe.client.caller import Caller
-from speechframe.client.calls import Call
+from speechframe.client.calls import Bounds, Call
 from speechframe.client.exchange import CutOffError
-from speechframe.client.limits import Bounds
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import REGIONS, default_sample_rate_hz
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Format, Model, StreamRequest
-from speechframe.wire.errors import warnings_of
-from speechframe.wire.stream import NO_END, tells_its_end, words_instead
+from speechframe.spec.texts import billed_characters
+from speechframe.wire.answers import NO_END, tells_its_end, warnings_of, words_instead
 
 _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 

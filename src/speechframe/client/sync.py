@@ -20,7 +20,7 @@ from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.dubbing import DubJob
 from speechframe.spec.speech import Voice
-from speechframe.wire.events import Event
+from speechframe.wire.client_contexts import Event
 
 P = ParamSpec("P")
 T = TypeVar("T")

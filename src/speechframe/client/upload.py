@@ -18,7 +18,7 @@ from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.wire.dubbing import HEAD_BYTES, media_type_of
-from speechframe.wire.forms import Form
+from speechframe.wire.requests import Form
 
 # How much of a file is in memory while it is sent.
 PIECE_BYTES = 256 * 1024

@@ -33,7 +33,7 @@ from speechframe.engines.pieces import (
 )
 from speechframe.engines.streaming import SentenceSpeaker
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import Pause, pause_warnings
+from speechframe.spec.texts import Pause, pause_warnings
 
 __all__ = ["EspeakSpeaker"]
 

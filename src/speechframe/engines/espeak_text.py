@@ -15,8 +15,8 @@ from functools import lru_cache
 from speechframe.engines import japanese
 from speechframe.engines.espeak_locales import EspeakLocale, script_of
 from speechframe.engines.words import SPOKEN_PUNCTUATION
-from speechframe.spec.pauses import split_pauses
 from speechframe.spec.speech import Pronunciation, PronunciationKind
+from speechframe.spec.texts import split_pauses
 
 __all__ = ["SpokenText", "spoken_text", "unused_words"]
 

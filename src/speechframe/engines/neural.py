@@ -30,7 +30,7 @@ from speechframe.engines.pieces import (
 )
 from speechframe.engines.streaming import SentenceSpeaker, measured_gain_db
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import Pause, pause_warnings
+from speechframe.spec.texts import Pause, pause_warnings
 
 __all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
 

@@ -23,7 +23,7 @@ from speechframe.engines.words import Token, original_tokens, spoken_tokens
 from speechframe.errors import EngineError
 from speechframe.spec.chosen import UNSPEAKABLE_SHARE
 from speechframe.spec.locales import display_name, language_of, nearest
-from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
+from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
 __all__ = [
     "LOUDNESS_LUFS",

@@ -19,7 +19,7 @@ from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
 from speechframe.engines.pieces import LOUDNESS_LUFS, at_gain
 from speechframe.errors import EngineError
-from speechframe.spec.pauses import Pause, speaks, split_pauses
+from speechframe.spec.texts import Pause, speaks, split_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [

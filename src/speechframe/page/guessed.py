@@ -1,6 +1,6 @@
 """When words are heard, where nobody said it: by how long they are."""
 
-from speechframe.spec.pauses import Pause, split_pauses
+from speechframe.spec.texts import Pause, split_pauses
 
 __all__ = ["SECONDS_PER_CHARACTER", "guessed_words"]
 

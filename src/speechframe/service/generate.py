@@ -25,9 +25,9 @@ from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import deprecation_notice
 from speechframe.spec.limits import Pool
-from speechframe.spec.pauses import pause_warnings
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
-from speechframe.wire.bodies import encode_generate
+from speechframe.spec.texts import billed_characters, pause_warnings
+from speechframe.wire.requests import encode_request
 
 # Wire name of each part of the answer: what is JSON already is not parsed and written again.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
@@ -72,8 +72,8 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     if wanted.word_durations_as_original_text and locales.language_of(casting.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
     # How the audio is delivered is no part of what was asked for.
-    content = encode_generate(wanted.model_copy(update={"encode_as_base64": None}))
-    characters = billing.billed_characters(wanted.text)
+    content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
+    characters = billed_characters(wanted.text)
     bill = Bill(
         key,
         mark_of(request, "generate", content, take=take),

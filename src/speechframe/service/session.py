@@ -43,9 +43,9 @@ from speechframe.service.workers import PoolClosed, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
 from speechframe.spec.limits import Pool
-from speechframe.spec.pauses import Pause, speaks, split_pauses
 from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.speech import Model
+from speechframe.spec.texts import Pause, billed_characters, speaks, split_pauses
 from speechframe.wire.contexts import Action, Cancel, Close, Contexts, Finish, Generate, Send
 from speechframe.wire.frames import encode_frame
 
@@ -319,7 +319,7 @@ class Session:
     async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> Part:
         """Return a chunk spoken, and paid for unless there is nothing to be heard of it."""
         millis = billing.generate_millicredits(action.text)
-        words = f"the text has {billing.billed_characters(action.text):,} billed characters"
+        words = f"the text has {billed_characters(action.text):,} billed characters"
         bill = Bill(self._key, None, millis, words, "stream")
         async with self._gate, reserved(self._state, bill) as reservation:
             part = await speak(

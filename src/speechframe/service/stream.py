@@ -43,8 +43,8 @@ from speechframe.spec import billing, chosen
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING, deprecation_notice
 from speechframe.spec.limits import REGIONS, Pool, default_sample_rate_hz
-from speechframe.spec.pauses import pause_warnings
 from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
+from speechframe.spec.texts import billed_characters, pause_warnings
 
 log = logging.getLogger("speechframe.service")
 
@@ -147,7 +147,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         key,
         mark_of(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
         billing.generate_millicredits(wanted.text),
-        f"the text has {billing.billed_characters(wanted.text):,} billed characters",
+        f"the text has {billed_characters(wanted.text):,} billed characters",
         "stream",
     )
     manner = utterance(wanted, casting, model, take=take)

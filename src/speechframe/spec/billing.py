@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from speechframe.spec.pauses import strip_pauses
+from speechframe.spec.texts import billed_characters
 
 Millicredits = int
 CREDIT: Millicredits = 1000
@@ -39,19 +39,6 @@ PRICES: dict[str, Price] = {
     )
 }
 """Prices by operation; `balance` names which of a key's two balances pays."""
-
-
-def billed_characters(text: str) -> int:
-    """Return how many characters of a text are billed: all but those of pause markers; whitespace counts.
-
-    Characters are Unicode code points, as everywhere in Python and in JSON schema lengths.
-
-    Examples
-    --------
-    >>> billed_characters("Wait. [pause 1.5s]Now!")
-    10
-    """
-    return len(strip_pauses(text))
 
 
 def generate_millicredits(text: str) -> Millicredits:

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from speechframe.spec.chosen import IDEMPOTENCY_SECONDS, TAKE_HEADER, TRACE_HEADER
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.limits import Pool
-from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Gender, Model, StyleDetails, Voice
+from speechframe.spec.texts import strip_pauses
 
 __all__ = ["chunked", "error", "http", "limits_page", "spoken", "voice_listing", "word_durations"]
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.limits import GENERATE_SAMPLE_RATES_HZ, STREAM_SAMPLE_RATES_HZ, default_sample_rate_hz
 from speechframe.spec.speech import ChannelType, Format, GenerateRequest, Model
+from speechframe.spec.texts import billed_characters
 from speechframe.testing.audio import tag_of
 
 __all__ = ["BadRequestError", "Wanted", "WantedTranslation", "read_request", "read_translation"]

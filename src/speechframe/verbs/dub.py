@@ -42,7 +42,7 @@ from speechframe.tables.columns import Column, problem
 from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
-from speechframe.wire.forms import canonical
+from speechframe.wire.requests import canonical
 
 COLUMNS = columns(
     job_id=pa.string(),

@@ -46,7 +46,7 @@ from speechframe.store import parts
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.verbs.service import ServiceBackend
-from speechframe.wire.forms import canonical
+from speechframe.wire.requests import canonical
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100

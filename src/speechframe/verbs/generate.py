@@ -14,19 +14,18 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.settings import Settings
-from speechframe.spec.billing import PRICES, billed_characters
+from speechframe.spec.billing import PRICES
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
-from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
-from speechframe.spec.texts import fault_of
+from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
 from speechframe.store.journal import dumps, loads
 from speechframe.tables.columns import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
 from speechframe.verbs.service import SpokenBackend
-from speechframe.wire.bodies import encode_content
-from speechframe.wire.stream import encode_stream
+from speechframe.wire.requests import encode_request
+from speechframe.wire.speech import encode_content
 
 _GENERATE, _STREAM = GenerateRequest.wire_names(), StreamRequest.wire_names()
 
@@ -135,7 +134,7 @@ class GenerateBackend(SpokenBackend):
             # ignores is not sent: rows that differ in nothing else are one call.
             rate_hz = request.sample_rate or float(default_sample_rate_hz(Model.FALCON_2))
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
-            content = body = encode_stream(request.model_copy(update=named))
+            content = body = encode_request(request.model_copy(update=named))
         else:
             # Base64 unless the row asks for a URL: it is one exchange less, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)

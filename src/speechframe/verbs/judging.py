@@ -25,8 +25,8 @@ from speechframe.client import Spoken
 from speechframe.errors import AudioError
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import read_clamped
-from speechframe.spec.pauses import Pause, split_pauses, strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
+from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
 _WORD, _END = itemgetter(0), itemgetter(2)
 """Of a word in an answer; its times in milliseconds."""

@@ -29,9 +29,9 @@ from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
 from speechframe.verbs.service import CallBackend
 from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
-from speechframe.wire.answers import whole_number
-from speechframe.wire.errors import warnings_of
-from speechframe.wire.translate import encode_translate, pair_translations
+from speechframe.wire.answers import warnings_of, whole_number
+from speechframe.wire.requests import encode_request
+from speechframe.wire.translate import decode_translate
 
 COLUMNS = columns(
     text=pa.string(),
@@ -204,7 +204,7 @@ class TranslateBackend(CallBackend):
             texts=[_Text.of(row).sent for row in request.rows],
             source_language=source,
         )
-        return Call("translate", asked, encode_translate(asked), **call_options)
+        return Call("translate", asked, encode_request(asked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the names of the arguments in which two bodies differ; tokens follow from the others."""
@@ -214,7 +214,7 @@ class TranslateBackend(CallBackend):
         """Return the translation of each text of a pack, or what is wrong with its entry of the answer."""
         call, raw = answer.data
         texts, price = call.request.texts, to_credits(request.price)
-        said = pair_translations(raw.body, texts)
+        said = decode_translate(raw.body, texts)
         routes, of_texts, of_all = placed_warnings(
             warnings_of(raw.headers, clean=raw.redactor.clean), len(texts)
         )

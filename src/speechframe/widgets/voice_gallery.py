@@ -11,9 +11,9 @@ from speechframe.audio.clip import Clip
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import text as said
-from speechframe.spec.billing import billed_characters
 from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
+from speechframe.spec.texts import billed_characters
 from speechframe.tables.columns import problem
 from speechframe.verbs.generate import ARGUMENTS
 from speechframe.widgets.base import PageWidget, table

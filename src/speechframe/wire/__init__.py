@@ -1,8 +1,8 @@
 """Bytes to values and back, without any input or output.
 
-- `bodies`: JSON bodies of requests and answers; `answers`: what the answers of several chapters share
-- `errors`: what an error answer and its headers say
-- `encoding`: compressed bodies, unpacked within a bound
+- `requests`: JSON and forms, always the same for equal requests
+- `answers`: what good answers hold; `speech`, `changer`, `translate`, `dubbing`: those of a chapter
+- `errors`: what an error answer says; `encoding`: compressed bodies, unpacked within a bound
 - `frames`: WebSocket messages of both ends
 - `chunking`: text in pieces, cut into sentences and clauses
 - `contexts`, `turns`: the service's side of WebSocket contexts

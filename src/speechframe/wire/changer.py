@@ -1,21 +1,19 @@
 """Bodies of the voice changer: a request as a multipart form, an answer as values (section 2.5)."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from speechframe.errors import BadAnswer
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
-from speechframe.wire.answers import answer_fields, said_seconds, whole_number
-from speechframe.wire.decoding import MOST_VALUES
-from speechframe.wire.forms import Form, canonical, encode_form
-
-__all__ = ["Converted", "decode_convert", "encode_convert"]
+from speechframe.wire.answers import MOST_VALUES
+from speechframe.wire.requests import Form, canonical, encode_form
+from speechframe.wire.speech import Said, SpokenFields, decode_spoken
 
 _FILE = "file"
 _DELIVERY = "encode_output_as_base64"
 _NOT_CONTENT = frozenset({_FILE, _DELIVERY})
-_AUDIO, _BALANCE, _SECONDS = "encoded_audio", "remaining_character_count", "audio_length_in_seconds"
+_CONVERTED = SpokenFields(
+    "encoded_audio", "audio_file", "audio_length_in_seconds", "remaining_character_count"
+)
 
 _VALUES_AT_LEAST = 10_000
 """Of JSON; six are read. Commas of a transcription look like more of them."""
@@ -61,38 +59,7 @@ def encode_convert(
     return content, encode_form({**fields, _DELIVERY: asks_base64}, content, (_FILE, name, media_type))
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """The answer of the voice changer, as the service gave it.
-
-    Parameters
-    ----------
-    audio
-        The decoded bytes of ``encoded_audio``; None when the audio is behind `audio_url`.
-    audio_url
-        ``audio_file``: a URL or a path on the service, None when empty.
-    audio_seconds
-        The length the answer claims, in seconds; None where that is no length.
-    remaining_characters
-        The balance after the call; None when the answer does not hold a whole number.
-    transcription
-        What was said in the clip, where the answer tells.
-    warning
-        The service's own warning.
-    notes
-        What is odd about the answer though it can be used.
-    """
-
-    audio: bytes | None
-    audio_url: str | None
-    audio_seconds: float | None
-    remaining_characters: int | None
-    transcription: str | None = None
-    warning: str | None = None
-    notes: tuple[str, ...] = ()
-
-
-def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Converted:
+def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Said:
     r"""Return what an answer of the voice changer holds.
 
     Forgiven, and named in ``notes``: a missing or unusable length or balance, a transcription far longer than
@@ -122,38 +89,20 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Convert
     most_values = MOST_VALUES
     if clip_seconds is not None:
         most_values = min(most_values, _VALUES_AT_LEAST + int(_LETTERS_A_SECOND * clip_seconds))
-    fields, audio, notes = answer_fields(body, _AUDIO, _BALANCE, most_values=most_values)
-    remaining = whole_number(fields, _BALANCE)
-    place = _text(fields.get("audio_file"))
-    if audio is None and place is None:
-        raise BadAnswer(f"the answer holds neither audio_file nor {_AUDIO}", remaining_characters=remaining)
-    seconds = said_seconds(fields, _SECONDS, notes)
-    if remaining is None:
-        notes.append(f"the answer gives no usable {_BALANCE}")
-    return Converted(
-        audio=audio,
-        audio_url=place,
-        audio_seconds=seconds,
-        remaining_characters=remaining,
-        transcription=_transcription(fields, clip_seconds, notes),
-        warning=_text(fields.get("warning")),
-        notes=tuple(notes),
-    )
+    said, fields = decode_spoken(body, _CONVERTED, most_values)
+    said.transcription = _transcription(fields, clip_seconds, said.notes)
+    return said
 
 
 def _transcription(fields: dict[str, Any], clip_seconds: float | None, notes: list[str]) -> str | None:
-    text = _text(fields.get("transcription"))
+    text: Any = fields.get("transcription")
+    if not isinstance(text, str) or not text.strip():
+        return None
     # It is stored with the row otherwise, whatever its length.
-    if text is None or clip_seconds is None:
-        return text
-    if len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
+    if clip_seconds is None or len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
         return text
     notes.append(
         f"a transcription of {len(text):,} characters is too long for a clip of {clip_seconds:.1f} s and was "
         "left out"
     )
     return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None

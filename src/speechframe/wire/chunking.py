@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.limits import BUFFER_SIZE
-from speechframe.spec.pauses import MARKERS, UNFINISHED_MARKER, first_spoken
 from speechframe.spec.socket import PredictiveChunking
+from speechframe.spec.texts import MARKERS, UNFINISHED_MARKER, first_spoken
 
 __all__ = ["Chunker"]
 

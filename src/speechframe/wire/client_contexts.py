@@ -6,40 +6,128 @@ an attempt that was given up is told apart. What is decided here, always by code
 
 * No more contexts are active than there are slots; the turns beyond wait, and begin in their order.
 * A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
-* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from where its attempt
-  began, unless some of that was heard: then it has failed, since nobody wants to hear half of it twice.
-* After a close with 1000 a turn that was heard, or had nothing in it to be heard, goes on when it has more
-  text, as another attempt: a new connection is wanted then, and not before. Where no audio came since its
-  last text, nor word that it cannot be spoken, or where that was sent but a moment ago, so that the service
-  was not idle, nobody knows what of it was spoken: it has failed.
+* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
+  some of it was heard: then it has failed, since nobody wants to hear half of it twice.
 * A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
   pronounce, has failed.
 * Every attempt that was begun gets its `end`, whatever happens.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from speechframe.spec.chosen import MAX_FRAME_BYTES, TEXT_WARNING
-from speechframe.spec.codes import CloseCode, ErrorCode
-from speechframe.spec.pauses import speaks
+from speechframe.spec.chosen import MAX_FRAME_BYTES
+from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
-from speechframe.wire.client_turn import ClientTurn
-from speechframe.wire.errors import MAX_TRACE_CHARACTERS, Clean, one_line
-from speechframe.wire.events import Audio, Ended, Event, Failed, Odd, Retried, Warned
+from speechframe.spec.texts import speaks
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, Clean, one_line
 from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
-__all__ = ["Audio", "ClientContexts", "Ended", "Event", "Failed", "Odd", "Retried", "Warned"]
-
-_LONGEST_WAIT_S = 5.0
-_LEAST_IDLE_S = 0.5
-"""Sooner after text no service closes for want of traffic. Audio does not count: it may be read late."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
 """Of text: a character has at most six bytes as JSON, and the frame holds little else."""
 _CLEAR = ClientFrame.model_validate({"clear": True})
 _END = ClientFrame.model_validate({"end": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Audio of a turn. With WAV a header stands wherever the bytes begin with RIFF, and nowhere else."""
+
+    turn: int
+    audio: bytes
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """All audio of a turn has come."""
+
+    turn: int
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A turn will have no more audio.
+
+    `code` is the service's, empty where it gave none; None where the connection was lost, and where what
+    came cannot be used: then `is_bad`.
+    """
+
+    turn: int
+    code: str | None
+    words: str
+    trace_id: str | None = None
+    is_bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A turn of which nothing was heard is sent again from its beginning."""
+
+    turn: int
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The service ignored or replaced something; `turn` is None where it belongs to none."""
+
+    turn: int | None
+    code: WarningCode | str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """The service said what nobody knows, or something about no turn: to be logged, and nothing else."""
+
+    turn: int | None
+    words: str
+
+
+Event = Audio | Ended | Failed | Retried | Warned | Odd
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A turn: what is to be sent of it, what was sent, and what became of that."""
+
+    number: int
+    opening: ClientFrame
+    frames: list[ClientFrame] = field(default_factory=list)
+    """What is to be sent, and what was sent while it may have to be sent again; without the attempt's id."""
+    sent: int = 0
+    wire_id: str | None = None
+    attempts: int = 0
+    failures: int = 0
+    has_slot: bool = False
+    ended: bool = False
+    heard: bool = False
+    """Whether anything of it was heard: then nothing of it is ever sent again."""
+    warned: str = ""
+    """The last warning of this attempt."""
+    not_before_s: float = -inf
+    refused_since_s: float | None = None
+    wait_s: float = _FIRST_WAIT_S
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text to be sent."""
+        # Asked at every piece: what was sent is not gone through again.
+        return any(self.frames[index].text is not None for index in range(self.sent, len(self.frames)))
+
+    def next_frame(self) -> ClientFrame:
+        """Return the next frame to be sent; it counts as sent."""
+        frame = self.frames[self.sent]
+        self.sent += 1
+        if self.heard and self.sent == len(self.frames):
+            self.frames, self.sent = [], 0
+        return frame
 
 
 class ClientContexts:
@@ -80,8 +168,8 @@ class ClientContexts:
         self._max_attempts = max_attempts
         self._patience_s = patience_s
         self._numbers = 0
-        self._turns: dict[int, ClientTurn] = {}
-        self._by_wire_id: dict[str, ClientTurn] = {}
+        self._turns: dict[int, _Turn] = {}
+        self._by_wire_id: dict[str, _Turn] = {}
         # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
         self._closing: list[tuple[str, bool]] = []
         # Attempts that were given up on this connection and of which something may still come.
@@ -92,13 +180,6 @@ class ClientContexts:
     def wants_connection(self) -> bool:
         """Whether there is something to send and no connection to send it over."""
         return not self._connected and any(turn.has_text for turn in self._turns.values())
-
-    @property
-    def due_s(self) -> float | None:
-        """When to ask for `frames` again though nothing has happened; None if there is no such time."""
-        waiting = (turn for turn in self._turns.values() if turn.has_text)
-        waits = [turn.not_before_s for turn in waiting if turn.not_before_s > -inf]
-        return min(waits, default=None)
 
     @property
     def open_turns(self) -> tuple[int, ...]:
@@ -117,7 +198,7 @@ class ClientContexts:
         """
         self._numbers += 1
         opening = ClientFrame.model_validate({"voice_config": voice_config, **(settings or {})})
-        self._turns[self._numbers] = ClientTurn(self._numbers, opening)
+        self._turns[self._numbers] = _Turn(self._numbers, opening)
         return self._numbers
 
     def send(self, turn: int, text: str) -> None:
@@ -133,7 +214,6 @@ class ClientContexts:
             # A long text goes in several frames: where it is cut for speaking does not depend on them.
             pieces = (text[at : at + _FRAME_CHARACTERS] for at in range(0, len(text), _FRAME_CHARACTERS))
             found.frames += [ClientFrame.model_validate({"text": piece}) for piece in pieces]
-            found.rests = found.rests and not speaks(text)
 
     def clear(self, turn: int) -> list[Event]:
         """Drop the text of a turn that is not spoken yet."""
@@ -152,7 +232,6 @@ class ClientContexts:
         if found is None or found.ended:
             return []
         found.ended = True
-        found.rests = found.rests and not found.speaks(0)
         if found.wire_id is None and not found.has_text:
             # Nothing of it is known to the service, or no longer: there is nothing to wait for.
             return self._over(found, Ended(turn))
@@ -175,11 +254,8 @@ class ClientContexts:
         """Take that there is a connection."""
         self._connected = True
 
-    def disconnected(self, code: int | None, *, now_s: float = inf) -> list[Event]:
-        """Take that the connection is closed, with a code or without one, and say what that means.
-
-        Without a time it is long since anything was sent.
-        """
+    def disconnected(self, code: int | None) -> list[Event]:
+        """Take that the connection is closed, with a code or without one, and say what that means."""
         self._connected = False
         for _, has_slot in self._closing:
             if has_slot:
@@ -188,7 +264,7 @@ class ClientContexts:
         self._left.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lost(turn, code, now_s)
+            events += self._lost(turn, code)
         return events
 
     def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
@@ -209,7 +285,7 @@ class ClientContexts:
             if turn.wire_id is None and self._begins(turn, now_s):
                 yield _addressed(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
-                frame = turn.next_frame(now_s)
+                frame = turn.next_frame()
                 if frame.end:
                     self._free(turn)
                 yield _addressed(frame, turn.wire_id)
@@ -234,7 +310,6 @@ class ClientContexts:
         if isinstance(frame, WarningFrame):
             if turn is not None:
                 turn.warned = ": ".join(filter(None, (frame.warning_code, frame.warning)))
-                turn.is_owed = turn.is_owed and frame.warning_code != TEXT_WARNING
             return [Warned(number, frame.warning_code, frame.warning)]
         if isinstance(frame, ErrorFrame):
             return self._error(turn, frame, now_s)
@@ -246,42 +321,39 @@ class ClientContexts:
         if turn is None:
             context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
             return [Odd(None, f"a frame for the context {context_id!r}, which is not open")]
-        heard = self._heard(turn, frame) if isinstance(frame, AudioReceived) else []
+        heard: list[Event] = []
+        if isinstance(frame, AudioReceived) and frame.audio:
+            turn.heard = True
+            heard.append(Audio(turn.number, frame.audio, frame.trace_id))
         return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
-    def _begins(self, turn: ClientTurn, now_s: float) -> bool:
+    def _begins(self, turn: _Turn, now_s: float) -> bool:
         """Begin an attempt where there is text and a slot for it."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
-        turn.begin()
-        turn.has_slot = True
+        turn.attempts += 1
+        turn.warned, turn.not_before_s, turn.has_slot = "", -inf, True
         turn.wire_id = f"{turn.number}.{turn.attempts}"
         self._by_wire_id[turn.wire_id] = turn
         return True
 
-    def _heard(self, turn: ClientTurn, frame: AudioReceived) -> list[Event]:
-        if not frame.audio:
-            return []
-        turn.hear()
-        return [Audio(turn.number, frame.audio, frame.trace_id)]
-
-    def _final(self, turn: ClientTurn, trace_id: str | None) -> list[Event]:
+    def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
             return [Odd(turn.number, "a final frame before the turn was ended")]
-        if turn.is_to_be_heard:
+        if not turn.heard and speaks("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
             return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
         return self._over(turn, Ended(turn.number, trace_id))
 
-    def _error(self, turn: ClientTurn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
             return [Odd(None, f"an error of no open context: {code} {words}")]
-        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.attempt_heard:
+        if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
             return self._refused(turn, frame, now_s)
         failed = Failed(turn.number, str(code), words, frame.trace_id)
-        if code == ErrorCode.INTERNAL_ERROR and not turn.attempt_heard:
+        if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
             return self._tried(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
@@ -289,7 +361,7 @@ class ClientContexts:
             return self._over(turn, failed)
         return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
 
-    def _refused(self, turn: ClientTurn, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _refused(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
@@ -300,63 +372,53 @@ class ClientContexts:
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
         return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lost(self, turn: ClientTurn, code: int | None, now_s: float) -> list[Event]:
+    def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
-            self._detach(turn)
             return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
-        self._detach(turn)
-        is_idle_close = code == CloseCode.NORMAL and now_s - turn.spoke_s >= _LEAST_IDLE_S
-        if not turn.attempt_heard:
-            turn.rests = turn.is_idle and is_idle_close
-            turn.rewind()
-            if turn.rests:
-                # That it was idle is no failure, nor is what comes after it the same refusal.
-                turn.refused_since_s = None
-                return []
-            return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
-        if turn.end_is_sent or turn.is_owed or not is_idle_close:
+        if turn.heard:
             words = "the connection was lost before all of the audio had come"
             return self._over(turn, Failed(turn.number, None, words))
-        # What was not sent goes over the next connection.
-        return [] if turn.has_text else self._over_if_ended(turn)
+        self._detach(turn)
+        _rewind(turn)
+        return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
 
-    def _tried(self, turn: ClientTurn, failed: Failed) -> list[Event]:
+    def _tried(self, turn: _Turn, failed: Failed) -> list[Event]:
         """Take that an attempt came to nothing: there is another one, unless it was the last."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:
             return self._over(turn, failed)
         return self._again(turn, failed.code)
 
-    def _again(self, turn: ClientTurn, code: str | None) -> list[Event]:
+    def _again(self, turn: _Turn, code: str | None) -> list[Event]:
         """Have a turn sent again, unless all of its text was cleared: then there is nothing to send."""
         return [Retried(turn.number, code)] if turn.has_text else self._over_if_ended(turn)
 
-    def _over_if_ended(self, turn: ClientTurn) -> list[Event]:
+    def _over_if_ended(self, turn: _Turn) -> list[Event]:
         return self._over(turn, Ended(turn.number)) if turn.ended else []
 
-    def _give_up(self, turn: ClientTurn) -> None:
+    def _give_up(self, turn: _Turn) -> None:
         """Leave an attempt, to be ended on the wire; what it was to say is to be sent from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
             self._left.add(turn.wire_id)
             turn.has_slot = False
         self._detach(turn)
-        turn.rewind()
+        _rewind(turn)
 
-    def _detach(self, turn: ClientTurn) -> None:
+    def _detach(self, turn: _Turn) -> None:
         self._free(turn)
         if turn.wire_id is not None:
             del self._by_wire_id[turn.wire_id]
             turn.wire_id = None
 
-    def _free(self, turn: ClientTurn) -> None:
+    def _free(self, turn: _Turn) -> None:
         if turn.has_slot:
             turn.has_slot = False
             self._slots.free()
 
-    def _over(self, turn: ClientTurn, event: Ended | Failed) -> list[Event]:
+    def _over(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
         self._detach(turn)
         del self._turns[turn.number]
         # What was refused for the number of contexts need not wait any longer.
@@ -367,3 +429,9 @@ class ClientContexts:
 
 def _addressed(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
     return frame.model_copy(update={"context_id": wire_id})
+
+
+def _rewind(turn: _Turn) -> None:
+    """Have all that was sent in an attempt be sent again, without what was cleared."""
+    turn.sent = 0
+    turn.frames = [one for one in turn.frames if not one.clear]

@@ -10,7 +10,7 @@ from speechframe.errors import BadAnswer
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
 from speechframe.wire.answers import kind_of, loaded
-from speechframe.wire.forms import Form, canonical, encode_form
+from speechframe.wire.requests import Form, canonical, encode_form
 
 __all__ = [
     "decode",

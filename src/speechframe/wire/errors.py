@@ -1,37 +1,26 @@
-"""What an error answer says: body, Retry-After, warnings and trace id, whatever shape they come in.
-
-Headers are multidicts, which find a name in any case and may have it several times.
-"""
+"""What an error answer says, in its body and in Retry-After, whatever shape they come in."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import unquote
 
-from multidict import MultiMapping
-
-from speechframe.spec.chosen import TRACE_HEADER, WARNING_HEADER
+from speechframe.spec.chosen import TRACE_HEADER
 from speechframe.spec.codes import Status
-from speechframe.wire.decoding import NotJsonError, loads
+from speechframe.wire.answers import (
+    MAX_LOOKED_AT,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
+    Clean,
+    NotJsonError,
+    loads,
+    one_line,
+)
 
 MAX_BODY_CHARACTERS = 2000
-MAX_MESSAGE_CHARACTERS = 500
 MAX_CODE_CHARACTERS = 64
-MAX_TRACE_CHARACTERS = 128
-MAX_WARNINGS = 20
-
-MAX_LOOKED_AT = 65_536
-"""Characters of a text that are looked at to show a few of them: some services say megabytes."""
-
-Clean = Callable[[str], str]
-"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key.
-
-``str`` leaves a text as it is, where there is nothing to hide.
-"""
-
 NO_REASON = "the service gave no reason"
 
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
@@ -86,7 +75,8 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
     text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
     fields = _fields(body)
     # The header is ours to find on every answer; proxies on the way know nothing of the body.
-    trace_id = trace_id_of(headers, clean) or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
+    header = _first(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
+    trace_id = header or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
         message=_first(fields, _MESSAGE_FIELDS, MAX_MESSAGE_CHARACTERS, clean) or _words(text, status),
         code=_code(fields, clean),
@@ -123,45 +113,6 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
         return None
     start = _date(headers.get("Date") or "") or now or datetime.now(UTC)
     return max(0.0, (then - start).total_seconds())
-
-
-def trace_id_of(headers: Mapping[str, str], clean: Clean = str) -> str | None:
-    """Return the service's id of an answer, masked and shortened; None when it has none."""
-    value = headers.get(TRACE_HEADER)
-    return one_line(value, MAX_TRACE_CHARACTERS, clean) or None if value else None
-
-
-def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
-    """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
-
-    Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
-    """
-    values = headers.getall(WARNING_HEADER, ())
-    if not values and not any(further):
-        return ()
-    said = [unquote(value) for value in values]
-    new = [text for text in further if text and not _only_repeats(text, said)]
-    found = [*new, *said]
-    lines = (one_line(warning, MAX_MESSAGE_CHARACTERS, clean) for warning in found if warning)
-    return tuple(dict.fromkeys(line for line in lines if line))[:MAX_WARNINGS]
-
-
-def _only_repeats(text: str, said: list[str]) -> bool:
-    for one in said:
-        if one not in text:
-            return False
-        text = text.replace(one, "", 1)
-    return bool(said) and not text.strip(" ;,.|\n")
-
-
-def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
-    """Return `text` masked, on one line, without control characters, at most `max_characters` long."""
-    text = clean(text[:MAX_LOOKED_AT])
-    if len(text) <= max_characters and " " not in text and text.isprintable():
-        return text
-    words = " ".join(text[: 4 * max_characters].split())
-    line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
-    return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
 def _number(value: str) -> float | None:

@@ -28,15 +28,16 @@ from speechframe.spec.socket import (
     VoiceConfig,
     WarningFrame,
 )
-from speechframe.wire.decoding import NotJsonError, decode_base64, loads
-from speechframe.wire.errors import (
-    MAX_CODE_CHARACTERS,
+from speechframe.wire.answers import (
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     Clean,
-    code_of,
+    NotJsonError,
+    decode_base64,
+    loads,
     one_line,
 )
+from speechframe.wire.errors import MAX_CODE_CHARACTERS, code_of
 
 __all__ = [
     "AudioReceived",

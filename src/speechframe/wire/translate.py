@@ -1,6 +1,5 @@
-"""JSON bodies of translation calls: requests to bytes, answers to values (section 2.6)."""
+"""Answers to translation calls (section 2.6)."""
 
-import json
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,17 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechframe.errors import BadAnswer
-from speechframe.spec.translate import TranslateRequest
-from speechframe.wire.decoding import NotJsonError, loads
-
-__all__ = [
-    "PairedTranslations",
-    "Translations",
-    "decode_translate",
-    "encode_translate",
-    "longest_translation",
-    "pair_translations",
-]
+from speechframe.wire.answers import NotJsonError, loads
 
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
 _MOST_CREDITS = 2**53
@@ -29,12 +18,12 @@ _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """The answer to a translation call, as the service gave it.
+    """The answer to a translation call, each text with its translation or with what is wrong with it.
 
     Parameters
     ----------
     texts
-        The translations, in the order of the request.
+        One for each text of the request, in its order.
     target
         The language that the answer says it is in, where it does.
     credits_used
@@ -43,43 +32,10 @@ class Translations:
         What is odd about the answer though it can be used.
     """
 
-    texts: tuple[str, ...]
-    target: str | None = None
-    credits_used: float | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PairedTranslations:
-    """The answer to a translation call, each text with its translation or with what is wrong with it.
-
-    Parameters
-    ----------
-    texts
-        One for each text of the request, in its order.
-    target, credits_used, notes
-        As in :class:`Translations`.
-    """
-
     texts: tuple[str | BadAnswer, ...]
     target: str | None = None
     credits_used: float | None = None
     notes: tuple[str, ...] = ()
-
-
-def encode_translate(request: TranslateRequest) -> bytes:
-    r"""Return the canonical JSON of a request: equal requests give equal bytes, here and in later versions.
-
-    Names are sorted, values that are absent are left out, text is UTF-8.
-
-    Examples
-    --------
-    >>> encode_translate(TranslateRequest(target_language="fr-FR", texts=["Grüße"]))
-    b'{"targetLanguage":"fr-FR","texts":["Gr\xc3\xbc\xc3\x9fe"]}'
-    """
-    fields = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def longest_translation(text: str) -> int:
@@ -94,48 +50,14 @@ def longest_translation(text: str) -> int:
 
 
 def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
-    """Return what the answer to a translation call holds.
-
-    Forgiven, and named in ``notes``: missing or unusable metadata, text that is no valid Unicode. Unknown
-    fields are ignored. An answer that echoes each source text proves that no two rows were swapped.
-
-    Parameters
-    ----------
-    body
-        The answer, unpacked.
-    texts
-        What was sent, in order.
-
-    Raises
-    ------
-    BadAnswer
-        No JSON object, no list of as many translations as texts, one without text or far too long, or one
-        whose ``source_text`` is not the text that was sent at its place.
-
-    Examples
-    --------
-    >>> decode_translate(
-    ...     b'{"translations": [{"source_text": "Hello", "translated_text": "Bonjour"}],'
-    ...     b' "metadata": {"target_language": "fr-FR", "credits_used": 5.0}}',
-    ...     ["Hello"],
-    ... )
-    Translations(texts=('Bonjour',), target='fr-FR', credits_used=5.0, notes=())
-    """
-    found, target, credits_used, notes = _read(body)
-    if len(found) != len(texts):
-        raise BadAnswer(f"the answer has {len(found):,} translations of {len(texts):,} texts")
-    translated = tuple(
-        _translation(item, text, place) for place, (item, text) in enumerate(zip(found, texts, strict=True))
-    )
-    return Translations(translated, target, credits_used, notes)
-
-
-def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
     r"""Return the translation of each text, paired by ``source_text``, so that one bad entry costs one text.
 
     Of entries that differ from a text in the spelling of quotes or spaces alone, texts take the first that is
     left. Entries without ``source_text`` are taken by place, if there are as many as texts.
 
+    Forgiven, and named in ``notes``: missing or unusable metadata, text that is no valid Unicode. Unknown
+    fields are ignored.
+
     Parameters
     ----------
     body
@@ -146,12 +68,12 @@ def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
     Raises
     ------
     BadAnswer
-        When there is no usable translation of any text.
+        No JSON object, no list of translations, or no usable translation of any text.
 
     Examples
     --------
     >>> body = b'{"translations": [{"source_text": "b", "translated_text": "B"}, {"source_text": "a"}]}'
-    >>> pair_translations(body, ["a", "b"]).texts
+    >>> decode_translate(body, ["a", "b"]).texts
     (BadAnswer('the answer has no translated_text for this text'), 'B')
     """
     found, target, credits_used, notes = _read(body)
@@ -173,9 +95,9 @@ def pair_translations(body: bytes, texts: Sequence[str]) -> PairedTranslations:
         places.remove(chosen)
         paired.append(_usable(entries[chosen].get("translated_text"), text))
     wrong = [one for one in paired if isinstance(one, BadAnswer)]
-    if len(wrong) == len(paired):
+    if wrong and len(wrong) == len(paired):
         raise wrong[0]
-    return PairedTranslations(tuple(paired), target, credits_used, notes)
+    return Translations(tuple(paired), target, credits_used, notes)
 
 
 def _usable(translated: Any, text: str) -> str | BadAnswer:
@@ -202,22 +124,6 @@ def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, 
     notes = ["text in the answer was no valid Unicode and was repaired"] if repaired else []
     target, credits_used = _metadata(fields.get("metadata"), notes)
     return found, target, credits_used, tuple(notes)
-
-
-def _translation(item: Any, text: str, place: int) -> str:
-    translated = item.get("translated_text") if isinstance(item, dict) else None
-    if not isinstance(translated, str):
-        raise BadAnswer(f"translation {place} has no translated_text")
-    if len(translated) > longest_translation(text):
-        raise BadAnswer(
-            f"translation {place} has {len(translated):,} characters for a text of {len(text):,} characters"
-        )
-    source = item.get("source_text")
-    if source is not None and source != text and _plain(source) != _plain(text):
-        raise BadAnswer(
-            f"translation {place} is of another text than the one that was sent there: rows were swapped"
-        )
-    return translated
 
 
 def _plain(value: Any) -> Any:

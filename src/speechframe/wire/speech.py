@@ -1,10 +1,10 @@
-"""JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1, 2.3, 2.4 and 2.7)."""
+"""JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1 to 2.5 and 2.7)."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+import secrets
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -12,39 +12,26 @@ from speechframe.errors import BadAnswer
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.answers import (
-    answer_fields,
+    MOST_VALUES,
+    NotJsonError,
+    TooManyValuesError,
     balance_in,
+    decode_base64,
     decode_object,
     kind_of,
     loaded,
-    said_seconds,
+    loads,
     whole_number,
 )
-from speechframe.wire.decoding import MOST_VALUES
-from speechframe.wire.errors import ErrorBody, decode_error, retry_after_s, warnings_of
+from speechframe.wire.requests import canonical, fields_of
 
-__all__ = [
-    "ErrorBody",
-    "Generated",
-    "answer_fields",
-    "balance_in",
-    "decode_error",
-    "decode_generate",
-    "decode_object",
-    "decode_token",
-    "decode_voices",
-    "encode_content",
-    "encode_generate",
-    "retry_after_s",
-    "said_seconds",
-    "warnings_of",
-    "whole_number",
-]
-
-_AUDIO_FIELD = "encodedAudio"
-_BALANCE_FIELD = "remainingCharacterCount"
+REPAIRED = "text in the answer was no valid Unicode and was repaired"
 _DELIVERY = "encodeAsBase64"
-_MAX_MS = 2**31 - 1
+# Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
+_PLACE = secrets.token_hex(16)
+_COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
+_MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
+_MAX_SHOWN = 40
 _WORD = itemgetter(0)  # of a word with its times
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
@@ -52,48 +39,50 @@ _VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
 """Of JSON: a word is five of them. Ten thousands of words too many cost a row its words, not its audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The answer to a generate call, as the service gave it (section 2.3).
+class SpokenFields(NamedTuple):
+    """What an answer with audio calls its fields."""
+
+    audio: str
+    url: str
+    seconds: str
+    balance: str
+
+
+_GENERATED = SpokenFields("encodedAudio", "audioFile", "audioLengthInSeconds", "remainingCharacterCount")
+
+
+@dataclass(slots=True)
+class Said:
+    """An answer with audio, as the service gave it (sections 2.3 and 2.5).
 
     Parameters
     ----------
     audio
-        The decoded bytes of ``encodedAudio``; None when the audio is behind `audio_url`.
+        The decoded bytes; None when the audio is behind `audio_url`.
     audio_url
-        ``audioFile``, None when empty.
+        A URL, or a path on the service; None when empty.
     audio_seconds
         The length the answer claims, in seconds; None where that is no length.
     remaining_characters
         The balance after the call; None when the answer does not hold a whole number.
-    words
-        Word, start and end in milliseconds from the start of the audio.
     warning
         The service's own warning.
     notes
         What is odd about the answer though it can be used.
+    words
+        Word, start and end in milliseconds from the start of the audio.
+    transcription
+        What was said in the clip, where the voice changer tells.
     """
 
     audio: bytes | None
-    audio_url: str | None
-    audio_seconds: float | None
-    remaining_characters: int | None
-    words: list[tuple[str, int, int]]
-    warning: str | None
-    notes: tuple[str, ...] = ()
-
-
-def encode_generate(request: GenerateRequest) -> bytes:
-    r"""Return the canonical JSON of a request: equal requests give equal bytes, here and in later versions.
-
-    Names are sorted, values that are absent or equal to the document's default are left out, text is UTF-8.
-
-    Examples
-    --------
-    >>> encode_generate(GenerateRequest(text="Grüße", voice_id="greta", variation=1, sample_rate=8000))
-    b'{"sampleRate":8000.0,"text":"Gr\xc3\xbc\xc3\x9fe","voiceId":"greta"}'
-    """
-    return _canonical(_given(request))
+    audio_url: str | None = None
+    audio_seconds: float | None = None
+    remaining_characters: int | None = None
+    warning: str | None = None
+    notes: list[str] = field(default_factory=list)
+    words: list[tuple[str, int, int]] = field(default_factory=list)
+    transcription: str | None = None
 
 
 def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes, bytes]:
@@ -112,24 +101,12 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
     >>> encode_content(GenerateRequest(text="Hi", voice_id="nora"), as_base64=True)
     (b'{"text":"Hi","voiceId":"nora"}', b'{"encodeAsBase64":true,"text":"Hi","voiceId":"nora"}')
     """
-    fields = _given(request)
+    fields = fields_of(request)
     delivery = fields.pop(_DELIVERY, as_base64)
-    return _canonical(fields), _canonical({**fields, _DELIVERY: delivery})
+    return canonical(fields), canonical({**fields, _DELIVERY: delivery})
 
 
-# Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
-_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-def _given(request: GenerateRequest) -> dict[str, Any]:
-    return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-
-
-def _canonical(fields: dict[str, Any]) -> bytes:
-    return _encoder.encode(fields).encode()
-
-
-def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
+def decode_generate(body: bytes, *, characters: int | None = None) -> Said:
     r"""Return what a generate answer holds.
 
     The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
@@ -155,19 +132,101 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Generated:
 
     Examples
     --------
-    >>> decode_generate(
+    >>> said = decode_generate(
     ...     b'{"audioFile": "", "encodedAudio": "AAA=", "audioLengthInSeconds": 0.5,'
     ...     b' "remainingCharacterCount": 9, "wordDurations": [{"word": "Hi", "startMs": 0, "endMs": 400}]}'
     ... )
-    ... # doctest: +NORMALIZE_WHITESPACE
-    Generated(audio=b'\x00\x00', audio_url=None, audio_seconds=0.5, remaining_characters=9,
-              words=[('Hi', 0, 400)], warning=None, notes=())
+    >>> said.audio, said.audio_seconds, said.words
+    (b'\x00\x00', 0.5, [('Hi', 0, 400)])
     """
     most_values = MOST_VALUES
     if characters is not None:
         most_values = min(most_values, _VALUES_AT_LEAST + _VALUES_A_CHARACTER * characters)
-    fields, audio, notes = answer_fields(body, _AUDIO_FIELD, _BALANCE_FIELD, most_values=most_values)
-    return _generated(fields, audio, notes, characters)
+    said, fields = decode_spoken(body, _GENERATED, most_values)
+    said.words = _words(fields.get("wordDurations"), said.notes, characters)
+    return said
+
+
+def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[Said, dict[str, Any]]:
+    """Return what every answer with audio holds, and all of its fields; see :func:`decode_generate`.
+
+    `most_values` is how many JSON values the answer may hold: beside the audio there are only words.
+    """
+    try:
+        cut = _without_audio(body, names.audio, most_values)
+        fields, audio, repaired = cut or _whole(body, names, most_values)
+    except TooManyValuesError as error:
+        raise BadAnswer(
+            f"the answer holds {error} of JSON, far more than words beside the audio can be",
+            remaining_characters=balance_in(body),
+        ) from None
+    notes = [REPAIRED] if repaired else []
+    remaining = whole_number(fields, names.balance)
+    url, warning = fields.get(names.url), fields.get("warning")
+    if not isinstance(url, str) or not url.strip():
+        url = None
+    if audio is None and url is None:
+        words = f"the answer holds neither {names.url} nor {names.audio}"
+        raise BadAnswer(words, remaining_characters=remaining)
+    seconds: Any = fields.get(names.seconds)
+    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
+        # The audio is paid for and can be measured: an odd length does not make it useless.
+        notes.append(f"{names.seconds} is {_shown(seconds)}; the audio was measured instead")
+        seconds = None
+    else:
+        seconds = float(seconds)
+    if remaining is None:
+        notes.append(f"the answer gives no usable {names.balance}")
+    warning = warning if isinstance(warning, str) and warning else None
+    return Said(audio, url, seconds, remaining, warning, notes), fields
+
+
+def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
+    """Return fields, audio and whether text was repaired; None unless it is plain where the audio stands."""
+    name = b'"%b"' % field.encode()
+    key = body.find(name)
+    colon = _COLON.match(body, key + len(name)) if key >= 0 else None
+    if colon is None:
+        return None
+    start, end = colon.end(), body.find(b'"', colon.end())
+    # The value itself need not be searched for a second key: it holds no quote.
+    if end <= start or body.find(name, end) >= 0:
+        return None
+    audio = decode_base64(memoryview(body)[start:end])
+    if audio is None and body.find(b"\\", start, end) >= 0:
+        # Many JSON writers escape the slash, which is a letter of Base64.
+        audio = decode_base64(body[start:end].replace(b"\\/", b"/"))
+    if audio is None:
+        return None
+    try:
+        rest = b"".join((body[:start], _PLACE.encode(), body[end:]))
+        fields, repaired = loads(rest, most_values=most_values)
+    except TooManyValuesError:
+        raise
+    except NotJsonError:
+        return None
+    # Unless the placeholder is what a parser finds there, the value belonged to something else.
+    found = isinstance(fields, dict) and fields.get(field) == _PLACE
+    return (fields, audio, repaired) if found else None
+
+
+def _whole(body: bytes, names: SpokenFields, most_values: int) -> tuple[dict[str, Any], bytes | None, bool]:
+    try:
+        fields, repaired = loads(body, most_values=most_values)
+    except TooManyValuesError:
+        raise
+    except NotJsonError as error:
+        raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=balance_in(body)) from None
+    if not isinstance(fields, dict):
+        raise BadAnswer(f"the answer is no JSON object but {kind_of(fields)}")
+    encoded = fields.get(names.audio)
+    if encoded is None or encoded == "":
+        return fields, None, repaired
+    audio = decode_base64(encoded.encode()) if isinstance(encoded, str) else None
+    if audio is None:
+        balance = whole_number(fields, names.balance)
+        raise BadAnswer(f"{names.audio} is no Base64", remaining_characters=balance)
+    return fields, audio, repaired
 
 
 def decode_voices(body: bytes) -> list[Voice]:
@@ -183,8 +242,9 @@ def decode_voices(body: bytes) -> list[Voice]:
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the voice listing is no array but {kind_of(value)}")
-    found = (_lenient(Voice, item) for item in value if isinstance(item, dict))
-    return [voice for voice in found if voice is not None]
+    return [
+        voice for item in value if isinstance(item, dict) and (voice := _lenient(Voice, item)) is not None
+    ]
 
 
 def decode_token(body: bytes) -> AuthToken:
@@ -204,28 +264,16 @@ def decode_token(body: bytes) -> AuthToken:
         raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
 
 
-def _generated(
-    fields: Mapping[str, Any], audio: bytes | None, notes: list[str], characters: int | None
-) -> Generated:
-    remaining = whole_number(fields, _BALANCE_FIELD)
-    url = fields.get("audioFile")
-    if not isinstance(url, str) or not url.strip():
-        url = None
-    if audio is None and url is None:
-        raise BadAnswer("the answer holds neither audioFile nor encodedAudio", remaining_characters=remaining)
-    seconds = said_seconds(fields, "audioLengthInSeconds", notes)
-    if remaining is None:
-        notes.append("the answer gives no usable remainingCharacterCount")
-    warning = fields.get("warning")
-    return Generated(
-        audio=audio,
-        audio_url=url,
-        audio_seconds=seconds,
-        remaining_characters=remaining,
-        words=_words(fields.get("wordDurations"), notes, characters),
-        warning=warning if isinstance(warning, str) and warning else None,
-        notes=tuple(notes),
-    )
+def _shown(value: Any) -> str:
+    # Numbers and short text only: the repr of anything else may be as large and as deep as the answer.
+    if value is None:
+        return "missing"
+    if isinstance(value, (bool, float)):
+        return str(value)
+    if isinstance(value, str):
+        # Whole or not at all: whoever masks the message would not find half a key.
+        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
+    return "out of range" if isinstance(value, int) else kind_of(value)
 
 
 def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
