@@ -80,12 +80,11 @@ def run(options: argparse.Namespace) -> int:
     """List or prune."""
     from speechframe import settings
     from speechframe.errors import SettingsError
-    from speechframe.settings.rules import cache_rules
+    from speechframe.settings.spending import cache_rules
     from speechframe.store.cache import open_cache
 
-    rules = cache_rules(settings.read())
     try:
-        cache = open_cache(True if options.cache is None else options.cache, **rules)
+        cache = open_cache(True, **cache_rules(settings.read(cache=options.cache)))
     except SettingsError as error:
         options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - only False gives none

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
-from speechframe.batch.options import Options, RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
 
@@ -138,6 +137,8 @@ def takes_run_options(function: Callable[..., Any]) -> bool:
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the run options every verb shares, but for those in `without`."""
+    from speechframe.batch.options import Options, RunOptions
+
     said = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [

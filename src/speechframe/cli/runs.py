@@ -33,13 +33,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
     """End with a usage error when a run option has a value that is not allowed, before a service starts."""
-    from speechframe.batch.options import Options, option_names
+    from speechframe.batch.options import OPTION_NAMES, Options
 
     if given.get("dry_run"):
         # Its one line is the report.
         given.setdefault("progress", False)
     try:
-        chosen: Any = {name: value for name, value in given.items() if name in option_names()}
+        chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
         Options.of(**chosen)
     except SettingsError as error:
         parser.error(str(error))
@@ -165,7 +165,7 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     ):
         return ""
     from speechframe import settings
-    from speechframe.settings.rules import spending_rules
+    from speechframe.settings.spending import spending_rules
     from speechframe.spec.billing import to_credits
 
     before = run.stats["credits"] - to_credits(run.progress.credits_millis)
