@@ -130,11 +130,6 @@ def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset())
     ]
 
 
-def takes_run_options(function: Callable[..., Any]) -> bool:
-    """Whether `function` takes the options every verb shares (``**options: Unpack[RunOptions]``)."""
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-
-
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the run options every verb shares, but for those in `without`."""
     from speechframe.batch.options import Options, RunOptions

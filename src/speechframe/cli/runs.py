@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -103,7 +102,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     counts = _counts(facts)
     code = exits.code_of_run(run.stopped_because, counts)
     if options.json:
-        print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
+        show.print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
         return code
     for line in _lines(run, facts, counts):
         print(line)
@@ -130,7 +129,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
     assert estimate is not None  # noqa: S101 - a dry run always has one
     if options.json:
         plan = {name: getattr(estimate, name) for name in _PLAN}
-        print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
+        show.print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
     print(f"{estimate.line()}: nothing was sent")
     if run.problems:
@@ -242,8 +241,3 @@ def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
     others = pa.array([*FINISHED, PENDING])
     for batch in run.batches([run.name_of(name) for name in ("row_id", *_WHY)]):
         yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))
-
-
-def print_json(facts: Mapping[str, Any]) -> None:
-    """Print values as one line of JSON."""
-    print(json.dumps(facts, default=str, ensure_ascii=False))

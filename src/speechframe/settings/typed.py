@@ -136,7 +136,7 @@ def _key(value: SecretStr, info: ValidationInfo) -> SecretStr:
 def _address(value: Any) -> str:
     if not isinstance(value, str):
         raise PydanticCustomError(_SECRET, f"is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
-    if any(mark in value for mark in "@?#"):
+    if {*"@?#"} & {*value}:
         raise PydanticCustomError(
             _SECRET,
             f"holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
@@ -156,8 +156,8 @@ def _split(names: Any) -> Any:
 
 
 def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
-    twice = next((name for name in regions if regions.count(name) > 1), None)
-    if twice is not None:
+    if len({*regions}) < len(regions):
+        twice = max(regions, key=regions.count)
         raise ValueError(f"has {twice} twice; allowed, each once: {', '.join(REGIONS)}")
     return regions
 
