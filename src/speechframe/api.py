@@ -10,9 +10,10 @@ from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
 from speechframe.batch.live import open_run
-from speechframe.batch.options import Options, check_names, configure_options, option_names
+from speechframe.batch.options import OPTION_NAMES, Options, configure_options
 from speechframe.client import Stream, SyncStream
 from speechframe.settings.hidden import hide
+from speechframe.settings.typed import no_such
 
 __all__ = [
     "change_voice",
@@ -81,9 +82,11 @@ def configure(**values: Any) -> None:
     >>> configure(max_concurrency=None, progress=None)
     """
     hide(values)
-    check_names(values, (field.name for field in fields(_settings.Settings)), what="setting")
+    known = {*OPTION_NAMES, *(field.name for field in fields(_settings.Settings))}
+    if unknown := next((name for name in values if name not in known), None):
+        raise no_such("setting", unknown, sorted(known))
     # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
-    options = {k: v for k, v in values.items() if k in option_names() and k != "service"}
+    options = {k: v for k, v in values.items() if k in OPTION_NAMES and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}
     # All or nothing: the settings are set once the options can be.
     Options.of(**options)

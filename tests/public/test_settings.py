@@ -16,12 +16,11 @@ from speechframe.settings import (
     ENVIRONMENT,
     Settings,
     check_address,
-    configured,
     default_cache_folder,
     read,
     resolve,
 )
-from speechframe.settings.rules import spending_rules
+from speechframe.settings.spending import spending_rules
 
 KEY = "sk-very-secret"
 
@@ -91,9 +90,13 @@ def test_profiles_of_the_file(tmp_path):
         ({"api_key": KEY, "base_url": "https://a.example", "regions": ["us-east"]}, "has no address"),
         ({"api_key": " ", "base_url": "https://a.example"}, "the api key is empty"),
         ({"colour": "red"}, "no setting 'colour'"),
+        ({"max_credits": 5}, "Options of a run, such as max_credits, go into its call"),
         ({"cache_max_gb": -1}, "cache_max_gb=-1; allowed: a number of at least 0"),
         ({"cache_max_age_days": float("nan")}, "a number of at least 0"),
-        ({"max_credits_per_run": 1e308}, "at most 1,000,000,000,000,000 credits, inf for no limit"),
+        (
+            {"max_credits_per_run": 1e308},
+            "a number of credits from 0 to 1,000,000,000,000,000, inf for no limit",
+        ),
         ({"cache": Path("s3://bucket/calls")}, "is an address; allowed: a path of this machine"),
         ({"ledger": "a\0b"}, "holds a NUL character"),
         ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice; allowed, each once: global, us-east"),
@@ -174,7 +177,7 @@ def test_what_configure_refuses_changes_nothing(values, tmp_path):
     spf.configure(max_credits=3, profile="team")
     with pytest.raises(spf.SettingsError):
         spf.configure(**values)
-    assert (configured("profile"), configured("base_url"), configured("regions")) == ("team", None, None)
+    assert (read().profile, read().base_url, read().regions) == ("team", None, ())
     assert scripted.make(tmp_path / "run", ["a", "b", "c", "d"]).stats["done"] == 3
 
 
@@ -265,7 +268,9 @@ def test_a_limit_is_a_number_of_credits(name, tmp_path):
     with pytest.raises(spf.SettingsError, match=f"{name}=.*a number of credits"):
         spending_rules(HANDED_IN)
     for make in (Settings, spf.configure):
-        with pytest.raises(spf.SettingsError, match=f"{name} is too large; allowed: .*inf for no limit"):
+        with pytest.raises(
+            spf.SettingsError, match=f"{name}=1000.*; allowed: .* to 1,000,000,000,000,000, inf for no limit"
+        ):
             make(**{name: 10**400})
 
 
@@ -275,7 +280,7 @@ def test_a_limit_is_a_number_of_credits(name, tmp_path):
 def test_a_limit_may_be_any_kind_of_number(value):
     for name in ("max_credits_per_run", "max_credits_per_month", "cache_max_gb", "cache_max_age_days"):
         spf.configure(**{name: value})
-        for found in (configured(name), getattr(Settings(**{name: value}), name)):
+        for found in (getattr(read(), name), getattr(Settings(**{name: value}), name)):
             assert found == 50
             assert type(found) in {int, float}
 
@@ -341,7 +346,11 @@ MISTYPED = [
         "x",
         "region_urls is of type str; allowed: region to address, such as {'us-east': 'https:",
     ),
-    ("region_urls", {"us-east": 5}, "region_urls has an address of type int; allowed: region to address"),
+    (
+        "region_urls",
+        {"us-east": 5},
+        r"region_urls\[\'us-east\'\] is of type int; allowed: an address as text",
+    ),
 ]
 
 
@@ -362,8 +371,21 @@ def test_no_field_takes_whatever_it_is_given():
 @pytest.mark.parametrize("line", ['allow_http = "true"', "base_url = 5", 'region_urls = "x"'])
 def test_a_mistyped_value_of_the_file_says_what_is_allowed_too(tmp_path, line):
     (tmp_path / "speechframe.toml").write_text(line)
-    with pytest.raises(spf.SettingsError, match=rf"{line.split()[0]}.*; allowed: "):
+    with pytest.raises(spf.SettingsError, match=rf"speechframe\.toml: {line.split()[0]}.*; allowed: "):
         read()
+
+
+def test_an_error_says_where_the_value_was_set(tmp_path, monkeypatch):
+    (tmp_path / "speechframe.toml").write_text('[profiles.a]\nregions = 5\ncolour = "red"\n')
+    with pytest.raises(
+        spf.SettingsError, match=r"speechframe\.toml, \[profiles\.a\]: there is no setting 'colour'"
+    ):
+        read(profile="a")
+    monkeypatch.setenv("SPEECHFRAME_CACHE", "s3://bucket/calls")
+    with pytest.raises(spf.SettingsError, match="SPEECHFRAME_CACHE: cache='s3://bucket/calls' is an address"):
+        read()
+    with pytest.raises(spf.SettingsError, match=r"^cache=5; allowed: a path"):
+        read(cache=5)
 
 
 @pytest.mark.parametrize(

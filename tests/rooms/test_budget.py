@@ -21,7 +21,7 @@ import speechframe as spf
 from forked import Program
 from speechframe.batch.backend import Request
 from speechframe.batch.queue import Allowance, Budget
-from speechframe.settings.budgets import PERIODS, BudgetRule
+from speechframe.settings.spending import PERIODS, BudgetRule
 from speechframe.store.budgets import Allotments
 
 A_MONTH_S = 31 * 86_400

@@ -11,8 +11,11 @@ import speechframe as spf
     [
         ({"colour": 3}, "there is no option 'colour'; there are "),
         ({"max_concurrency": 0}, "max_concurrency=0; allowed: a whole number of at least 1"),
-        ({"max_credits": float("nan")}, "max_credits=nan; allowed: a number of at least 0"),
-        ({"wait": 1}, "wait=1; allowed: True, False"),
+        (
+            {"max_credits": float("nan")},
+            "max_credits=nan; allowed: a number of credits from 0 to 1,000,000,000,000,000, inf",
+        ),
+        ({"wait": 1}, "wait=1; allowed: True or False"),
         ({"progress": "board"}, "progress='board'; allowed: True, False, 'dashboard'"),
         ({"sep": ";;"}, "sep=';;'; allowed: one character"),
         ({"tags": ["ads"]}, "tags=['ads']; allowed: a mapping of name to value or column"),

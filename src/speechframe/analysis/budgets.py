@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe.analysis.ledger import open_ledgers
 from speechframe.settings import read
-from speechframe.settings.budgets import read_budgets
-from speechframe.settings.rules import spending_rules
+from speechframe.settings.spending import read_budgets, spending_rules
 from speechframe.spec.billing import to_credits
 from speechframe.store.budgets import COLUMNS, begin_of, spent_in
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from speechframe.errors import AnalysisError, StoreError
 from speechframe.settings import fingerprint, read
-from speechframe.settings.rules import spending_rules
+from speechframe.settings.spending import spending_rules
 from speechframe.spec.billing import CREDIT, MOST_CREDITS
 from speechframe.store import journal, ledger, parts
 from speechframe.store.folder import RUN_FILE, Folder, read_manifest

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from speechframe.analysis._libraries import axes
 from speechframe.analysis.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError, nearest
-from speechframe.settings.prices import Prices, prices_in_force
+from speechframe.settings.spending import Prices, prices_in_force
 from speechframe.spec.billing import CREDIT
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.store.ledger import is_amount, millis

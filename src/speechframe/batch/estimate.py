@@ -15,7 +15,7 @@ from speechframe.batch.backend import LaneSpec
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
 from speechframe.errors import SettingsError, nearest
-from speechframe.settings.prices import Price, prices_in_force
+from speechframe.settings.spending import Price, prices_in_force
 from speechframe.spec.billing import CREDIT
 from speechframe.store.folder import Folder, Manifest, storing
 from speechframe.store.journal import loads

@@ -1,16 +1,27 @@
 """The options every verb shares: where a run's folder is, how fast it goes, what it may spend."""
 
-import math
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from decimal import Decimal
 from numbers import Real
 from os import PathLike
-from typing import Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict
 
-from speechframe._numbers import plain_number
-from speechframe.errors import SettingsError, nearest
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, Strict, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+from speechframe.settings.typed import (
+    CONFIG,
+    Allowed,
+    Credits,
+    LocalPath,
+    Switch,
+    Text,
+    Whole,
+    refused,
+)
+from speechframe.store.folder import Folder
 
 OnInvalid = Literal["raise", "skip"]
 OnError = Literal["column", "raise"]
@@ -103,60 +114,80 @@ class RunOptions(TypedDict, total=False):
     service: Any
 
 
-@dataclass(frozen=True)
+def _is_folder(value: Any) -> Any:
+    # A remote folder may come as an object that knows its own filesystem, such as a UPath.
+    if not isinstance(value, (str, PathLike, Folder)) and not hasattr(value, "fs"):
+        raise ValueError
+    return value
+
+
+def _is_mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise PydanticCustomError("allowed", "a mapping of name to value or column")
+    return value
+
+
+def _is_named(value: Any) -> Any:
+    if isinstance(value, type) or not hasattr(value, "name"):
+        raise ValueError
+    return value
+
+
+_Count = Annotated[Whole, Field(ge=1), Allowed("a whole number of at least 1")]
+_Retakes = Annotated[Whole, Field(ge=0), Allowed("a whole number of at least 0")]
+_Number = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0")]
+_Positive = Annotated[float, Strict(), Field(ge=0.001), Allowed("a number of at least 0.001")]
+_Tag = Annotated[
+    Text | InstanceOf[Real] | InstanceOf[Decimal] | Annotated[Any, AfterValidator(_is_named)],
+    Allowed('a text, a number, True, False or col("column")'),
+]
+_Tags = Annotated[
+    dict[Annotated[Text, Field(min_length=1), Allowed("a name as text")], _Tag], BeforeValidator(_is_mapping)
+]
+
+
+@dataclass(frozen=True, config=CONFIG)
 class Options:
     """:class:`RunOptions` with every default filled in and checked."""
 
-    run_dir: str | PathLike[str] | None = None
-    id: str | None = None
-    sep: str | None = None
+    run_dir: Annotated[
+        Any, AfterValidator(_is_folder), Allowed("a folder, or the address of one as text")
+    ] = None
+    id: Annotated[Text, Allowed("the name of a column, as text")] | None = None
+    sep: Annotated[Text, Field(min_length=1, max_length=1), Allowed("one character")] | None = None
     quoting: Quoting | None = None
-    max_concurrency: int | None = None
-    max_credits: float | None = None
+    max_concurrency: _Count | None = None
+    max_credits: Credits | None = None
     take: Any = 0
-    truth_checks: bool = True
-    max_retakes: int = 0
-    tags: Mapping[str, Any] = field(default_factory=dict)
-    on_alert: Callable[[Any], None] | None = None
-    cache: str | PathLike[str] | bool | None = None
-    max_attempts: int = 6
-    patience_s: float = 900.0
-    timeout_s: float | None = None
-    max_answer_mb: float | None = None
+    truth_checks: Switch = True
+    max_retakes: _Retakes = 0
+    tags: _Tags = field(default_factory=dict)
+    on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
+    cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
+    max_attempts: _Count = 6
+    patience_s: _Number = 900.0
+    timeout_s: _Positive | None = None
+    max_answer_mb: _Positive | None = None
     on_invalid: OnInvalid = "raise"
     on_error: OnError = "column"
     on_unknown: OnUnknown = "skip"
-    progress: bool | Literal["dashboard"] = True
-    wait: bool = True
-    dry_run: bool = False
+    progress: Annotated[Switch | Literal["dashboard"], Allowed("True, False, 'dashboard'")] = True
+    wait: Switch = True
+    dry_run: Switch = False
     service: Any = None
 
     @classmethod
     def of(cls, **given: Any) -> "Options":
         """Return the options in force (given, configured, or by default), or raise SettingsError."""
-        check_names(given)
-        values = {**_configured, **{name: value for name, value in given.items() if value is not None}}
-        options = replace(cls(), **{name: plain_number(value) for name, value in values.items()})
-        _check(options)
-        return options
+        said = {**_configured, **{name: value for name, value in given.items() if value is not None}}
+        try:
+            return cls(**said)
+        except ValidationError as error:
+            raise refused(error, "option", sorted(OPTION_NAMES)) from None
 
 
+OPTION_NAMES = frozenset(RunOptions.__annotations__)
 _configured: dict[str, Any] = {}
-
-
-def option_names() -> frozenset[str]:
-    """Return the names of all run options."""
-    return frozenset(Options.__dataclass_fields__)
-
-
-def check_names(given: Iterable[str], further: Iterable[str] = (), *, what: str = "option") -> None:
-    """Raise SettingsError, with the nearest name, for one that is no option and none of `further`."""
-    known = sorted({*option_names(), *further})
-    for name in given:
-        if name not in known:
-            raise SettingsError(
-                f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}"
-            )
 
 
 def configure_options(**values: Any) -> None:
@@ -168,82 +199,3 @@ def configure_options(**values: Any) -> None:
     _configured.update(values)
     for name in [name for name, value in values.items() if value is None]:
         del _configured[name]
-
-
-_Rule = tuple[Callable[[Any], bool], str]
-"""Whether a value is allowed, and what is, in words."""
-
-
-def _one_of(*allowed: Any) -> _Rule:
-    # By identity or as text: 1 is no True, and an array has no truth value.
-    return (
-        lambda value: any(value is one or (isinstance(value, str) and value == one) for one in allowed),
-        ", ".join(map(repr, allowed)),
-    )
-
-
-def _number(low: float, *, whole: bool = False) -> _Rule:
-    def is_allowed(value: Any) -> bool:
-        is_number = isinstance(value, int if whole else (Real, Decimal)) and not isinstance(value, bool)
-        return is_number and value >= low and (whole or not sys.float_info.max < value < math.inf)
-
-    return is_allowed, f"a {'whole ' if whole else ''}number of at least {low}"
-
-
-_RULES: Mapping[str, _Rule] = {
-    "on_invalid": _one_of(*get_args(OnInvalid)),
-    "on_error": _one_of(*get_args(OnError)),
-    "on_unknown": _one_of(*get_args(OnUnknown)),
-    "quoting": _one_of(None, *get_args(Quoting)),
-    "progress": _one_of(True, False, "dashboard"),
-    **dict.fromkeys(("truth_checks", "wait", "dry_run"), _one_of(True, False)),
-    **dict.fromkeys(("max_concurrency", "max_attempts"), _number(1, whole=True)),
-    "max_retakes": _number(0, whole=True),
-    **dict.fromkeys(("max_credits", "patience_s"), _number(0)),
-    **dict.fromkeys(("timeout_s", "max_answer_mb"), _number(0.001)),
-    "run_dir": (
-        # A remote folder may come as an object that knows its own filesystem, such as a UPath.
-        lambda value: isinstance(value, (str, PathLike)) or hasattr(value, "fs"),
-        "a folder, or the address of one as text",
-    ),
-    "cache": (
-        lambda value: isinstance(value, (bool, str, PathLike)) and value != "",
-        "a folder, True or False",
-    ),
-    "id": (lambda value: isinstance(value, str), "the name of a column, as text"),
-    "sep": (lambda value: isinstance(value, str) and len(value) == 1, "one character"),
-    "on_alert": (callable, "a function"),
-    "tags": (lambda value: isinstance(value, Mapping), "a mapping of name to value or column"),
-}
-
-
-def _check(options: Options) -> None:
-    # Imported here: the command's help needs no settings.
-    from speechframe.settings.typed import credit_limit, typed
-
-    for name, (is_allowed, words) in _RULES.items():
-        value = getattr(options, name)
-        if value is not None and not is_allowed(value):
-            raise _refused(name, value, words)
-    if options.max_credits is not None:
-        credit_limit("max_credits", options.max_credits)
-    if isinstance(options.cache, (str, PathLike)):
-        typed("cache", options.cache)
-    tags: Mapping[Any, Any] = options.tags
-    for name, value in tags.items():
-        if not (isinstance(name, str) and name and _is_whole(name)):
-            raise _refused("tags", options.tags, "names that are text")
-        is_plain = _is_whole(value) if isinstance(value, str) else isinstance(value, (Real, Decimal))
-        if not is_plain and (isinstance(value, type) or not hasattr(value, "name")):
-            raise _refused(f"tags[{name!r}]", value, 'a text, a number, True, False or col("column")')
-
-
-def _is_whole(text: str) -> bool:
-    # A lone surrogate is half a character, and no file can hold it.
-    return text == text.encode("utf-8", "replace").decode()
-
-
-def _refused(name: str, value: Any, allowed: str) -> SettingsError:
-    from speechframe.spec.check import shown
-
-    return SettingsError(f"{name}={shown(value)}; allowed: {allowed}")

@@ -16,7 +16,7 @@ from typing import Any
 from speechframe import errors
 from speechframe.batch.backend import Request
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
-from speechframe.settings.budgets import ALERTS, BudgetRule
+from speechframe.settings.spending import ALERTS, BudgetRule
 from speechframe.spec.billing import to_credits
 from speechframe.store.budgets import Allotments
 from speechframe.store.schema import StopReason

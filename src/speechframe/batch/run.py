@@ -30,7 +30,7 @@ from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook
 from speechframe.batch.queue import Alert, Allowance, Budget, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
-from speechframe.settings.rules import SpendingRules, cache_rules, spending_rules
+from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS

@@ -28,39 +28,31 @@ class _Entry(NamedTuple):
     module: str
 
 
-_ROOM = "speechframe.cli"
-_VERB = f"{_ROOM}.verb"
-_OWN = MappingProxyType({"dub": f"{_ROOM}.dub"})
-"""Verbs whose command does more than the verb."""
+_OWN = MappingProxyType({"dub": "dub"})
+"""Verbs whose command does more than the verb, and their modules; the others share one."""
 
 _FIRST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "demo": _Entry(
-            "Speak a table on the embedded local service and say what to try next.", f"{_ROOM}.demo"
-        ),
-        "serve": _Entry("Run the local service.", f"{_ROOM}.serve"),
-        "voices": _Entry("List the voices of a service.", f"{_ROOM}.voices"),
-        "say": _Entry("Speak one line into a file.", f"{_ROOM}.say"),
+        "demo": _Entry("Speak a table on the embedded local service and say what to try next.", "demo"),
+        "serve": _Entry("Run the local service.", "serve"),
+        "voices": _Entry("List the voices of a service.", "voices"),
+        "say": _Entry("Speak one line into a file.", "say"),
     }
 )
 _LAST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "resume": _Entry(
-            "Go on with a run: what is missing is made, what is there is kept.", f"{_ROOM}.resume"
-        ),
-        "jobs": _Entry("Say how dubbing jobs are doing, of a run or by their ids.", f"{_ROOM}.jobs"),
-        "runs": _Entry("List run folders, check that they are whole, remove them.", f"{_ROOM}.folders"),
-        "usage": _Entry("Say what was spent, by whom and on what; check budgets.", f"{_ROOM}.usage"),
-        "reconcile": _Entry("Say whether a bill agrees with the ledger.", f"{_ROOM}.usage"),
-        "report": _Entry("Write a page about what was spent.", f"{_ROOM}.usage"),
-        "cache": _Entry("List the answers that runs share, and prune them.", f"{_ROOM}.cache"),
+        "resume": _Entry("Go on with a run: what is missing is made, what is there is kept.", "resume"),
+        "jobs": _Entry("Say how dubbing jobs are doing, of a run or by their ids.", "jobs"),
+        "runs": _Entry("List run folders, check that they are whole, remove them.", "folders"),
+        "usage": _Entry("Say what was spent, by whom and on what; check budgets.", "usage"),
+        "reconcile": _Entry("Say whether a bill agrees with the ledger.", "usage"),
+        "report": _Entry("Write a page about what was spent.", "usage"),
+        "cache": _Entry("List the answers that runs share, and prune them.", "cache"),
         "listening-test": _Entry(
-            "Serve a listening test to people without a notebook; collect their votes.", f"{_ROOM}.listening"
+            "Serve a listening test to people without a notebook; collect their votes.", "listening"
         ),
-        "spec": _Entry("Print the service document as data.", f"{_ROOM}.spec"),
-        "doctor": _Entry(
-            "Say what is installed, what works and how to get what is missing.", f"{_ROOM}.doctor"
-        ),
+        "spec": _Entry("Print the service document as data.", "spec"),
+        "doctor": _Entry("Say what is installed, what works and how to get what is missing.", "doctor"),
     }
 )
 
@@ -72,7 +64,7 @@ _DESCRIPTION = (
 def commands() -> dict[str, _Entry]:
     """Return every command by name: the fixed ones, and one for each verb."""
     verbs = {
-        declared.command_name(name): _Entry(summary, _OWN.get(name, _VERB))
+        declared.command_name(name): _Entry(summary, _OWN.get(name, "verb"))
         for name, summary in declared.verb_summaries().items()
     }
     return {**_FIRST, **verbs, **_LAST}
@@ -107,7 +99,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> Command:
-    return cast("Command", importlib.import_module(name))
+    return cast("Command", importlib.import_module(f"speechframe.cli.{name}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

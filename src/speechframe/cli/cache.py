@@ -2,17 +2,17 @@
 
 import argparse
 import heapq
-import json
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
+from speechframe.cli.actions import add_action, add_actions, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from speechframe.store.cache import Cache
 
-_SHOWN = 20
+_SHOWN, _MOST = 20, 10**9
 _DESCRIPTION = (
     "The cache is a folder of answers that runs share: a call that is in it costs nothing. Runs use it with "
     "--cache, or when SPEECHFRAME_CACHE names it."
@@ -23,7 +23,7 @@ _HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``ls`` and ``prune``."""
     parser.description = _DESCRIPTION
-    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    below = add_actions(parser)
     ls = _action(below, "ls", "List entries, the last used first, and what all of them take.")
     ls.add_argument(
         "--by",
@@ -31,7 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="used",
         help="the last used first, or the largest (%(default)s)",
     )
-    ls.add_argument("--most", type=_count, default=_SHOWN, metavar="N", help="entries to list (%(default)s)")
+    ls.add_argument(
+        "--most",
+        type=whole_number(0, _MOST),
+        default=_SHOWN,
+        metavar="N",
+        help="entries to list (%(default)s)",
+    )
     prune = _action(below, "prune", "Remove entries until the limits hold, the least recently used first.")
     prune.add_argument(
         "--max-gb",
@@ -49,21 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = below.add_parser(
-        name, help=summary, description=summary, allow_abbrev=False
-    )
+    parser = add_action(below, name, summary)
     parser.add_argument(
         "--cache", metavar="PATH", help="the folder (default: the one of the settings, or your own)"
     )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    parser.set_defaults(parser=parser)
     return parser
-
-
-def _count(words: str) -> int:
-    if not words.isdecimal():
-        raise argparse.ArgumentTypeError(f"{words!r} is no whole number")
-    return int(words)
 
 
 def _limit(words: str) -> float:
@@ -80,12 +76,11 @@ def run(options: argparse.Namespace) -> int:
     """List or prune."""
     from speechframe import settings
     from speechframe.errors import SettingsError
-    from speechframe.settings.rules import cache_rules
+    from speechframe.settings.spending import cache_rules
     from speechframe.store.cache import open_cache
 
-    rules = cache_rules(settings.read())
     try:
-        cache = open_cache(True if options.cache is None else options.cache, **rules)
+        cache = open_cache(True, **cache_rules(settings.read(cache=options.cache)))
     except SettingsError as error:
         options.parser.error(str(error))
     assert cache is not None  # noqa: S101 - only False gives none
@@ -108,7 +103,7 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     if options.json:
         totals = {"entries": count, "bytes": size, "audio_seconds": round(seconds, 3)}
         limits = {"max_bytes": _or_none(cache.max_bytes), "max_age_days": _or_none(cache.max_age_days)}
-        _print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
+        show.print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
         print(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
@@ -133,7 +128,7 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
     max_bytes = None if options.max_gb is None else options.max_gb * GB
     done = cache.prune(max_bytes=max_bytes, max_age_days=options.max_age_days, dry_run=options.dry_run)
     if options.json:
-        _print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
+        show.print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
         return exits.OK
     verb = "would go" if options.dry_run else "removed"
     gone = (
@@ -147,7 +142,3 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
 def _or_none(limit: float | None) -> float | None:
     # JSON has no infinity.
     return None if limit == float("inf") else limit
-
-
-def _print_json(facts: dict[str, Any]) -> None:
-    print(json.dumps(facts, default=str, ensure_ascii=False))

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
-from speechframe.batch.options import Options, RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
 
@@ -131,13 +130,10 @@ def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset())
     ]
 
 
-def takes_run_options(function: Callable[..., Any]) -> bool:
-    """Whether `function` takes the options every verb shares (``**options: Unpack[RunOptions]``)."""
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-
-
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the run options every verb shares, but for those in `without`."""
+    from speechframe.batch.options import Options, RunOptions
+
     said = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [

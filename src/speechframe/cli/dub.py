@@ -65,7 +65,7 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
     if not (jobs := jobs_of(run)) or not run.stats.get("charged_unknown"):
         return runs.report(run, options)
     if options.json:
-        runs.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
+        show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
     else:
         print(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
         print(f"how they are doing: speechframe jobs {run.short_path}")

@@ -1,19 +1,19 @@
 """``speechframe runs``: which run folders there are, whether they are whole, and removing them."""
 
 import argparse
-import json
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe.cli import exits, show
-from speechframe.errors import NotARun, RunMismatch, SpeechframeError, StoreError
+from speechframe.cli.actions import add_action, add_actions
+from speechframe.errors import NotARun, SpeechframeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from speechframe.cli.run_facts import DamagedRun, RunFacts
+    from speechframe.cli.run_facts import RunFacts
     from speechframe.store.verify import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
@@ -22,8 +22,8 @@ _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``ls``, ``verify`` and ``rm``."""
-    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    ls = _action(below, "ls", "List run folders.")
+    below = add_actions(parser)
+    ls = add_action(below, "ls", "List run folders.")
     roots = " and ".join(f"./{root}" for root in _ROOTS)
     ls.add_argument(
         "folders",
@@ -32,26 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=f"where to look, at any depth (default: {roots})",
     )
-    verify = _action(
+    verify = add_action(
         below, "verify", "Read every file of runs and say what is wrong; audio is checked by sha256."
     )
     verify.add_argument(
         "folders", nargs="+", metavar="RUN", help="a run's folder, or its address (s3://bucket/run)"
     )
-    rm = _action(below, "rm", "Remove runs with all they hold.")
+    rm = add_action(below, "rm", "Remove runs with all they hold.")
     rm.add_argument(
         "folders", nargs="+", type=_local_folder("rm", "remove"), metavar="RUN", help="a run's folder"
     )
     rm.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
-
-
-def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = below.add_parser(
-        name, help=summary, description=summary, allow_abbrev=False
-    )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    parser.set_defaults(parser=parser)
-    return parser
 
 
 def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
@@ -77,15 +68,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from speechframe.cli.run_facts import run_folders
+    from speechframe.cli.run_facts import read_facts, run_folders
 
     missing = [folder for folder in options.folders if not folder.is_dir()]
     if missing:
         raise NotARun(f"{missing[0]} is no folder: name a run, or a folder that holds runs")
-    found: list[RunFacts | DamagedRun] = []
+    found: list[RunFacts] = []
     for folder in run_folders(options.folders or _ROOTS):
         try:
-            said = _facts(folder)
+            said = read_facts(folder)
         except SpeechframeError as error:
             show.note(f"not listed: {error}")
             continue
@@ -94,7 +85,7 @@ def _list(options: argparse.Namespace) -> int:
         found.append(said)
     found.sort(key=lambda facts: facts.changed_at, reverse=True)
     if options.json:
-        _print_json({"runs": list(map(_as_json, found)), "exit_code": exits.OK})
+        show.print_json({"runs": list(map(asdict, found)), "exit_code": exits.OK})
         return exits.OK
     if found:
         print(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
@@ -104,26 +95,7 @@ def _list(options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _facts(folder: Path) -> "RunFacts | DamagedRun":
-    """Return what is in a run, or that it cannot be read; raise for what is no run of this version."""
-    from speechframe.cli.run_facts import damaged_run, read_facts
-
-    try:
-        return read_facts(folder)
-    except (NotARun, RunMismatch):
-        raise
-    except StoreError as error:
-        return damaged_run(folder, error)
-
-
-def _as_json(facts: "RunFacts | DamagedRun") -> dict[str, Any]:
-    """Return the same names for every run, so that scripts need not ask which kind it is."""
-    from speechframe.cli.run_facts import RunFacts
-
-    return {**dict.fromkeys(field.name for field in fields(RunFacts)), **asdict(facts)}
-
-
-def _cells(facts: "RunFacts | DamagedRun") -> list[Any]:
+def _cells(facts: "RunFacts") -> list[Any]:
     changed = show.when(facts.changed_at)
     if facts.problem is not None:
         return [str(facts.path), None, None, facts.status, None, None, show.size(facts.bytes), changed]
@@ -160,7 +132,7 @@ def _verify(options: argparse.Namespace) -> int:
             code = exits.ROWS_FAILED
     if options.json:
         problems = {path: [asdict(problem) for problem in said] for path, said in found.items()}
-        _print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
+        show.print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
         return code
     for path, said in found.items():
         count = show.counted(len(said), "problem", "problems") if said else "whole"
@@ -190,12 +162,13 @@ def _unreadable(error: SpeechframeError) -> "Problem":
 
 
 def _remove(options: argparse.Namespace) -> int:
+    from speechframe.cli.run_facts import read_facts
     from speechframe.store.remote import open_folder
     from speechframe.store.verify import remove_run
 
     # By whatever name: each is removed once.
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
-    facts = [_facts(folder) for folder in folders]
+    facts = [read_facts(folder) for folder in folders]
     for said in facts:
         show.note(f"{said.path}: {_loss(said)}")
     if not options.yes and not _agreed(options.parser, facts):
@@ -209,28 +182,25 @@ def _remove(options: argparse.Namespace) -> int:
         if not options.json:
             print(f"removed {folder}")
     if options.json:
-        _print_json({"removed": list(map(_as_json, facts)), "exit_code": exits.OK})
+        show.print_json({"removed": list(map(asdict, facts)), "exit_code": exits.OK})
     return exits.OK
 
 
-def _loss(facts: "RunFacts | DamagedRun") -> str:
+def _loss(facts: "RunFacts") -> str:
     if facts.problem is not None:
         return f"what it holds cannot be read ({facts.problem}), {show.size(facts.bytes)}"
     if facts.has_audio:
         made = (
-            show.counted(facts.clips, "clip", "clips") + f", {facts.audio_seconds / 60:,.1f} minutes of audio"
+            show.counted(facts.clips or 0, "clip", "clips")
+            + f", {(facts.audio_seconds or 0.0) / 60:,.1f} minutes of audio"
         )
     else:
-        made = show.counted(facts.clips, "translation", "translations")
+        made = show.counted(facts.clips or 0, "translation", "translations")
     return f"{made}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
 
 
-def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts | DamagedRun]") -> bool:
+def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
     if not sys.stdin.isatty():
         parser.error("nobody can be asked here: --yes removes without asking")
     show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def _print_json(facts: dict[str, Any]) -> None:
-    print(json.dumps(facts, default=str, ensure_ascii=False))

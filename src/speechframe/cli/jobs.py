@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from speechframe.cli import exits, runs, selection, show
+from speechframe.cli import exits, selection, show
 
 if TYPE_CHECKING:
     from speechframe.spec.dubbing import DubJobStatus
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     code = exits.RUNNING if under_way else exits.ROWS_FAILED if failed else exits.OK
     if options.json:
         said = [{**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found]
-        runs.print_json({"jobs": said, "exit_code": code})
+        show.print_json({"jobs": said, "exit_code": code})
         return code
     rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
     print(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")

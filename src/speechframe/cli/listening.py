@@ -1,13 +1,13 @@
 """``speechframe listening-test``: a listening test for people without a notebook, and their votes."""
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe._ending import gentle_termination
 from speechframe.cli import exits, show
+from speechframe.cli.actions import add_action, add_actions, whole_number
 from speechframe.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "A listening test is made in Python (spf.listening_test); these commands take its folder."
     )
-    below = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    below = add_actions(parser)
     serve = _action(below, "serve", "Serve a test to listeners, each by a link of their own, to its end.")
-    serve.add_argument("--port", type=_port, default=0, metavar="N", help="where (default: a free one)")
+    serve.add_argument(
+        "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="where (default: a free one)"
+    )
     serve.add_argument(
         "--host",
         default="127.0.0.1",
@@ -49,31 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = below.add_parser(
-        name, help=summary, description=summary, allow_abbrev=False
-    )
+    parser = add_action(below, name, summary)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the test's folder")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    parser.set_defaults(parser=parser)
     return parser
 
 
 def _add_listeners(parser: argparse.ArgumentParser, words: str) -> None:
-    parser.add_argument("--listeners", type=_count, default=_LISTENERS, metavar="N", help=words)
-
-
-def _port(words: str) -> int:
-    return _whole(words, 0, _MOST_PORT)
-
-
-def _count(words: str) -> int:
-    return _whole(words, 1, _MOST_LISTENERS)
-
-
-def _whole(words: str, low: int, high: int) -> int:
-    if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
-        raise argparse.ArgumentTypeError(f"{words!r} is no whole number from {low} to {high}")
-    return int(words)
+    parser.add_argument(
+        "--listeners", type=whole_number(1, _MOST_LISTENERS), default=_LISTENERS, metavar="N", help=words
+    )
 
 
 def _table(words: str) -> Path:
@@ -100,7 +86,7 @@ def _serve(options: argparse.Namespace) -> int:
         serve_test(test, options.port, options.host, listeners=options.listeners) as served,
     ):
         if options.json:
-            _print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
+            show.print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
         else:
             print(show.table(("listener", "link"), served.links.items()), flush=True)
         if not served.is_local:
@@ -147,7 +133,7 @@ def _pages(options: argparse.Namespace) -> int:
     except OSError as error:
         raise _cannot_write(options.out, error) from error
     if options.json:
-        _print_json({"pages": [str(path) for path in paths]})
+        show.print_json({"pages": [str(path) for path in paths]})
     else:
         size = show.size(sum(path.stat().st_size for path in paths))
         print(f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener")
@@ -175,7 +161,7 @@ def _votes(options: argparse.Namespace) -> int:
     listeners, practice = int(votes["listener"].nunique()), len(votes) - len(counted)
     if options.json:
         said = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
-        _print_json({**said, "out": None if options.out is None else str(options.out)})
+        show.print_json({**said, "out": None if options.out is None else str(options.out)})
         return exits.OK
     words = show.counted(len(counted), "vote", "votes")
     by = show.counted(listeners, "listener", "listeners")
@@ -201,7 +187,3 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"{path} cannot be written: {error.strerror or error}{where}; name another place with --out"
     )
-
-
-def _print_json(facts: dict[str, Any]) -> None:
-    print(json.dumps(facts, ensure_ascii=False), flush=True)

@@ -6,31 +6,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.batch.live import open_run
-from speechframe.errors import StoreError
+from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store.folder import RUN_FILE
 from speechframe.store.schema import FINISHED
-
-DAMAGED = "damaged"
-"""The status of a run that cannot be read; a run folder never says so of itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a run folder holds.
+    """What a run folder holds; of a damaged one only `path`, `status`, `problem`, `bytes` and `changed_at`.
 
     Parameters
     ----------
     path
         The folder.
+    bytes
+        Of all files.
+    changed_at
+        UTC; when a file was last written.
+    status
+        ``planned``, ``running``, ``finished`` or ``stopped``; ``damaged`` where it cannot be read.
+    problem
+        What is wrong with a damaged run, in words.
     operation, service
         The verb, and the identity of the service.
-    status
-        ``planned``, ``running``, ``finished`` or ``stopped``.
     rows, done
         Rows of the run's table, and those that have audio, or a translation.
     clips
@@ -41,50 +45,21 @@ class RunFacts:
         Of all clips; 0 for translations.
     credits
         Spent by all attempts.
-    bytes
-        Of all files.
-    changed_at
-        UTC; when a file was last written.
-    problem
-        None: all of it could be read; see :class:`DamagedRun`.
     """
 
     path: Path
-    operation: str
-    service: str | None
+    bytes: int
+    changed_at: datetime
     status: str
-    rows: int
-    done: int
-    clips: int
-    has_audio: bool
-    audio_seconds: float
-    credits: float
-    bytes: int
-    changed_at: datetime
-    problem: None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRun:
-    """A run folder whose files cannot be read.
-
-    Parameters
-    ----------
-    path
-        The folder.
-    problem
-        What is wrong, in words.
-    bytes, changed_at
-        As :class:`RunFacts` has them.
-    status
-        ``damaged``.
-    """
-
-    path: Path
-    problem: str
-    bytes: int
-    changed_at: datetime
-    status: str = DAMAGED
+    problem: str | None = None
+    operation: str | None = None
+    service: str | None = None
+    rows: int | None = None
+    done: int | None = None
+    clips: int | None = None
+    has_audio: bool | None = None
+    audio_seconds: float | None = None
+    credits: float | None = None
 
 
 def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
@@ -107,9 +82,19 @@ def read_facts(folder: Path) -> RunFacts:
 
     Raises
     ------
-    NotARun, RunMismatch, StoreError
-        When it is no run, one of another version, or cannot be read.
+    NotARun, RunMismatch
+        When it is no run, or one of another version; a run that cannot be read is ``damaged``.
     """
+    size, changed_at = _on_disk(folder)
+    try:
+        return RunFacts(folder, size, changed_at, **_read(folder))
+    except (NotARun, RunMismatch):
+        raise
+    except StoreError as error:
+        return RunFacts(folder, size, changed_at, "damaged", problem=str(error))
+
+
+def _read(folder: Path) -> dict[str, Any]:
     run = open_run(folder)
     stats, records = run.stats, run.snapshot()
     has_audio = "audio_seconds" in run.manifest.schema.names
@@ -118,19 +103,12 @@ def read_facts(folder: Path) -> RunFacts:
         columns = pa.schema([("audio_seconds", pa.float64())])
         seconds = pc.sum(records.take(records.index.with_status(FINISHED), columns).column(0)).as_py() or 0.0
     calls = records.index.counts()
-    size, changed_at = _on_disk(folder)
-    return RunFacts(
-        path=folder, operation=run.operation, service=run.service, status=run.status, rows=stats["rows"],
-        done=sum(stats.get(status, 0) for status in FINISHED),
-        clips=sum(calls[status] for status in FINISHED), has_audio=has_audio,
-        audio_seconds=round(seconds, 3), credits=stats["credits"], bytes=size, changed_at=changed_at,
-    )  # fmt: skip
-
-
-def damaged_run(folder: Path, error: StoreError) -> DamagedRun:
-    """Return what can be said of the run `folder` of which :func:`read_facts` raised `error`."""
-    size, changed_at = _on_disk(folder)
-    return DamagedRun(path=folder, problem=str(error), bytes=size, changed_at=changed_at)
+    return {
+        "status": run.status, "operation": run.operation, "service": run.service, "rows": stats["rows"],
+        "done": sum(stats.get(status, 0) for status in FINISHED),
+        "clips": sum(calls[status] for status in FINISHED), "has_audio": has_audio,
+        "audio_seconds": round(seconds, 3), "credits": stats["credits"],
+    }  # fmt: skip
 
 
 def _on_disk(folder: Path) -> tuple[int, datetime]:

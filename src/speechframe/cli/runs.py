@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -33,13 +32,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
     """End with a usage error when a run option has a value that is not allowed, before a service starts."""
-    from speechframe.batch.options import Options, option_names
+    from speechframe.batch.options import OPTION_NAMES, Options
 
     if given.get("dry_run"):
         # Its one line is the report.
         given.setdefault("progress", False)
     try:
-        chosen: Any = {name: value for name, value in given.items() if name in option_names()}
+        chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
         Options.of(**chosen)
     except SettingsError as error:
         parser.error(str(error))
@@ -103,7 +102,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     counts = _counts(facts)
     code = exits.code_of_run(run.stopped_because, counts)
     if options.json:
-        print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
+        show.print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
         return code
     for line in _lines(run, facts, counts):
         print(line)
@@ -130,7 +129,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
     assert estimate is not None  # noqa: S101 - a dry run always has one
     if options.json:
         plan = {name: getattr(estimate, name) for name in _PLAN}
-        print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
+        show.print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
     print(f"{estimate.line()}: nothing was sent")
     if run.problems:
@@ -165,7 +164,7 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     ):
         return ""
     from speechframe import settings
-    from speechframe.settings.rules import spending_rules
+    from speechframe.settings.spending import spending_rules
     from speechframe.spec.billing import to_credits
 
     before = run.stats["credits"] - to_credits(run.progress.credits_millis)
@@ -242,8 +241,3 @@ def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
     others = pa.array([*FINISHED, PENDING])
     for batch in run.batches([run.name_of(name) for name in ("row_id", *_WHY)]):
         yield batch.filter(pc.invert(pc.is_in(batch.column(1), value_set=others)))
-
-
-def print_json(facts: Mapping[str, Any]) -> None:
-    """Print values as one line of JSON."""
-    print(json.dumps(facts, default=str, ensure_ascii=False))

@@ -2,8 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from speechframe.settings import Settings
@@ -17,21 +16,12 @@ _DESCRIPTION = (
 )
 
 
-class _RefuseKey(argparse.Action):
-    """Says where a key belongs, and never repeats it."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002 - argparse's protocol
-        values: str | Sequence[Any] | None,  # noqa: ARG002 - same
-        option_string: str | None = None,
-    ) -> NoReturn:
-        """End with a usage error."""
-        parser.error(
-            f"{option_string} is not taken: every user of this machine can read it. Set {KEY_VARIABLE} "
-            "instead, and take another key if this one was meant to stay secret"
-        )
+def _refuse_key(_: str) -> NoReturn:
+    """Say where a key belongs, and never repeat it."""
+    raise argparse.ArgumentTypeError(
+        f"a key is not taken here: every user of this machine can read it. Set {KEY_VARIABLE} instead, and "
+        "take another key if this one was meant to stay secret"
+    )
 
 
 def _address(words: str) -> str:
@@ -39,10 +29,6 @@ def _address(words: str) -> str:
 
     masked: str = without_keys(words)
     return masked
-
-
-def _mask(_: str) -> str:
-    return "***"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--profile", metavar="NAME", help="a profile of speechframe.toml, and its name in run folders"
     )
-    group.add_argument("--api-key", "--key", action=_RefuseKey, nargs="?", type=_mask, help=argparse.SUPPRESS)
+    group.add_argument("--api-key", "--key", nargs="?", const="", type=_refuse_key, help=argparse.SUPPRESS)
 
 
 def service(options: argparse.Namespace) -> "Settings | None":

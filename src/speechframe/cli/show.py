@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import sys
@@ -25,6 +26,11 @@ def note(words: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(words + "\n")
         sys.stderr.flush()
+
+
+def print_json(facts: Any) -> None:
+    """Print values as one line of JSON."""
+    print(json.dumps(facts, default=str, ensure_ascii=False), flush=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:

@@ -11,18 +11,19 @@ import hashlib
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
-from speechframe.errors import SettingsError, nearest
+from speechframe.errors import SettingsError
+from speechframe.settings import typed
 from speechframe.settings.hidden import DUB_KEY_VARIABLE, KEY_VARIABLE, SECRET_VARIABLE, hide
-from speechframe.settings.typed import typed
 from speechframe.spec.limits import REGIONS
 
 FILE_NAME = "speechframe.toml"
@@ -57,7 +58,10 @@ def _hides_keys(kind: type[_T]) -> type[_T]:
 
     @functools.wraps(made)
     def init(self: _T, **values: Any) -> None:
-        made(self, **hide(values))
+        try:
+            made(self, **hide(values))
+        except ValidationError as error:
+            raise _refused(error) from None
 
     # What a repr shows of an object whose making failed: reports of errors have it.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
@@ -66,7 +70,7 @@ def _hides_keys(kind: type[_T]) -> type[_T]:
 
 
 @_hides_keys
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=typed.CONFIG)
 class Settings:
     """Where a hosted service is and how to reach it, and what is kept on this machine.
 
@@ -115,32 +119,26 @@ class Settings:
         Names of tags that every run must have.
     """
 
-    api_key: SecretStr | None = None
-    dub_api_key: SecretStr | None = None
-    webhook_secret: SecretStr | None = None
-    base_url: str | None = None
-    regions: tuple[str, ...] = ()
-    region_urls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    profile: str | None = None
-    service: Path | None = None
-    allow_http: bool = False
-    trust_env: bool = True
-    ca_file: Path | None = None
-    max_credits_per_run: float | None = None
-    max_credits_per_month: float | None = None
-    ledger: Path | str | None = None
-    cache: Path | None = None
-    cache_max_gb: float | None = 10.0
-    cache_max_age_days: float | None = None
-    prices: Path | None = None
-    budgets: Path | None = None
-    require_tags: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Take what people type, and hold the exact types."""
-        for name in (f.name for f in fields(self)):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, typed(name, getattr(self, name)))
+    api_key: typed.Key | None = None
+    dub_api_key: typed.Key | None = None
+    webhook_secret: typed.Key | None = None
+    base_url: typed.Address | None = None
+    regions: typed.Regions = ()
+    region_urls: typed.Addresses = field(default_factory=lambda: MappingProxyType({}))
+    profile: typed.Name | None = None
+    service: typed.LocalPath | None = None
+    allow_http: typed.Switch = False
+    trust_env: typed.Switch = True
+    ca_file: typed.LocalPath | None = None
+    max_credits_per_run: typed.Credits | None = None
+    max_credits_per_month: typed.Credits | None = None
+    ledger: typed.PathOrAddress | None = None
+    cache: typed.LocalPath | None = None
+    cache_max_gb: typed.Limit | None = 10.0
+    cache_max_age_days: typed.Limit | None = None
+    prices: typed.LocalPath | None = None
+    budgets: typed.LocalPath | None = None
+    require_tags: typed.Names = ()
 
     @property
     def is_local(self) -> bool:
@@ -179,6 +177,11 @@ class Settings:
             return self.profile
         url = self.base_url or next(iter(self.region_urls.values()), "")
         return urlsplit(url).hostname or "unknown"
+
+
+def _refused(error: ValidationError, told_by: Mapping[str, str] = MappingProxyType({})) -> SettingsError:
+    hint = "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
+    return typed.refused(error, "setting", [one.name for one in fields(Settings)], told_by, hint=hint)
 
 
 def fingerprint(key: SecretStr | str) -> str:
@@ -264,11 +267,6 @@ def default_ledger_folder() -> Path:
 _configured: dict[str, Any] = {}
 
 
-def configured(name: str) -> Any:
-    """Return what :func:`configure` set, None when it did not."""
-    return _configured.get(name)
-
-
 def configure(**values: Any) -> None:
     """Set fields of :class:`Settings` for this process; ``None`` takes a field back.
 
@@ -277,16 +275,11 @@ def configure(**values: Any) -> None:
     SettingsError
         For a name that is no setting, or a value that is not allowed; then nothing is set.
     """
-    hide(values)
-    for name, value in values.items():
-        _check_name(name, "configure()")
-        if value is not None:
-            values[name] = typed(name, value)
-    for name, value in values.items():
-        if value is None:
-            _configured.pop(name, None)
-        else:
-            _configured[name] = value
+    given = {name: value for name, value in hide(values).items() if value is not None}
+    checked = Settings(**given)
+    _configured.update({name: getattr(checked, name) for name in given})
+    for name in values.keys() - given.keys():
+        _configured.pop(name, None)
 
 
 def resolve(**arguments: Any) -> Settings:
@@ -304,7 +297,22 @@ def resolve(**arguments: Any) -> Settings:
         region or profile, or a file that cannot be read.
     """
     settings = read(**hide(arguments))
-    _check_complete(settings)
+    address = settings.base_url or settings.region_urls
+    if (settings.api_key or settings.dub_api_key) is not None and not address:
+        raise SettingsError(
+            "a key is set but no address: set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
+            "service's address. Without a key and an address the embedded local service is used."
+        )
+    if address and settings.api_key is None:
+        raise SettingsError(
+            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)), where there "
+            "is no other to the dubbing key. "
+            "To use the embedded local service instead, unset SPEECHFRAME_BASE_URL."
+        )
+    for name in settings.regions:
+        if name not in REGIONS:
+            raise SettingsError(f"unknown region {name!r}; the document lists {', '.join(REGIONS)}")
+    settings.addresses()
     return settings
 
 
@@ -324,48 +332,59 @@ def read(**arguments: Any) -> Settings:
         For an unknown name or profile, a value that is not allowed, or a file that cannot be read.
     """
     given = {name: value for name, value in hide(arguments).items() if value is not None}
-    environment = hide(
-        {name: os.environ[variable] for variable, name in ENVIRONMENT.items() if os.environ.get(variable)}
-    )
-    named = {**environment, **_configured, **given}
-    profile = named.get("profile")
-    merged = {**_from_file(None if profile is None else typed("profile", profile)), **named}
-    for name in merged:
-        _check_name(name, "settings")
-    return Settings(**merged)
+    return _merged(given, "")[0]
 
 
-def _check_complete(settings: Settings) -> None:
-    address = settings.base_url or settings.region_urls
-    if (settings.api_key or settings.dub_api_key) is not None and not address:
-        raise SettingsError(
-            "a key is set but no address: set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
-            "service's address. Without a key and an address the embedded local service is used."
-        )
-    if address and settings.api_key is None:
-        raise SettingsError(
-            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)), where there "
-            "is no other to the dubbing key. "
-            "To use the embedded local service instead, unset SPEECHFRAME_BASE_URL."
-        )
-    for name in settings.regions:
-        if name not in REGIONS:
-            raise SettingsError(f"unknown region {name!r}; the document lists {', '.join(REGIONS)}")
-    settings.addresses()
+def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
+    """Return the settings for runs on a service, and by name where each was set, in words.
 
-
-def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the file says for all, and its profiles by name; nothing where there is no file.
-
-    Raises
-    ------
-    SettingsError
-        When it cannot be read, or its profiles are no tables.
+    What Settings that are handed in do not say comes from :func:`configure`, the environment and the file;
+    what is the default may not have been said at all.
     """
+    said = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
+    own = {name: value for name, value in said.items() if value != getattr(Settings, name)}
+    # Its profile is a name that the file need not know.
+    return _merged(own, "the settings given as service=", is_any_profile=True)
+
+
+def _merged(
+    given: Mapping[str, Any], given_by: str, *, is_any_profile: bool = False
+) -> tuple[Settings, dict[str, str]]:
+    content, profiles = _read_file()
+    profile = given.get("profile") or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
+    of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
+    # A profile without a file is a name only: it stands for the service in run folders.
+    if profile and profiles and profile not in profiles and not is_any_profile:
+        raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
+    path = Path(FILE_NAME).resolve()
+    variables = [(variable, name) for variable, name in ENVIRONMENT.items() if os.environ.get(variable)]
+    places: list[tuple[str, Mapping[str, Any]]] = [
+        (str(path), content),
+        (f"{path}, [profiles.{profile}]", of_profile),
+        *((variable, hide({name: os.environ[variable]})) for variable, name in variables),
+        ("configure()", _configured),
+        (given_by, given),
+    ]
+    values: dict[str, Any] = {}
+    told_by: dict[str, str] = {}
+    for where, said in places:
+        # Settings that are handed in may have come out of the other places.
+        told_by |= {
+            name: where for name, value in said.items() if name not in values or value != values[name]
+        }
+        values |= said
+    try:
+        return TypeAdapter(Settings).validate_python(values), told_by
+    except ValidationError as error:
+        raise _refused(error, told_by) from None
+
+
+def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
+    """Return what the file says for all, and its profiles by name; nothing where there is no file."""
     path, content, problem = Path(FILE_NAME), {}, ""
     try:
         with path.open("rb") as file:
-            content = _hidden(tomllib.load(file))
+            content = hide(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
     # ValueError: no TOML, or no UTF-8.
@@ -375,38 +394,10 @@ def read_file() -> tuple[dict[str, Any], dict[str, Any]]:
         # Raised here: an error chained to that of the parser would carry the whole file in its frames.
         raise SettingsError(f"{path.resolve()} cannot be read: {problem}")
     profiles = content.pop("profiles", {})
-    for name, held in (("profiles", profiles), *_named_profiles(profiles)):
+    tables = profiles.items() if isinstance(profiles, dict) else ()
+    for name, held in (("profiles", profiles), *((f"profiles.{name}", held) for name, held in tables)):
         if not isinstance(held, dict):
             raise SettingsError(
                 f"{path.resolve()}: {name} is of type {type(held).__name__}; allowed: tables [profiles.NAME]"
             )
     return content, profiles
-
-
-def _hidden(content: dict[str, Any]) -> dict[str, Any]:
-    for _, held in _named_profiles(content.get("profiles")):
-        if isinstance(held, dict):
-            hide(held)
-    return hide(content)
-
-
-def _named_profiles(profiles: Any) -> list[tuple[str, Any]]:
-    known = profiles.items() if isinstance(profiles, dict) else ()
-    return [(f"profiles.{name}", held) for name, held in known]
-
-
-def _from_file(profile: str | None) -> dict[str, Any]:
-    # A profile without a file is a name only: it stands for the service in run folders.
-    content, profiles = read_file()
-    if profile is not None and profiles and profile not in profiles:
-        raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
-    return {**content, **(profiles.get(profile, {}) if profile is not None else {})}
-
-
-def _check_name(name: str, where: str) -> None:
-    allowed = [f.name for f in fields(Settings)]
-    if name not in allowed:
-        raise SettingsError(
-            f"{where} has no setting {name!r}; {nearest(name, allowed)}there are {', '.join(allowed)}. "
-            "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
-        )

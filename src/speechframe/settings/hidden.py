@@ -103,12 +103,16 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
     >>> hide({"api_key": "secret", "base_url": "https://me:secret@api.example.com"})
     {'api_key': SecretStr('**********'), 'base_url': 'https://***@api.example.com'}
     """
-    # A misspelt name too: the error that refuses it shows these values.
-    values |= {name: hidden_key(value) for name, value in values.items() if _SECRET_NAME.search(name)}
-    if "base_url" in values:
-        values["base_url"] = without_keys(values["base_url"])
-    if isinstance(values.get("region_urls"), Mapping):
-        values["region_urls"] = {name: without_keys(url) for name, url in values["region_urls"].items()}
+    for name, value in values.items():
+        # A misspelt name too: the error that refuses it shows these values.
+        if _SECRET_NAME.search(name):
+            values[name] = hidden_key(value)
+        elif name == "base_url":
+            values[name] = without_keys(value)
+        elif name == "region_urls" and isinstance(value, Mapping):
+            values[name] = {region: without_keys(url) for region, url in value.items()}
+        elif isinstance(value, dict):
+            hide(value)  # profiles of a file
     return values
 
 

@@ -1,50 +1,103 @@
-"""What people type as a setting (a plain string as a key, a list of regions), as the exact type of its field.
+"""Types of settings and run options: what each takes, as pydantic checks it, and how a refusal reads.
 
-Environment variables are texts, and none of them sets a switch; the settings file has types of its own.
+A refusal says the name, the value and what is allowed. Keys and addresses, which may hold a password, are
+named by their type and never repeated.
 """
 
-import math
 import os
 import re
-import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from numbers import Integral
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import SecretStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    SecretStr,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from speechframe._numbers import plain_number
 from speechframe.errors import SettingsError, nearest
-from speechframe.settings.hidden import KEY_VARIABLE, header_text, hidden_key
+from speechframe.settings.hidden import KEY_VARIABLE, header_text
 from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.check import shown
 from speechframe.spec.limits import REGIONS
 
-__all__ = ["SPENDING_LIMITS", "credit_limit", "expanded", "is_address", "read_toml", "typed"]
-
 _T = TypeVar("_T")
 
-SPENDING_LIMITS = ("max_credits_per_run", "max_credits_per_month")
+CONFIG = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 _AN_ADDRESS = "an address as text, such as 'https://api.example.com'"
 _ADDRESSES = "region to address, such as {'us-east': 'https://us.example.com'}"
-_LISTED = "names, as a list or with commas between them"
-_REGIONS = "names of regions, as a list or with commas between them"
+_A_PATH = "a path of this machine"
 # Two letters at least: one is a drive.
 _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def typed(name: str, value: Any) -> Any:
-    """Return `value` as the field `name` of :class:`speechframe.Settings` holds it.
+# -- how a refusal reads ---------------------------------------------------------------
 
-    Raises
-    ------
-    SettingsError
-        When it is none that is allowed there.
+_ALLOWED = "allowed"
+_SECRET = "secret"  # noqa: S105 - a kind of error
+_UNKNOWN = "unexpected_keyword_argument"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Annotates a type with words for what it takes: whatever it refuses is refused with them."""
+
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the check of the type, with these words for any of its errors."""
+        return core_schema.custom_error_schema(handler(source), _ALLOWED, custom_error_message=self.words)
+
+
+def no_such(what: str, name: str, known: Iterable[str]) -> SettingsError:
+    """Return the error for a name that there is not, with the nearest one that there is."""
+    known = [*known]
+    return SettingsError(f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}")
+
+
+def refused(
+    error: ValidationError,
+    what: str,
+    known: Iterable[str],
+    told_by: Mapping[str, str] = MappingProxyType({}),
+    *,
+    hint: str = "",
+) -> SettingsError:
+    """Return what pydantic refuses as an error in words.
+
+    `told_by` says where a name was set, `hint` where a name belongs that is none of the `known`.
     """
-    return _TYPES[name](name, value)
+    first = _first(error)
+    (name, *inner), kind, words = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
+    if kind == _UNKNOWN:
+        said = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
+    else:
+        path = f"{name}{''.join(f'[{part!r}]' for part in inner if part != '[key]')}"
+        given = "" if kind == _SECRET else f"={shown(first['input'])}"
+        choices = words if kind == _ALLOWED else first.get("ctx", {}).get("expected")
+        said = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
+    return SettingsError(f"{where}: {said}" if (where := told_by.get(str(name))) else said)
+
+
+def _first(error: ValidationError) -> Any:
+    # A mistyped name first, for what it stands for is missing too.
+    return min(error.errors(), key=lambda one: one["type"] != _UNKNOWN)
 
 
 def read_toml(path: Path, kind: type[_T]) -> _T:
@@ -52,17 +105,14 @@ def read_toml(path: Path, kind: type[_T]) -> _T:
 
     SettingsError where it cannot be read, or says what is not allowed.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     adapter = TypeAdapter(kind)
     try:
         return adapter.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        # A mistyped name first, for what it stands for is missing too.
-        first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+        first = _first(error)
         problem, (*tables, name) = first["msg"], first["loc"] or ("",)
         where = f"{path}, {tables[0]} {int(tables[1]) + 1}" if tables else str(path)
-        if first["type"] == "unexpected_keyword_argument":
+        if first["type"] == _UNKNOWN:
             schema = adapter.json_schema()
             known = [name for one in (schema, *schema["$defs"].values()) for name in one["properties"]]
             problem = f"no such name; {nearest(str(name), known)}there are {', '.join(known)}"
@@ -73,14 +123,60 @@ def read_toml(path: Path, kind: type[_T]) -> _T:
         raise SettingsError(f"{path} cannot be read: {error}") from None
 
 
-def credit_limit(name: str, value: Any) -> float:
-    """Return a number of credits, or raise SettingsError."""
-    credits = _number(name, value, "a number of credits, 0 or more")
-    if MOST_CREDITS < credits < math.inf:
-        raise SettingsError(
-            f"{name} is too large; allowed: at most {MOST_CREDITS:,} credits, inf for no limit"
+# -- keys, addresses, names ------------------------------------------------------------
+
+
+def _key(value: SecretStr, info: ValidationInfo) -> SecretStr:
+    text = value.get_secret_value()
+    if not isinstance(text, str):
+        raise PydanticCustomError(_SECRET, f"is of type {type(text).__name__}; allowed: a key as text")
+    return SecretStr(header_text(value, f"the {str(info.field_name).replace('_', ' ')}"))
+
+
+def _address(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PydanticCustomError(_SECRET, f"is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
+    if {*"@?#"} & {*value}:
+        raise PydanticCustomError(
+            _SECRET,
+            f"holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
+            f"{KEY_VARIABLE}",
         )
-    return credits
+    return value
+
+
+def _mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise PydanticCustomError(_SECRET, f"is of type {type(value).__name__}; allowed: {_ADDRESSES}")
+    return value
+
+
+def _split(names: Any) -> Any:
+    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+
+def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*regions}) < len(regions):
+        twice = max(regions, key=regions.count)
+        raise ValueError(f"has {twice} twice; allowed, each once: {', '.join(REGIONS)}")
+    return regions
+
+
+Text = Annotated[str, Strict()]
+Name = Annotated[Text, Allowed("a name as text")]
+Key = Annotated[SecretStr, AfterValidator(_key)]
+Address = Annotated[str, PlainValidator(_address)]
+Addresses = Annotated[Mapping[Name, Address], BeforeValidator(_mapping), AfterValidator(MappingProxyType)]
+_Listed = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+Names = Annotated[_Listed, Allowed("names, as a list or with commas between them")]
+Regions = Annotated[
+    _Listed,
+    Allowed("names of regions, as a list or with commas between them"),
+    AfterValidator(_each_once),
+]
+
+
+# -- paths -----------------------------------------------------------------------------
 
 
 def is_address(path: "str | os.PathLike[str]") -> bool:
@@ -107,112 +203,46 @@ def expanded(path: "str | os.PathLike[str]") -> Path:
         raise ValueError("nobody of that name has a home folder here; give the path without ~") from None
 
 
-def _key(name: str, value: Any) -> SecretStr:
-    value = hidden_key(value)
-    if not isinstance(value.get_secret_value(), str):
-        kind = type(value.get_secret_value()).__name__
-        raise SettingsError(f"{name} is of type {kind}; allowed: a key as text")
-    return SecretStr(header_text(value, f"the {name.replace('_', ' ')}"))
-
-
-def _address(name: str, value: Any) -> str:
-    # Named by its type, not repeated: an address may hold a password.
-    if not isinstance(value, str):
-        raise SettingsError(f"{name} is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
-    if any(mark in value for mark in "@?#"):
-        raise SettingsError(
-            f"{name} holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
-            f"{KEY_VARIABLE}"
-        )
-    return value
-
-
-def _addresses(name: str, value: Any) -> Mapping[str, str]:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is of type {type(value).__name__}; allowed: {_ADDRESSES}")
-    for what, held in (("a region", value.keys()), ("an address", value.values())):
-        odd = next((one for one in held if not isinstance(one, str)), "")
-        if odd != "":
-            raise SettingsError(f"{name} has {what} of type {type(odd).__name__}; allowed: {_ADDRESSES}")
-    return MappingProxyType({region: _address(name, url) for region, url in value.items()})
-
-
-def _names(name: str, value: Any, allowed: str = _LISTED) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = value.split(",")
-    names = tuple(value) if isinstance(value, Iterable) else None
-    if names is None or not all(isinstance(one, str) for one in names):
-        raise SettingsError(f"{name}={value!r}; allowed: {allowed}")
-    return tuple(one.strip() for one in names if one.strip())
-
-
-def _regions(name: str, value: Any) -> tuple[str, ...]:
-    found = _names(name, value, _REGIONS)
-    twice = next((one for one in found if found.count(one) > 1), None)
-    if twice is not None:
-        raise SettingsError(f"{name} has {twice} twice; allowed, each once: {', '.join(REGIONS)}")
-    return found
-
-
-def _name(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise SettingsError(f"{name}={value!r}; allowed: a name as text")
-    return value
-
-
-def _switch(name: str, value: Any) -> bool:
-    # Not what counts as true: "false" does.
-    if not isinstance(value, bool):
-        raise SettingsError(f"{name}={value!r}; allowed: True or False, and true or false in a settings file")
-    return value
-
-
-def _path(name: str, value: Any) -> Path:
+def _local_path(value: Any) -> Path:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise SettingsError(f"{name}={value!r}; allowed: a path of this machine")
+        raise PydanticCustomError(_ALLOWED, _A_PATH)
     if is_address(value):
-        raise SettingsError(f"{name}={value!r} is an address; allowed: a path of this machine")
+        raise ValueError(f"is an address; allowed: {_A_PATH}")
     if "\0" in os.fspath(value):
-        raise SettingsError(f"{name}={value!r} holds a NUL character; allowed: a path of this machine")
-    try:
-        return expanded(value)
-    except ValueError as error:
-        raise SettingsError(f"{name}={value!r}: {error}") from None
+        raise ValueError(f"holds a NUL character; allowed: {_A_PATH}")
+    return expanded(value)
 
 
-def _is_text_address(value: Any) -> bool:
-    return isinstance(value, str) and "://" in value
+def _path_or_address(value: Any) -> Path | str:
+    return str(value) if isinstance(value, str) and "://" in value else _local_path(value)
 
 
-def _limit(name: str, value: Any) -> float:
-    allowed = "a number of at least 0, inf for no limit"
-    limit = _number(name, value, allowed)
-    if sys.float_info.max < limit < math.inf:
-        raise SettingsError(f"{name} is too large; allowed: {allowed}")
-    return float(limit)
+LocalPath = Annotated[Path, PlainValidator(_local_path)]
+PathOrAddress = Annotated[Path | str, PlainValidator(_path_or_address)]
 
 
-def _number(name: str, value: Any, allowed: str) -> float:
-    number = plain_number(value)
-    # Not a NaN either: no comparison with it is true, so it would be a limit that nothing passes.
-    if isinstance(number, (int, float)) and not isinstance(number, bool) and number >= 0:
-        return number
-    raise SettingsError(f"{name}={shown(value)}; allowed: {allowed}")
+# -- numbers and switches --------------------------------------------------------------
 
 
-_TYPES: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {
-        **dict.fromkeys(("api_key", "dub_api_key", "webhook_secret"), _key),
-        "base_url": _address,
-        "regions": _regions,
-        "region_urls": _addresses,
-        "profile": _name,
-        "require_tags": _names,
-        **dict.fromkeys(("service", "ca_file", "cache", "prices", "budgets"), _path),
-        "ledger": lambda name, value: str(value) if _is_text_address(value) else _path(name, value),
-        **dict.fromkeys(("allow_http", "trust_env"), _switch),
-        **dict.fromkeys(SPENDING_LIMITS, credit_limit),
-        **dict.fromkeys(("cache_max_gb", "cache_max_age_days"), _limit),
-    }
-)
-"""Field to what makes its value; every field of the settings has one."""
+def _whole(value: Any) -> Any:
+    # A count is often of numpy.
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def _at_most(credits: float) -> float:
+    if MOST_CREDITS < credits < inf:
+        raise ValueError
+    return credits
+
+
+Whole = Annotated[int, BeforeValidator(_whole), Strict()]
+# Strict takes numbers of all kinds (numpy's, Decimals, Fractions) and no text; no NaN passes a bound.
+Limit = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0, inf for no limit")]
+Credits = Annotated[
+    float,
+    Strict(),
+    Field(ge=0),
+    AfterValidator(_at_most),
+    Allowed(f"a number of credits from 0 to {MOST_CREDITS:,}, inf for no limit"),
+]
+Switch = Annotated[bool, Strict(), Allowed("True or False, and true or false in a settings file")]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe.errors import StoreError
-from speechframe.settings.budgets import BudgetRule
+from speechframe.settings.spending import BudgetRule
 from speechframe.store.folder import Folder
 from speechframe.store.ledger import ATTEMPTS, millis, scan
 

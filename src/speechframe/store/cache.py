@@ -25,7 +25,6 @@ from pathlib import Path
 
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
-from speechframe.settings.typed import typed
 from speechframe.store.folder import storing
 from speechframe.store.schema import CALL_COLUMNS, Row
 
@@ -53,8 +52,8 @@ class Cache:
 
     The service's identity and the take are part of a request_key, so answers of two services never mix.
 
-    Its folder is made, for its owner only, by the first :meth:`put`. SettingsError when it is none of this
-    machine, StoreError when it holds something else, or a cache of another layout.
+    Its folder is made, for its owner only, by the first :meth:`put`. StoreError when it holds something else,
+    or a cache of another layout.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Cache:
         max_age_days: float | None = None,
     ) -> None:
         # Absolute: a run goes on when its notebook changes folders.
-        self.folder: Path = typed("cache", folder).absolute()
+        self.folder = Path(folder).absolute()
         self.max_bytes, self.max_age_days = max_bytes, max_age_days
         self._has_complained = False
         self._bytes_between_checks = 256 * 2**20 if max_bytes is None else max_bytes * _PUT_BETWEEN_CHECKS

@@ -1,0 +1,31 @@
+"""What commands with actions below them share: ``speechframe runs ls``, ``speechframe cache prune``."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+
+def add_actions(parser: argparse.ArgumentParser) -> Any:
+    """Return what :func:`add_action` adds actions to; one of them must be given."""
+    return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+
+
+def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    """Return the parser of an action, with ``--json``."""
+    parser: argparse.ArgumentParser = below.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def whole_number(low: int, high: int) -> Callable[[str], int]:
+    """Return what takes the word of an option as a whole number within limits."""
+
+    def number(words: str) -> int:
+        if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
+            raise argparse.ArgumentTypeError(f"{words!r} is no whole number from {low:,} to {high:,}")
+        return int(words)
+
+    return number

@@ -1,0 +1,316 @@
+"""What runs may spend, and what credits cost: the house's limits, ``budgets.toml`` and ``prices.toml``."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from speechframe.errors import SettingsError, nearest
+from speechframe.settings import Settings, default_ledger_folder, for_runs_on
+from speechframe.settings.typed import read_toml
+from speechframe.spec.billing import MOST_CREDITS
+
+BUDGETS_FILE = "budgets.toml"
+PRICES_FILE = "prices.toml"
+Period = Literal["day", "week", "month", "year", "total"]
+PERIODS: tuple[Period, ...] = get_args(Period)
+ALERTS = (0.8, 1.0)
+_RESERVED = ("run", "max_credits", "max_credits_per_month")
+"""What errors and alerts call other limits."""
+OPERATIONS = ("generate", "translate", "change_voice", "dub")
+"""Of our verbs; a run of a backend of one's own may have another."""
+
+
+# -- budgets over many runs ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BudgetRule:
+    """What runs with some tags may spend in each period.
+
+    Attributes
+    ----------
+    name, max_credits
+        What it is called, and credits a period.
+    match
+        Tags that a call must have to count; empty: every call counts.
+    period, cycle_day
+        ``day``, ``week`` (from Monday), ``month`` (from this day of it on), ``year`` or ``total``; in UTC.
+    alerts
+        Shares of `max_credits` at which somebody is told.
+    hard
+        Whether no call is made that would pass it; otherwise it is only counted.
+    account
+        Service and fingerprint of the key whose calls count; None for all keys.
+    told_by
+        Where it was set, in words.
+    """
+
+    name: str
+    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS)]
+    match: Mapping[str, str] = field(default_factory=dict)
+    period: Period = "month"
+    cycle_day: Annotated[int, Field(ge=1, le=28)] = 1
+    alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
+    hard: bool = True
+    account: tuple[str, str] | None = None
+    told_by: str = ""
+    # A tag is text, also where it is written as a number.
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    @property
+    def id(self) -> str:
+        """What its count is kept under: another one where it counts other calls or in other periods.
+
+        It tells nothing of the account.
+        """
+        counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
+        return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
+
+    @property
+    def millicredits(self) -> int:
+        """Its limit in thousandths of a credit: never more than was allowed."""
+        return math.floor(round(self.max_credits * 1000, 6))
+
+    def matches(self, tags: Mapping[str, Any]) -> bool:
+        """Return whether a call with these tags counts."""
+        return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
+
+    def start(self, unix_time: float) -> date:
+        """Return the first day of the period that a time is in; the first of all days for the total.
+
+        Examples
+        --------
+        >>> rule = BudgetRule("ads", 100, cycle_day=15)
+        >>> rule.start(datetime(2026, 3, 14, tzinfo=UTC).timestamp()).isoformat()
+        '2026-02-15'
+        """
+        day = datetime.fromtimestamp(unix_time, UTC).date()
+        if self.period == "month":
+            # A cycle that begins on the 15th has begun in the month before until then.
+            return (day - timedelta(days=self.cycle_day - 1)).replace(day=self.cycle_day)
+        return {
+            "day": day,
+            "week": day - timedelta(days=day.weekday()),
+            "year": day.replace(month=1, day=1),
+            "total": date.min,
+        }[self.period]
+
+
+@dataclass(frozen=True)
+class _File:
+    budget: tuple[BudgetRule, ...] = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+
+def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
+    """Return the budgets of a file.
+
+    Raises
+    ------
+    SettingsError
+        When it cannot be read, or says what is not allowed.
+    """
+    taken, found = {*_RESERVED, ""}, []
+    for number, rule in enumerate(read_toml(path, _File).budget, 1):
+        where = f"{path}, budget {number}"
+        if rule.name in taken:
+            raise SettingsError(f"{where}: name={rule.name!r} is taken; allowed: a name of its own")
+        taken.add(rule.name)
+        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where))
+    return tuple(found)
+
+
+# -- the limits that hold for a run ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpendingRules:
+    """What runs may spend by the house's rules; made by :func:`spending_rules`.
+
+    Attributes
+    ----------
+    max_credits_per_run, max_credits_per_month
+        Credits; None for no limit.
+    run_rule_from, month_rule_from
+        Where the rule was set, in words.
+    budgets
+        Those of the file of budgets.
+    require_tags
+        Names of tags that every run must have.
+    ledger
+        Folder into which every run puts its attempts, or its address.
+    """
+
+    max_credits_per_run: float | None
+    run_rule_from: str
+    max_credits_per_month: float | None
+    month_rule_from: str
+    ledger: Path | str
+    budgets: tuple[BudgetRule, ...] = ()
+    require_tags: tuple[str, ...] = ()
+
+    def check_tags(self, tags: Iterable[str]) -> None:
+        """Raise SettingsError for a run without a tag that the house requires."""
+        if missing := [name for name in self.require_tags if name not in {*tags}]:
+            raise SettingsError(
+                f"this run has no tag {' and no tag '.join(missing)}, which require_tags asks for; nothing "
+                f'was sent. Give tags={{"{missing[0]}": ...}}'
+            )
+
+    def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
+        """Return the budgets over many runs that hold for a key of a service."""
+        if self.max_credits_per_month is None:
+            return [*self.budgets]
+        name, account = "max_credits_per_month", (service, key_fingerprint)
+        month = BudgetRule(name, self.max_credits_per_month, account=account, told_by=self.month_rule_from)
+        return [month, *self.budgets]
+
+    def of_run(self, max_credits: float | None) -> float | None:
+        """Return the credits a run may spend that asks for `max_credits`.
+
+        Raises
+        ------
+        SettingsError
+            When it asks for more than the house allows a run.
+
+        Examples
+        --------
+        >>> rules = SpendingRules(500.0, "configure()", None, "", Path("ledger"))
+        >>> rules.of_run(None), rules.of_run(20)
+        (500.0, 20)
+        """
+        most = self.max_credits_per_run
+        if most is None or max_credits is None:
+            return most if max_credits is None else max_credits
+        if max_credits > most:
+            raise SettingsError(
+                f"max_credits={max_credits:.15g}, but no run may be given more than "
+                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}); nothing was sent. "
+                "Ask for less, or have the rule changed there."
+            )
+        return max_credits
+
+
+def spending_rules(service: Settings) -> SpendingRules:
+    """Return the limits that hold for runs on `service`, handed in or configured.
+
+    Raises
+    ------
+    SettingsError
+        For a file that cannot be read, or a setting that is not allowed.
+    """
+    said, told_by = for_runs_on(service)
+    budgets = said.budgets or Path(BUDGETS_FILE)
+    return SpendingRules(
+        _limit(said.max_credits_per_run),
+        told_by.get("max_credits_per_run", ""),
+        _limit(said.max_credits_per_month),
+        told_by.get("max_credits_per_month", ""),
+        said.ledger or default_ledger_folder(),
+        budgets=read_budgets(budgets) if said.budgets or budgets.exists() else (),
+        require_tags=said.require_tags,
+    )
+
+
+def _limit(credits: float | None) -> float | None:
+    return None if credits == math.inf else credits
+
+
+def cache_rules(service: Settings) -> dict[str, Any]:
+    """Return folder and limits of the answers that runs on `service` share, by the names `open_cache` has.
+
+    Raises
+    ------
+    SettingsError
+        For a file that cannot be read, or a setting that is not allowed.
+    """
+    said, _ = for_runs_on(service)
+    return {"folder": said.cache, "max_gb": said.cache_max_gb, "max_age_days": said.cache_max_age_days}
+
+
+# -- prices ----------------------------------------------------------------------------
+
+
+def _operation(name: str) -> str:
+    if name not in OPERATIONS and (guess := nearest(name, OPERATIONS)):
+        raise ValueError(f"{guess}allowed: {', '.join(OPERATIONS)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a number of units costs from a day on, of one operation and service or of all (empty)."""
+
+    valid_from: Annotated[date, Field(alias="from")]
+    unit: Literal["credit", "character", "second", "minute", "request"]
+    price: Annotated[Decimal, Field(ge=0)]
+    per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
+    operation: Annotated[str, AfterValidator(_operation)] = ""
+    service: str = ""
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
+        """Return what quantities cost, by unit (minutes as seconds); None where the price has another one."""
+        unit, size = ("second", 60 * self.per) if self.unit == "minute" else (self.unit, self.per)
+        return self.price * quantities[unit] / size if unit in quantities else None
+
+
+def _specificity(entry: Price) -> tuple[bool, bool, date]:
+    return entry.service != "", entry.operation != "", entry.valid_from
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dated prices in one currency."""
+
+    currency: Annotated[str, Field(min_length=1)]
+    entries: Annotated[tuple[Price, ...], Field(alias="price")] = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
+        """Return the price of an operation of a service on a day; None where there is none.
+
+        An entry for the service or the operation beats one for all; of equal ones the newest holds.
+        """
+        found = [
+            entry
+            for entry in self.entries
+            if entry.valid_from <= day
+            and entry.operation in {"", operation}
+            and f"{service}/".startswith(entry.service and f"{entry.service}/")
+        ]
+        return max(found, key=_specificity, default=None)
+
+
+def prices_in_force(service: Any = None) -> Prices:
+    """Return the prices of the settings' file, or of ``prices.toml`` here; else those of the local service.
+
+    The local service costs no money.
+
+    Parameters
+    ----------
+    service
+        Settings that were handed in; the file they name goes before that of the settings in force.
+
+    Raises
+    ------
+    SettingsError
+        When the file cannot be read, or says what is not allowed.
+    """
+    named = for_runs_on(service)[0].prices
+    path = named or Path(PRICES_FILE)
+    if named is None and not path.exists():
+        return Prices("USD", (Price(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
+    prices = read_toml(path, Prices)
+    places = [(price.valid_from, price.operation, price.service) for price in prices.entries]
+    for place in places:
+        if places.count(place) > 1:
+            raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls; keep one")
+    return prices
