@@ -14,8 +14,8 @@ from speechframe.spec.speech import Gender, Model, VoiceKind
 __all__ = ["cast", "voices"]
 
 _FEMALE_FROM_HZ = Range(128.0, 150.0)
-"""Where women's voices begin: men of our catalogues have up to 119 Hz, women 138 and more, people come nearer
-to each other. In between it is decided by who else speaks, halfway between the lowest and the highest voice."""
+"""Where women's voices begin: men of our catalogues have up to 119 Hz, women 138 and more; people come nearer
+to each other. In between who else speaks decides: halfway between the lowest and the highest voice."""
 
 
 def voices() -> dict[str, CatalogueEntry]:

@@ -177,7 +177,10 @@ def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | 
 
 
 def take(
-    connection: sqlite3.Connection, owner: str, turn: Callable[[Collection[Priority]], Priority]
+    connection: sqlite3.Connection,
+    owner: str,
+    turn: Callable[[Collection[Priority]], Priority],
+    under_way: Collection[str] = (),
 ) -> Job | None:
     """Return the job whose turn it is, with its credits set aside and as this owner's; None when none waits.
 
@@ -187,11 +190,14 @@ def take(
     ----------
     turn
         Says which of the priorities that wait is next.
+    under_way
+        Ids of the jobs that this owner is at: any other of its own waits, as nobody could note its end.
     """
     while waiting := dict(
         connection.execute(
-            "SELECT priority, MIN(number) FROM dubs WHERE owner IS NULL AND status IN (?, ?) GROUP BY 1",
-            (_Status.QUEUED, _Status.IN_PROGRESS),
+            "SELECT priority, MIN(number) FROM dubs WHERE status IN (?, ?) AND (owner IS NULL OR "
+            "owner = ? AND job_id NOT IN (SELECT value FROM json_each(?))) GROUP BY 1",
+            (_Status.QUEUED, _Status.IN_PROGRESS, owner, json.dumps(list(under_way))),
         ).fetchall()
     ):
         number = waiting[turn([Priority(word) for word in waiting])]
