@@ -124,7 +124,7 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     """Return who says what, as it is written down or as it is recognised."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
-    track = Track.read(folder / _AUDIO) or extract(folder / SOURCE, folder / _AUDIO)
+    track = extract(folder / SOURCE, folder / _AUDIO)
     heard = _Heard.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")

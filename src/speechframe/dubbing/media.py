@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -166,12 +166,6 @@ class Track:
 
     folder: Path
 
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Return the track that is in a folder; None where there is none."""
-        track = cls(folder)
-        return track if track.sound_path.exists() else None
-
     @property
     def sound_path(self) -> Path:
         """What is mixed: a WAV file, int16 at 48000 Hz, one or two channels."""
@@ -195,7 +189,7 @@ class Track:
 
 
 def extract(path: Path, folder: Path) -> Track:
-    """Write the audio of a medium into a folder, as long as the medium.
+    """Write the audio of a medium into a folder, as long as the medium, unless it is there.
 
     Raises
     ------
@@ -203,6 +197,8 @@ def extract(path: Path, folder: Path) -> Track:
         What :func:`probe` raises, and audio that cannot be decoded.
     """
     track = Track(folder)
+    if track.sound_path.exists():
+        return track
     with demuxed(path) as source:
         frames = seconds_to_frames(_seconds(source), RATE_HZ)
     rate = Rate(RATE_HZ, SPEECH_RATE_HZ)

@@ -96,12 +96,6 @@ class Job(BaseModel):
         is_old = self.ended_at is not None and self.ended_at <= now() - chosen.DUB_LINK_SECONDS
         return self.project_id is None and is_old
 
-    @property
-    def failure(self) -> Failure | None:
-        """Why all of it failed; None where it did not."""
-        failures = (result.failure for result in self.results.values())
-        return next(failures) if self.status is _Status.FAILED else None
-
 
 def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
     query = f"SELECT job FROM dubs WHERE {condition}"  # noqa: S608 - words of ours
@@ -319,7 +313,9 @@ def correct(
 
 def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
     """Return how a job is doing, with links at an address of this service."""
-    balance, failure = quota.balance(connection, _payer(connection, job)), job.failure
+    balance = quota.balance(connection, _payer(connection, job))
+    failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
+    failure = next(iter(failures), None)
     return DubJobStatus(
         job_id=job.job_id,
         status=job.status,
