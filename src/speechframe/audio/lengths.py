@@ -22,6 +22,8 @@ _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
+# How files begin that are older than brands.
+_OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
 # By the first name FFmpeg gives the demuxer. None of them opens another file than the one it is given.
 _DEMUXERS = MappingProxyType(
     {
@@ -93,6 +95,8 @@ def media_type_of(head: bytes) -> str:
         return _MEDIA_TYPES[known]
     if head[4:8] == _headers.MP4:
         return _BRANDS.get(head[8:12], "video/mp4")
+    if head[4:8] in _OLD_QUICKTIME:
+        return "video/quicktime"
     if head[:4] == _headers.MATROSKA:
         return "video/webm" if b"webm" in head[:HEAD_BYTES] else "video/x-matroska"
     return "application/octet-stream"
