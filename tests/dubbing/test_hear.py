@@ -143,6 +143,22 @@ def test_speakers_have_voices_of_their_register_and_none_twice_while_there_are_o
     assert all("pt-BR" in known[voice_id].voice.supported_locales for voice_id in chosen.values())
 
 
+@pytest.mark.parametrize(
+    ("registers_hz", "genders"),
+    [
+        ((88.0, 138.0), ["Male", "Female"]),  # joaquim and helena
+        ((138.0,), ["Female"]),
+        ((119.0,), ["Male"]),
+        ((140.0, 220.0), ["Male", "Female"]),
+        ((95.0, 118.0), ["Male", "Male"]),
+    ],
+)
+def test_a_register_is_judged_beside_those_of_the_others(registers_hz, genders):
+    known = voices()
+    chosen = cast(dict(zip("ab", registers_hz, strict=False)), "pt-BR", known)
+    assert [known[voice_id].voice.gender.value for voice_id in chosen.values()] == genders
+
+
 def test_a_wanted_voice_is_taken_where_it_speaks_the_locale():
     known = voices()
     wanted = {"one": "pt-BR-larissa", "two": "en-US-joe", "nobody": "pt-BR-caio"}

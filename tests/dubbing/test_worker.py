@@ -1,8 +1,11 @@
 """The worker: a job in its folder, whatever happens to the process that does it."""
 
+import errno
 import io
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +18,9 @@ import soundfile
 from dubbing_lab import DATASETS, dubbed, job, worker
 
 from speechframe.dubbing.folder import OUTCOME, TASK, Outcome, Task
+from speechframe.dubbing.job import work
 from speechframe.spec.dubbing import UtteranceCorrection
+from speechframe.wire import cues
 
 # A worker gives way to everything else: beside many tests it would take minutes.
 pytestmark = pytest.mark.quiet
@@ -101,10 +106,8 @@ def test_a_worker_that_is_killed_at_any_step_is_gone_on_with(whole, tmp_path):
 
 
 def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_path):
-    folder = job(tmp_path / "corrected", tone(), **ASKED)
-    for path, data in left(whole[0]).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
+    folder = tmp_path / "corrected"
+    shutil.copytree(whole[0], folder)
     before = left(folder)
     corrections = (
         UtteranceCorrection(utterance_id=2, text="Muito obrigado, senhora."),
@@ -138,6 +141,25 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
     (again,) = dubbed(folder, "pt-BR")
     assert again.failure is None
     assert [each.text for each in again.utterances] == ["Bom dia.", second.text, third.text]
+
+
+def test_a_correction_that_the_disk_has_no_room_for_leaves_all_of_the_version_before(
+    whole, tmp_path, monkeypatch
+):
+    folder = tmp_path / "full"
+    shutil.copytree(whole[0], folder)
+    before = results(folder)
+    correct(folder, 2, (UtteranceCorrection(utterance_id=2, text="Muito obrigado, senhora."),))
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cues, "vtt", full)
+    work(folder, lambda *_: None)
+    failed, old = Outcome.read(folder / "pt-BR" / OUTCOME), Outcome.read(whole[0] / "pt-BR" / OUTCOME)
+    assert (failed.failure.reason, failed.utterances) == ("No space left on device", old.utterances)
+    after = results(folder)
+    assert {path for path in after if after[path] != before.get(path)} == {TASK, f"pt-BR/{OUTCOME}"}
 
 
 def correct(folder, version, corrections):

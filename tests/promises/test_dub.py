@@ -327,6 +327,12 @@ def test_on_the_local_service_a_killed_run_finds_its_job_and_its_receiver_is_tol
         again = spf.correct(run, said, service=service.settings)
         assert list(again["text"]) == list(said["text"])
         assert "Boa tarde." in (run.path / run.to_pandas()["vtt_path"][0]).read_text()
+        # A call that was cut off behind its correction: the next one waits for it, and fetches what it made.
+        (row,) = run.to_pandas().to_dict("records")
+        client.dubbing.update_utterances(row["job_id"], "pt-PT", [{"utterance_id": 1, "text": "Boa noite."}])
+        said.loc[0, "text"] = "Boa noite."
+        assert spf.correct(run, said, service=service.settings)["text"][0] == "Boa noite."
+        assert "Boa noite." in (run.path / row["vtt_path"]).read_text()
         with pytest.raises(spf.InvalidRows, match="names no utterance of this run"):
             spf.correct(
                 run, [{"row_id": "0/pt-PT", "utterance_id": 9, "text": "Oi."}], service=service.settings

@@ -1,15 +1,18 @@
 """The rows of dubbing jobs: whose turn it is, what is billed of a part, corrections, links that end."""
 
+import sqlite3
+
 import pytest
 from pydantic import SecretStr
 
 from speechframe.dubbing.folder import Failure, Outcome, Task
 from speechframe.service import dub_jobs, keys, quota
-from speechframe.service.config import KeySpec
-from speechframe.service.database import connect, now
+from speechframe.service.config import KeySpec, ServiceConfig
+from speechframe.service.database import Database, connect, now
 from speechframe.service.dub_jobs import Job
-from speechframe.service.dub_queue import Turns
+from speechframe.service.dub_queue import DubQueue, Turns
 from speechframe.service.keys import KeyRing
+from speechframe.service.webhooks import Webhooks
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import DubJob, Priority, UtteranceCorrection
 
@@ -77,10 +80,43 @@ def test_each_lower_class_that_waits_has_every_fifth_start():
 def test_jobs_start_by_priority_and_then_in_their_order(rows, add):
     for name, priority in (("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", HIGH)):
         add(name, priority=priority, targets=())
-    turns = Turns()
-    taken = [dub_jobs.take(rows, "me", turns.next).job_id for _ in range(4)]
+    turns, taken = Turns(), []
+    for _ in range(4):
+        taken.append(dub_jobs.take(rows, "me", turns.next, taken).job_id)
     assert taken == ["c", "d", "b", "a"]
-    assert dub_jobs.take(rows, "me", turns.next) is None
+    assert dub_jobs.take(rows, "me", turns.next, taken) is None
+
+
+def test_a_job_that_its_owner_is_no_longer_at_waits_again(rows, add):
+    add("first", targets=())
+    taken = dub_jobs.take(rows, "me", Turns().next)
+    assert dub_jobs.take(rows, "me", Turns().next, [taken.job_id]) is None
+    assert dub_jobs.take(rows, "other", Turns().next) is None
+    assert dub_jobs.take(rows, "me", Turns().next).job_id == "first"
+
+
+async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with(rows, add, tmp_path, monkeypatch):
+    add("first", targets=())
+    config = ServiceConfig(data=tmp_path, keys=(KeySpec(SecretStr("key"), 35),))
+    database = Database(tmp_path / "service.sqlite3")
+    queue = DubQueue(config, database, "me", Webhooks(config, database))
+
+    async def worked(*_):
+        return True
+
+    def broken(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(queue, "_is_worked", worked)
+    with monkeypatch.context() as patch:
+        patch.setattr(dub_jobs, "end", broken)
+        work = await queue.take()
+        assert await queue.take() is None
+        with pytest.raises(sqlite3.OperationalError):
+            await work
+    await (await queue.take())
+    assert dub_jobs.known(rows, ["first"])["first"].ended_at is not None
+    database.close()
 
 
 def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):

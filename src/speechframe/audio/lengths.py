@@ -14,10 +14,18 @@ from speechframe.audio.media import decoded, demuxed
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
+__all__ = ["HEAD_BYTES", "Length", "length_of", "media_type_of", "seconds_of"]
+
+HEAD_BYTES = 64
+"""How much of a medium tells its media type."""
+
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
-# By the first name FFmpeg gives the demuxer.
+_BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
+# How files begin that are older than brands.
+_OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
+# By the first name FFmpeg gives the demuxer. None of them opens another file than the one it is given.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -70,6 +78,25 @@ def length_of(data: bytes) -> Length:
     if not found.audio_seconds > 0:
         raise AudioError("no audio: the file holds no samples")
     return found
+
+
+def media_type_of(head: bytes) -> str:
+    r"""Return the media type of an audio file or video that begins with `head`, :data:`HEAD_BYTES` of it.
+
+    Examples
+    --------
+    >>> media_type_of(b"\0\0\0\x20ftypisom")
+    'video/mp4'
+    """
+    if (known := _headers.container(head)) is not None:
+        return _MEDIA_TYPES[known]
+    if head[4:8] == _headers.MP4:
+        return _BRANDS.get(head[8:12], "video/mp4")
+    if head[4:8] in _OLD_QUICKTIME:
+        return "video/quicktime"
+    if head[:4] == _headers.MATROSKA:
+        return "video/webm" if b"webm" in head[:HEAD_BYTES] else "video/x-matroska"
+    return "application/octet-stream"
 
 
 def seconds_of(medium: Path | bytes) -> float | None:

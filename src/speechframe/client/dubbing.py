@@ -94,11 +94,11 @@ class Dubbing:
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
         """Return the locales that can be dubbed into, and how."""
-        return await self._answer(partial(decode_list, DestinationLocale), "list_destination_languages")
+        return await self._ask(partial(decode_list, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
         """Return the locales that can be dubbed from."""
-        return await self._answer(partial(decode_list, SourceLocale), "list_source_languages")
+        return await self._ask(partial(decode_list, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
         """Return a new job that dubs a medium.
@@ -125,7 +125,7 @@ class Dubbing:
 
     async def job_status(self, job_id: str) -> DubJobStatus:
         """Return how a job is doing; `is_terminal` and `is_ready` of `spec.dubbing` say what that means."""
-        return await self._ask(DubJobStatus, "job_status", job_id)
+        return await self._ask(partial(decode, DubJobStatus), "job_status", job_id)
 
     async def create_project(
         self,
@@ -145,23 +145,23 @@ class Dubbing:
             "description": description,
         }
         body = encode_json(_checked(ProjectCreateRequest, asked))
-        return await self._ask(Project, "create_project", body=body)
+        return await self._ask(partial(decode, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects; its `next` asks for the following one."""
         query = _checked(ProjectListQuery, {"limit": limit, "next": next})
         asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return await self._ask(ProjectPage, "list_projects", query=asked)
+        return await self._ask(partial(decode, ProjectPage), "list_projects", query=asked)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Return a project whose further jobs are dubbed into other locales."""
         body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
-        return await self._ask(Project, "update_project", project_id, body=body)
+        return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
         """Return who says what in a dub, and when (our addition; other services answer with an error)."""
         query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
-        return await self._ask(DubUtterances, "utterances", job_id, query=query)
+        return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
@@ -177,7 +177,7 @@ class Dubbing:
         """
         asked = {"locale": locale, "utterances": list(corrections)}
         body = encode_json(_checked(UtterancesUpdateRequest, asked))
-        return await self._ask(DubJobStatus, "update_utterances", job_id, body=body)
+        return await self._ask(partial(decode, DubJobStatus), "update_utterances", job_id, body=body)
 
     async def wait(
         self,
@@ -202,7 +202,7 @@ class Dubbing:
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
-            status = await self._ask(DubJobStatus, "job_status", job_id, patience=AWAY)
+            status = await self._ask(partial(decode, DubJobStatus), "job_status", job_id, patience=AWAY)
             if told is not None:
                 told(status)
             if is_ready(status.status):
@@ -282,7 +282,7 @@ class Dubbing:
             form = encode_job(request, upload.sha256, name=upload.name, media_type=upload.media_type)
             size_bytes, body = upload.size_bytes, Body(upload, form)
         return await self._ask(
-            DubJob,
+            partial(decode, DubJob),
             "create_job_with_project" if isinstance(request, JobCreateWithProjectRequest) else "create_job",
             body=body,
             headers={"Content-Type": form.content_type} | ({IDEMPOTENCY_HEADER: key} if key else {}),
@@ -291,10 +291,7 @@ class Dubbing:
             once=once,
         )
 
-    async def _ask(self, model: type[M], endpoint: str, place: str = "", **how: Any) -> M:
-        return await self._answer(partial(decode, model), endpoint, place, **how)
-
-    async def _answer(
+    async def _ask(
         self,
         read: Callable[[bytes], T],
         endpoint: str,

@@ -13,11 +13,10 @@ from typing import IO, Any, cast
 import numpy as np
 import soundfile
 
-from speechframe.audio.lengths import length_of
+from speechframe.audio.lengths import HEAD_BYTES, length_of, media_type_of
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
-from speechframe.wire.dubbing import HEAD_BYTES, media_type_of
 from speechframe.wire.requests import Form
 
 # How much of a file is in memory while it is sent.

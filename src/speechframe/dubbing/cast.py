@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from itertools import chain
+from math import sqrt
 from types import MappingProxyType
 
 from speechframe.engines import clarity
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.registry import CatalogueEntry, catalogue
+from speechframe.spec._range import Range
 from speechframe.spec.speech import Gender, Model, VoiceKind
 
 __all__ = ["cast", "voices"]
 
-_FEMALE_FROM_HZ = 150.0
-"""Voices above are taken for women's: halfway, as the ear hears it, between what is usual of both."""
+_FEMALE_FROM_HZ = Range(128.0, 150.0)
+"""Where women's voices begin: men of our catalogues have up to 119 Hz, women 138 and more; people come nearer
+to each other. In between who else speaks decides: halfway between the lowest and the highest voice."""
 
 
 def voices() -> dict[str, CatalogueEntry]:
@@ -46,10 +49,13 @@ def cast(
     if not able:
         return {}
     chosen = {speaker: wanted[speaker] for speaker in registers if wanted.get(speaker) in able}
+    pitches_hz = [pitch_hz for pitch_hz in registers.values() if pitch_hz > 0] or [0.0]
+    halfway_hz = sqrt(min(pitches_hz) * max(pitches_hz))
+    female_from_hz = _FEMALE_FROM_HZ.clamp(halfway_hz)
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
             taken = list(chosen.values())
-            gender = Gender.FEMALE if pitch_hz >= _FEMALE_FROM_HZ else Gender.MALE
+            gender = Gender.FEMALE if pitch_hz >= female_from_hz else Gender.MALE
             best = min(
                 able.values(),
                 key=lambda voice: (

@@ -20,7 +20,7 @@ from speechframe.engines.base import Recogniser, Recording, Transcript
 from speechframe.errors import EngineError
 from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import language_of
-from speechframe.wire.cues import Cue
+from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
 
 __all__ = ["RATE_HZ", "audible_spans", "heard", "installed", "registers_hz"]
 
@@ -36,8 +36,6 @@ _QUIET_S = 0.3
 _SURE = 0.8
 """A recogniser that is less sure of another language than this may be mistaken."""
 
-_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！", "।")  # noqa: RUF001 - full-width as Chinese has them
-_CLOSING = "\"'”’»)]」』"  # noqa: RUF001 - quotation marks as they are printed
 _LONGEST_GAP_S = 1.2
 """A longer silence ends a sentence without any sign, too: nobody is dubbed through it."""
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
@@ -243,7 +241,7 @@ def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iter
 def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
     first = 0
     for place, (word, following) in enumerate(pairwise(words), 1):
-        is_end = word.text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS)
+        is_end = word.text.rstrip(CLOSING_MARKS).endswith(tuple(SENTENCE_MARKS))
         if is_end or following.start_s - word.end_s > _LONGEST_GAP_S:
             yield words[first:place]
             first = place

@@ -102,11 +102,10 @@ def work(folder: Path, tell: Tell) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             said = said or _heard(task, folder, tell)
-            outcome = _dubbed(said, locale, before, tell)
+            _dub(said, locale, before, tell)
         except Exception as error:  # noqa: BLE001 - the other locales go on
             kept = before or Outcome(version=task.version)
-            outcome = kept.model_copy(update={"version": task.version, "failure": _failure(error)})
-        outcome.write(path)
+            kept.model_copy(update={"version": task.version, "failure": _failure(error)}).write(path)
         tell(locale, "done")
     # It is many times the size of the medium, and made again within seconds where something is corrected.
     shutil.rmtree(folder / _AUDIO, ignore_errors=True)
@@ -125,7 +124,7 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     """Return who says what, as it is written down or as it is recognised."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
-    track = Track.read(folder / _AUDIO) or extract(folder / SOURCE, folder / _AUDIO)
+    track = extract(folder / SOURCE, folder / _AUDIO)
     heard = _Heard.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")
@@ -176,9 +175,9 @@ def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
         whisper.unload()
 
 
-def _dubbed(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> Outcome:
-    """Dub into a locale, or make the dub of before again with its corrections."""
-    folder, originals = said.folder / locale, said.heard.utterances
+def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
+    """Dub into a locale, or make the dub of before again with its corrections; write what came of it."""
+    folder, source, originals = said.folder / locale, said.folder / SOURCE, said.heard.utterances
     tell(locale, "translate")
     if before is None:
         wanted, warnings = _translated(said, locale)
@@ -220,14 +219,34 @@ def _dubbed(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> Out
         Spoken(place.start_s, lines.fitted(natural, place.speed))
         for natural, place in zip(naturals, placed, strict=True)
     ]
-    return Outcome(
+    container = container_of(source)
+    shown, cues_over = cues.cues(
+        [Cue(each.dub_start_ms, each.dub_end_ms, each.text, each.speaker) for each in utterances],
+        round(1000 * said.track.seconds),
+    )
+    outcome = Outcome(
         version=said.task.version,
-        media=_mixed(said, locale, spoken, utterances),
+        media=f"{DUB}.{container}",
         utterances=utterances,
         overlap=_overlap(utterances),
-        cues_over=_subtitled(utterances, folder, round(1000 * said.track.seconds)),
+        cues_over=cues_over,
         warnings=tuple(warnings),
     )
+    mixed = said.track.folder / "mixed.wav"
+    dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
+    lowered = [*hear.audible_spans(said.track.speech, originals), *dubs]
+    mix(said.track, spoken, mixed, lowered=lowered, gain_db=said.task.original_gain_db)
+    # Of one version all files or none, on a full disk too; the outcome comes last.
+    with (
+        written(folder / OUTCOME) as outcome_path,
+        written(folder / outcome.media) as media_path,
+        written(folder / SRT) as srt_path,
+        written(folder / VTT) as vtt_path,
+    ):
+        mux(source, mixed, media_path, language=locale, container=container)
+        srt_path.write_text(cues.srt(shown), encoding="utf-8")
+        vtt_path.write_text(cues.vtt(shown), encoding="utf-8")
+        outcome.write(outcome_path)
 
 
 def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -259,29 +278,6 @@ def _corrected(task: Task, before: Outcome) -> list[tuple[str, str]]:
         text, voice_id = wanted[one.utterance_id]
         wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
     return [*wanted.values()]
-
-
-def _mixed(said: _Said, locale: str, spoken: Sequence[Spoken], utterances: Sequence[DubbedUtterance]) -> str:
-    """Write the medium with the other audio; return its name."""
-    folder, source = said.folder / locale, said.folder / SOURCE
-    container = container_of(source)
-    mixed, media = folder / "mixed.wav", f"{DUB}.{container}"
-    dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
-    lowered = [*hear.audible_spans(said.track.speech, said.heard.utterances), *dubs]
-    mix(said.track, spoken, mixed, lowered=lowered, gain_db=said.task.original_gain_db)
-    mux(source, mixed, folder / media, language=locale, container=container)
-    mixed.unlink()
-    return media
-
-
-def _subtitled(utterances: Sequence[DubbedUtterance], folder: Path, media_ms: int) -> int:
-    """Write the cues of a dub; return how many of them miss the aims."""
-    said = [Cue(each.dub_start_ms, each.dub_end_ms, each.text, each.speaker) for each in utterances]
-    made, over = cues.cues(said, media_ms)
-    for name, text in ((SRT, cues.srt(made)), (VTT, cues.vtt(made))):
-        with written(folder / name) as beside:
-            beside.write_text(text, encoding="utf-8")
-    return over
 
 
 def _overlap(utterances: Sequence[DubbedUtterance]) -> float:

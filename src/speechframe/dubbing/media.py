@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,11 @@ import soundfile
 
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, seconds_to_frames
+from speechframe.audio.lengths import HEAD_BYTES, media_type_of
 from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
 from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
+from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.locales import three_letters
 
 __all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe"]
@@ -77,7 +79,7 @@ def probe(path: Path, *, max_seconds: float) -> float:
     with demuxed(path) as source:
         audio = source.streams.audio[0]
         refuse_shape(audio.rate or 0, audio.channels or 0)
-        _container(source, path)
+        container_of(path)
         seconds = _seconds(source, claimed_s)
     if seconds > max_seconds:
         raise AudioError(
@@ -94,23 +96,12 @@ def container_of(path: Path) -> str:
     AudioError
         A container that is not dubbed.
     """
-    with demuxed(path) as source:
-        return _container(source, path)
-
-
-def _container(source: Any, path: Path) -> str:
-    name = source.format.name.partition(",")[0]
-    if name == "mov":
-        brand = source.metadata.get("major_brand", "").strip()
-        if brand == "qt":
-            return "mov"
-        return "m4a" if brand == "M4A" and _video(source) is None else "mp4"
-    if name == "matroska":
-        with path.open("rb") as file:
-            return "webm" if b"\x42\x82\x84webm" in file.read(64) else "mkv"
-    if name in _KINDS:
-        return str(name)
-    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
+    with path.open("rb") as file:
+        kind = media_type_of(file.read(HEAD_BYTES))
+    for suffix, media_type in MEDIA_TYPES.items():
+        if kind == media_type:
+            return suffix.removeprefix(".")
+    raise AudioError(f"a container that is not dubbed: {kind}. Dubbed are {', '.join(_KINDS)}")
 
 
 def _video(source: Any) -> Any:
@@ -166,12 +157,6 @@ class Track:
 
     folder: Path
 
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Return the track that is in a folder; None where there is none."""
-        track = cls(folder)
-        return track if track.sound_path.exists() else None
-
     @property
     def sound_path(self) -> Path:
         """What is mixed: a WAV file, int16 at 48000 Hz, one or two channels."""
@@ -195,7 +180,7 @@ class Track:
 
 
 def extract(path: Path, folder: Path) -> Track:
-    """Write the audio of a medium into a folder, as long as the medium.
+    """Write the audio of a medium into a folder, as long as the medium, unless it is there.
 
     Raises
     ------
@@ -203,6 +188,8 @@ def extract(path: Path, folder: Path) -> Track:
         What :func:`probe` raises, and audio that cannot be decoded.
     """
     track = Track(folder)
+    if track.sound_path.exists():
+        return track
     with demuxed(path) as source:
         frames = seconds_to_frames(_seconds(source), RATE_HZ)
     rate = Rate(RATE_HZ, SPEECH_RATE_HZ)

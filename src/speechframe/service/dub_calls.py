@@ -66,16 +66,8 @@ async def utterances(request: web.Request) -> web.Response:
     job = await _job(request, state, require_dub_key(request))
     wanted, _ = checked(UtterancesQuery, {name: value for name, value in request.query.items() if value})
     locale, outcome = await _outcome(state, job, wanted.locale)
-    answer = DubUtterances(
-        job_id=job.job_id,
-        locale=dubbing_spelling(locale),
-        version=outcome.version,
-        overlap=outcome.overlap,
-        cues_over=outcome.cues_over,
-        warnings=list(outcome.warnings),
-        utterances=list(outcome.utterances),
-    )
-    return json_response(answer)
+    told = {**dict(outcome), "job_id": job.job_id, "locale": dubbing_spelling(locale)}
+    return json_response(DubUtterances.model_validate(told))
 
 
 async def update_utterances(request: web.Request) -> web.Response:

@@ -180,9 +180,6 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
 def _file_name(wanted: _Wanted, upload: Upload) -> str:
     """Return what the medium is called: a name alone, without folders and what cannot be shown."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
-    for name in (wanted.file_name, upload.file_name, fetched_name):
-        last = PurePosixPath((name or "").replace("\\", "/")).name
-        plain = "".join(character for character in last if character.isprintable())[-_LONGEST_NAME:]
-        if plain.strip(". "):
-            return plain
-    return "medium"
+    name = wanted.file_name or upload.file_name or fetched_name
+    plain = "".join(filter(str.isprintable, PurePosixPath(name).name))
+    return plain[-_LONGEST_NAME:] or "medium"

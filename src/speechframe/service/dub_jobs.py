@@ -96,12 +96,6 @@ class Job(BaseModel):
         is_old = self.ended_at is not None and self.ended_at <= now() - chosen.DUB_LINK_SECONDS
         return self.project_id is None and is_old
 
-    @property
-    def failure(self) -> Failure | None:
-        """Why all of it failed; None where it did not."""
-        failures = (result.failure for result in self.results.values())
-        return next(failures) if self.status is _Status.FAILED else None
-
 
 def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
     query = f"SELECT job FROM dubs WHERE {condition}"  # noqa: S608 - words of ours
@@ -177,7 +171,10 @@ def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | 
 
 
 def take(
-    connection: sqlite3.Connection, owner: str, turn: Callable[[Collection[Priority]], Priority]
+    connection: sqlite3.Connection,
+    owner: str,
+    turn: Callable[[Collection[Priority]], Priority],
+    under_way: Collection[str] = (),
 ) -> Job | None:
     """Return the job whose turn it is, with its credits set aside and as this owner's; None when none waits.
 
@@ -187,11 +184,14 @@ def take(
     ----------
     turn
         Says which of the priorities that wait is next.
+    under_way
+        Ids of the jobs that this owner is at: any other of its own waits, as nobody could note its end.
     """
     while waiting := dict(
         connection.execute(
-            "SELECT priority, MIN(number) FROM dubs WHERE owner IS NULL AND status IN (?, ?) GROUP BY 1",
-            (_Status.QUEUED, _Status.IN_PROGRESS),
+            "SELECT priority, MIN(number) FROM dubs WHERE status IN (?, ?) AND (owner IS NULL OR "
+            "owner = ? AND job_id NOT IN (SELECT value FROM json_each(?))) GROUP BY 1",
+            (_Status.QUEUED, _Status.IN_PROGRESS, owner, json.dumps(list(under_way))),
         ).fetchall()
     ):
         number = waiting[turn([Priority(word) for word in waiting])]
@@ -313,7 +313,9 @@ def correct(
 
 def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
     """Return how a job is doing, with links at an address of this service."""
-    balance, failure = quota.balance(connection, _payer(connection, job)), job.failure
+    balance = quota.balance(connection, _payer(connection, job))
+    failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
+    failure = next(iter(failures), None)
     return DubJobStatus(
         job_id=job.job_id,
         status=job.status,

@@ -85,7 +85,10 @@ class DubQueue(Background):
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._database = database
         self._webhooks = webhooks
-        self._take = functools.partial(dub_jobs.take, owner=owner, turn=Turns().next)
+        self._under_way_ids: set[str] = set()
+        self._take = functools.partial(
+            dub_jobs.take, owner=owner, turn=Turns().next, under_way=self._under_way_ids
+        )
 
     async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
         """Put a job into the queue, and its medium into its folder; return what its creator is told."""
@@ -107,15 +110,21 @@ class DubQueue(Background):
         job = await self._database.run(self._take)
         # One that failed for want of credits has no process that would tell.
         self._webhooks.wake()
-        return self._ended(job) if job is not None else None
+        if job is None:
+            return None
+        self._under_way_ids.add(job.job_id)
+        return self._ended(job)
 
     async def _ended(self, job: Job) -> None:
         """Have a job done, in a second process where the first falls over, and keep what came of it."""
-        for _ in range(_TRIES):
-            if await self._is_worked(job, self.folder / job.job_id):
-                break
-        outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
-        await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
+        try:
+            for _ in range(_TRIES):
+                if await self._is_worked(job, self.folder / job.job_id):
+                    break
+            outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
+            await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
+        finally:
+            self._under_way_ids.discard(job.job_id)
         self._webhooks.wake()
         await self.tidy()
 

@@ -18,7 +18,7 @@ from yarl import URL
 
 from speechframe.service.answers import Refusal
 from speechframe.service.config import MEBI, ServiceConfig
-from speechframe.service.guard import Address, Forbidden, allowed_addresses, checked, parsed, session_to
+from speechframe.service.guard import Forbidden, checked, parsed, session_to
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
 from speechframe.spec.chosen import MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
@@ -60,8 +60,8 @@ async def fetched(url_words: str, config: ServiceConfig, path: Path) -> Upload:
         for _ in range(MAX_REDIRECTS + 1):
             pace = Pace(config.body_timeout_s)
             async with pace.kept():
-                addresses = await allowed_addresses(url, allow_private=config.allow_private_urls)
-            onward = await _visited(url, addresses, receiver, pace)
+                session = await session_to(url, _HEADERS, allow_private=config.allow_private_urls)
+            onward = await _visited(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
             url = _redirected(url, onward)
@@ -75,9 +75,9 @@ def _redirected(url: URL, location: str) -> URL:
         _refuse("it is redirected to what is no address")
 
 
-async def _visited(url: URL, addresses: tuple[Address, ...], receiver: Receiver, pace: Pace) -> str | None:
+async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: Pace) -> str | None:
     """Receive what is at an address; return where it is redirected to, if it is."""
-    async with session_to(addresses, _HEADERS) as session, contextlib.AsyncExitStack() as stack:
+    async with session, contextlib.AsyncExitStack() as stack:
         async with pace.kept():
             answer = await stack.enter_async_context(session.get(url, allow_redirects=False))
         if answer.status in _REDIRECTS and "Location" in answer.headers:

@@ -18,7 +18,7 @@ from yarl import URL
 from speechframe._addresses import is_public
 from speechframe._version import __version__
 
-__all__ = ["Forbidden", "Unresolved", "addresses_of", "allowed_addresses", "checked", "parsed", "session_to"]
+__all__ = ["Forbidden", "checked", "parsed", "session_to"]
 
 _LONGEST_URL = 8192
 _CONNECT_S = 10.0
@@ -28,10 +28,6 @@ Address = IPv4Address | IPv6Address
 
 class Forbidden(Exception):
     """An address that is not visited; the words say why, as the end of a sentence."""
-
-
-class Unresolved(Exception):
-    """A name that has no address."""
 
 
 class _Pinned(AbstractResolver):
@@ -89,63 +85,29 @@ def checked(url: URL) -> URL:
     return url.with_fragment(None)
 
 
-async def addresses_of(host: str, port: int) -> tuple[Address, ...]:
-    """Return every address of a name, or the one that a literal stands for, however it is written.
-
-    Raises
-    ------
-    Unresolved
-        When there is none.
-    """
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise Unresolved from None
-    # A scope ("%eth0") says where a link-local address lies, not what it is.
-    addresses = tuple(dict.fromkeys(ip_address(str(there[4][0]).partition("%")[0]) for there in found))
-    if not addresses:
-        raise Unresolved
-    return addresses
-
-
-async def allowed_addresses(url: URL, *, allow_private: bool) -> tuple[Address, ...]:
-    """Return the addresses that a connection may go to.
+async def session_to(url: URL, headers: Mapping[str, str], *, allow_private: bool) -> aiohttp.ClientSession:
+    """Return a session that connects to the addresses that a URL's host has now; to be closed by the caller.
 
     Raises
     ------
     Forbidden
-        When there is none, or one of them is not on the public Internet.
+        When the host has no address, or one that is not on the public Internet.
     """
-    assert url.raw_host is not None  # noqa: S101 - checked
-    assert url.port is not None  # noqa: S101 - same
+    host = url.raw_host or ""
     try:
-        addresses = await addresses_of(url.raw_host, url.port)
-    except Unresolved:
+        found = await asyncio.get_running_loop().getaddrinfo(host, url.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
         raise Forbidden("its host cannot be found") from None
+    # A scope ("%eth0") says where a link-local address lies, not what it is.
+    addresses = tuple(dict.fromkeys(ip_address(str(there[4][0]).partition("%")[0]) for there in found))
     if not allow_private:
         if not all(map(is_public, addresses)):
             raise Forbidden(
                 "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
             )
-        if _is_number(url.raw_host) and not _is_canonical(url.raw_host):
+        if _is_unusual(host):
             # aiohttp hands a number over as it is, without asking for its address.
             raise Forbidden("its host is an address in an unusual spelling")
-    return addresses
-
-
-def _is_number(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
-
-
-def _is_canonical(host: str) -> bool:
-    try:
-        return ip_address(host) is not None
-    except ValueError:
-        return False
-
-
-def session_to(addresses: tuple[Address, ...], headers: Mapping[str, str]) -> aiohttp.ClientSession:
-    """Return a session that connects to these addresses alone; to be closed by the caller."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=_Pinned(addresses), use_dns_cache=False, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
@@ -154,3 +116,14 @@ def session_to(addresses: tuple[Address, ...], headers: Mapping[str, str]) -> ai
         auto_decompress=False,
         trust_env=False,
     )
+
+
+def _is_unusual(host: str) -> bool:
+    """Return whether a host is a number that is no address as it is usually written."""
+    if ":" not in host and not host.replace(".", "").isdigit():
+        return False
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False

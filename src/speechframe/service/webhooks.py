@@ -16,7 +16,7 @@ import aiohttp
 from speechframe.service.background import Background
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
-from speechframe.service.guard import Forbidden, allowed_addresses, parsed, session_to
+from speechframe.service.guard import Forbidden, parsed, session_to
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.wire.dubbing import webhook_signature
@@ -106,10 +106,9 @@ class Webhooks(Background):
         """Send it; return why it was not taken."""
         try:
             async with asyncio.timeout(self._answer_s):
-                url = parsed(webhook.url)
-                addresses = await allowed_addresses(url, allow_private=self._config.allow_private_urls)
+                url, is_free = parsed(webhook.url), self._config.allow_private_urls
                 async with (
-                    session_to(addresses, _headers(webhook)) as session,
+                    await session_to(url, _headers(webhook), allow_private=is_free) as session,
                     session.post(url, data=webhook.body, allow_redirects=False) as answer,
                 ):
                     status = answer.status

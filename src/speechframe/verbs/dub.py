@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -32,7 +33,6 @@ from speechframe.errors import (
 from speechframe.settings import Settings
 from speechframe.settings.hidden import SECRET_VARIABLE, hidden_key
 from speechframe.settings.typed import is_address
-from speechframe.spec import locales
 from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
@@ -41,7 +41,7 @@ from speechframe.store.schema import columns
 from speechframe.tables.columns import Column, problem
 from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
-from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
+from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.requests import canonical
 
 COLUMNS = columns(
@@ -112,7 +112,7 @@ class DubBackend(JobBackend):
         super().__init__(settings)
         self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
         self._base = Path.cwd()  # of media whose paths are relative
-        self._last: tuple[Any, Upload, float | None] | None = None  # a file is looked at once for all locales
+        self._looked_at = lru_cache(1)(self._look_at)  # a file is looked at once for all locales
 
     @property
     def key(self) -> SecretStr | None:
@@ -143,13 +143,7 @@ class DubBackend(JobBackend):
         wanted = DubbingType.QA if self._review else DubbingType.AUTOMATED
         known = [plain(one.locale) for one in offered if wanted in one.supports]
         words = "is no locale that this service dubs into" + (" with a review" if self._review else "")
-        problems = [
-            problem("targets", words, value=one, allowed=listed([*locales.nearest(one, known), *known]))
-            for one in self._targets
-            if one not in known
-        ]
-        if problems:
-            raise InvalidRows(problems)
+        refuse_targets([one for one in self._targets if one not in known], known, words)
         return {}
 
     async def _find_project(self) -> Project:
@@ -236,16 +230,13 @@ class DubBackend(JobBackend):
                 problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
         return medium, seconds
 
-    def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
+    def _look_at(self, given: Any) -> tuple[Upload, float | None]:
         """Return a file and how long it says it is."""
-        if self._last is None or self._last[0] is not given:
-            if isinstance(given, (str, os.PathLike)):
-                path = self._base / Path(given).expanduser()
-                self._last = given, medium_of(path), seconds_of(path)
-            else:
-                upload = medium_of(given)
-                self._last = given, kept(self.folder, upload), seconds_of(upload.data)
-        return self._last[1:]
+        if isinstance(given, (str, os.PathLike)):
+            path = self._base / Path(given).expanduser()
+            return medium_of(path), seconds_of(path)
+        upload = medium_of(given)
+        return kept(self.folder, upload), seconds_of(upload.data)
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield a job for all locales of a medium; its rows come one after the other."""

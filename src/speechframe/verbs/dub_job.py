@@ -227,8 +227,7 @@ class JobBackend(ServiceBackend):
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
     suffix = Path(urlsplit(detail.download_url or "").path).suffix.lower()
-    kind = dub.medium.get("media_type", "application/octet-stream")
-    return suffix if suffix in MEDIA_TYPES else Path(Upload("", 0, 0.0, kind).name).suffix
+    return suffix if suffix in MEDIA_TYPES else Path(dub.name).suffix.lower() or ".bin"
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:

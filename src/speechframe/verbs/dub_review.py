@@ -7,7 +7,7 @@ from speechframe.batch.live import Run
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, JobFailed
 from speechframe.settings import Settings
-from speechframe.spec.dubbing import DubbedUtterance
+from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
 from speechframe.store.schema import FINISHED
 from speechframe.tables.columns import problem
 from speechframe.verbs.dub_job import detail_of
@@ -65,8 +65,7 @@ async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
     >>> table.loc[table["fit"] == "OVERRUN", ["start_ms", "text", "speed"]]  # doctest: +SKIP
     """
     async with _client(service) as client:
-        found = [(row, await _told(client, row)) for row in dub_rows(run)]
-    return _frame(found)
+        return await _frame(client, dub_rows(run))
 
 
 async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.DataFrame":
@@ -103,12 +102,14 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     rows = {row["row_id"]: row for row in dub_rows(run)}
     asked = list(_asked(corrections))
     async with _client(service) as client:
-        known = {
-            (row_id, one.utterance_id): one
-            for row_id in {*rows} & {row_id for row_id, _, _ in asked}
-            for one in await _told(client, rows[row_id])
-        }
+        known: dict[tuple[str, Any], DubbedUtterance] = {}
         changed: dict[str, list[dict[str, Any]]] = {}
+        for row_id in {*rows} & {row_id for row_id, _, _ in asked}:
+            await client.dubbing.wait(rows[row_id]["job_id"])  # a correction of a call that was cut off
+            said = await _told(client, rows[row_id])
+            known |= {(row_id, one.utterance_id): one for one in said.utterances}
+            if said.version > 1:
+                changed[row_id] = []  # that call may not have fetched what it has changed
         for row_id, utterance_id, wanted in asked:
             if (before := known.get((row_id, utterance_id))) is None:
                 words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
@@ -120,7 +121,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
         for row_id, wishes in changed.items():  # one after the other: a job corrects one locale at a time
             await _again(client, run, rows[row_id], wishes)
-        return _frame([(row, await _told(client, row)) for row in rows.values()])
+        return await _frame(client, rows.values())
 
 
 def _client(service: Any) -> Client:
@@ -128,16 +129,17 @@ def _client(service: Any) -> Client:
     return Client(service)
 
 
-async def _told(client: Client, row: Row) -> list[DubbedUtterance]:
-    return (await client.dubbing.utterances(row["job_id"], row["locale"])).utterances
+async def _told(client: Client, row: Row) -> DubUtterances:
+    return await client.dubbing.utterances(row["job_id"], row["locale"])
 
 
 async def _again(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
-    """Have one dub made again and fetch its files into their places."""
-    await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
+    """Have one dub made again where something is new, and fetch its files into their places."""
+    if new:
+        await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
     status = await client.dubbing.wait(row["job_id"])
     detail = detail_of(status, row["locale"])
-    if detail.error_message is not None:  # what is there is the version before
+    if new and detail.error_message is not None:  # what is there is the version before
         raise JobFailed(f"{row['row_id']}: {detail.error_message}")
     for name, link in _FILES.items():
         path, url = row[name], getattr(detail, link)
@@ -157,12 +159,12 @@ def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
 
 
-def _frame(found: Iterable[tuple[Row, list[DubbedUtterance]]]) -> "pd.DataFrame":
+async def _frame(client: Client, rows: Iterable[Row]) -> "pd.DataFrame":
     import pandas as pd
 
-    rows = [
+    found = [
         {"row_id": row["row_id"], "locale": row["locale"], **one.model_dump(mode="json")}
-        for row, said in found
-        for one in said
+        for row in rows
+        for one in (await _told(client, row)).utterances
     ]
-    return pd.DataFrame(rows, columns=["row_id", "locale", *DubbedUtterance.model_fields])
+    return pd.DataFrame(found, columns=["row_id", "locale", *DubbedUtterance.model_fields])

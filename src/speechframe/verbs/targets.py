@@ -38,6 +38,16 @@ def read_targets(given: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> None:
+    """Raise InvalidRows with a problem, in these words, for each target that is not known."""
+    problems = [
+        problem("targets", words, value=one, allowed=listed([*locales.nearest(one, known), *known]))
+        for one in unknown
+    ]
+    if problems:
+        raise InvalidRows(problems)
+
+
 def listed(tags: Iterable[str]) -> str:
     """Return locales in words, as far as there is room."""
     known = textwrap.shorten(", ".join(dict.fromkeys(tags)), _SHOWN_CHARACTERS, placeholder=" ...")

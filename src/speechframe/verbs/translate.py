@@ -15,7 +15,7 @@ from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
 from speechframe.client import Call
 from speechframe.client.answers import placed_warnings
-from speechframe.errors import BadAnswer, InvalidRows, SpeechframeError
+from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.settings import Settings
 from speechframe.spec import locales
 from speechframe.spec.billing import to_credits, translate_millicredits
@@ -23,12 +23,12 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
-from speechframe.tables.columns import Column, problem
+from speechframe.tables.columns import Column
 from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
 from speechframe.verbs.service import CallBackend
-from speechframe.verbs.targets import listed, packed_rows, read_targets, shares
+from speechframe.verbs.targets import listed, packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import warnings_of, whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate
@@ -113,13 +113,8 @@ class TranslateBackend(CallBackend):
                 self._sources.setdefault(locales.language_of(target), []).append(source)
                 known.append(target)
         # Another region of a known language is up to the service.
-        problems = [
-            problem("targets", _UNKNOWN, value=one, allowed=listed([*locales.nearest(one, known), *known]))
-            for one in self._targets
-            if locales.language_of(one) not in self._sources
-        ]
-        if problems:
-            raise InvalidRows(problems)
+        unknown = [one for one in self._targets if locales.language_of(one) not in self._sources]
+        refuse_targets(unknown, known, _UNKNOWN)
         return {}
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -17,11 +17,11 @@ from speechframe.spec.chosen import (
     CUE_SECONDS,
 )
 
-__all__ = ["Cue", "cues", "parse", "srt", "vtt"]
+__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "cues", "parse", "srt", "vtt"]
 
-_SENTENCE = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
+SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
-_CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
+CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
 # A break behind a mark is as good as one without that is nearer to the middle by so many characters.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
@@ -122,8 +122,8 @@ def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
     def cost(place: tuple[int, int]) -> int:
         left, right = place
-        before = text[max(0, left - _MOST_CLOSERS) : left].rstrip(_CLOSERS)[-1:]
-        worth = _SENTENCE_WORTH * (before in _SENTENCE) or _CLAUSE_WORTH * (before in _CLAUSE)
+        before = text[max(0, left - _MOST_CLOSERS) : left].rstrip(CLOSING_MARKS)[-1:]
+        worth = _SENTENCE_WORTH * (before in SENTENCE_MARKS) or _CLAUSE_WORTH * (before in _CLAUSE)
         return abs(left - (len(text) - right)) - 2 * worth
 
     return min(places, key=cost)
@@ -140,7 +140,10 @@ def _breaks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _may_part(before: str, behind: str) -> bool:
-    is_mark = unicodedata.category(behind)[0] == "M" or behind in _SENTENCE + _CLAUSE + _CLOSERS + "\u30fc"
+    is_mark = (
+        unicodedata.category(behind)[0] == "M"
+        or behind in SENTENCE_MARKS + _CLAUSE + CLOSING_MARKS + "\u30fc"
+    )
     return not is_mark and before not in _OPENERS
 
 

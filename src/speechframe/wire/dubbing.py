@@ -18,42 +18,12 @@ __all__ = [
     "decode_value",
     "encode_job",
     "encode_json",
-    "media_type_of",
     "webhook_signature",
 ]
 
 M = TypeVar("M", bound=DocumentModel)
 
 _FILE = "file"
-_EBML = b"\x1a\x45\xdf\xa3"  # Matroska, and WebM, which says so further on
-# Where in a file its kind stands, and what it is called then.
-_KINDS = (
-    (4, b"ftypqt", "video/quicktime"),
-    (4, b"ftypM4A", "audio/mp4"),
-    (4, b"ftyp", "video/mp4"),
-    (0, _EBML, "video/x-matroska"),
-    (0, b"RIFF", "audio/wav"),
-    (0, b"fLaC", "audio/flac"),
-    (0, b"ID3", "audio/mpeg"),
-    (0, b"\xff\xfb", "audio/mpeg"),
-    (0, b"OggS", "audio/ogg"),
-)
-HEAD_BYTES = 64
-"""How much of a medium tells its kind."""
-
-
-def media_type_of(head: bytes) -> str:
-    r"""Return the media type of a file that begins with `head`.
-
-    Examples
-    --------
-    >>> media_type_of(b"\0\0\0\x20ftypisom")
-    'video/mp4'
-    """
-    for start, magic, media_type in _KINDS:
-        if head[start:].startswith(magic):
-            return "video/webm" if magic == _EBML and b"webm" in head[:HEAD_BYTES] else media_type
-    return "application/octet-stream"
 
 
 def encode_job(
