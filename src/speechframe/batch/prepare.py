@@ -151,11 +151,12 @@ def prepare(
 
 def reopen(
     folder: Folder,
+    redo: str | Sequence[Any] | None,
     backend: Backend,
     opened: Opened,
-    redo: str | Sequence[Any] | None,
     options: Options,
     stack: contextlib.AsyncExitStack,
+    _: Callable[[], bool],
 ) -> Prepared:
     """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked.
 
@@ -166,6 +167,9 @@ def reopen(
     check_same(folder, manifest, backend)
     backend.folder = folder.work
     entry = manifest.table
+    if manifest.state == "planned" and entry.invalid and options.on_invalid == "raise":
+        words = f"{entry.invalid:,} rows cannot be sent"
+        raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
             f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "

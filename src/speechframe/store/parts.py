@@ -94,14 +94,17 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
 
 
 def recover(
-    folder: Folder, columns: pa.Schema, log: journal.Journal, time: float, ledger: Ledger | None = None
+    folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
 ) -> None:
-    """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
+    """Cut what earlier writers left, and say of every attempt that has no end that it may have been billed.
 
-    It is said in `log`, the journal of this process. `time` is in seconds since 1970.
+    That is said in a segment of its own, with the `header` of this process. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
-        earlier = journal.segments(folder)[:-1]
+        earlier = journal.segments(folder)
+        if not earlier:
+            return
+        log = journal.Journal(folder, next_number(folder), header)
         for sent, noted in journal.read_contents(folder, *earlier).open.values():
             costs = []
             for part in sent["parts"]:
@@ -123,8 +126,8 @@ def recover(
                 costs.append(journal.Ended(part["millicredits"], "unknown", row))
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
-        log.sync()
-    for number in earlier:
+    # Closed, so on the disk, before any of the segments that it speaks of is cut.
+    for number in (*earlier, log.close()):
         cut(folder, number, columns, ledger)
 
 
