@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from speechframe import errors
@@ -44,6 +45,9 @@ RETRIED = "retried"
 """What the ledger says of a failed attempt after which its rows are sent again."""
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
+
+
+_COST = attrgetter("millicredits")
 
 
 class _Judged(NamedTuple):
@@ -425,7 +429,7 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
+        self._budget.settle(call.request, call.reserved, list(map(_COST, ends)))
         call.reserved = 0
 
     def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:

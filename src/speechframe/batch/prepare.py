@@ -31,9 +31,9 @@ from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
 from speechframe.store.journal import dumps, loads
-from speechframe.store.reader import StoredRun
+from speechframe.store.parts import part_schema
+from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import hex_keys, of_takes, packed
-from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
@@ -48,7 +48,6 @@ from speechframe.store.schema import (
     ROW_ID,
     TAKE,
     call_key,
-    part_schema,
 )
 from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve

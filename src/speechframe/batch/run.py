@@ -38,9 +38,8 @@ from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
-from speechframe.store.reader import StoredRun
+from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts
-from speechframe.store.remote import open_folder
 from speechframe.store.schema import StopReason
 from speechframe.tables.columns import Column, Source, problem
 
