@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     )
     from speechframe.audio.clip import Clip
     from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
-    from speechframe.batch.estimate import Estimate
+    from speechframe.batch.changes import Changes
     from speechframe.batch.live import Run
     from speechframe.batch.options import RunOptions
-    from speechframe.batch.plan import Changes
+    from speechframe.batch.plan import Estimate
     from speechframe.batch.queue import Alert
     from speechframe.client import (
         Client,
@@ -128,8 +128,8 @@ _MODULES = {
         "Record",
         "Request",
     ),
-    "speechframe.batch.estimate": ("Estimate",),
-    "speechframe.batch.plan": ("Changes",),
+    "speechframe.batch.plan": ("Estimate",),
+    "speechframe.batch.changes": ("Changes",),
     "speechframe.batch.queue": ("Alert",),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.options": ("RunOptions",),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
+from speechframe.batch import changes as _changes
 from speechframe.batch import run as _run
 from speechframe.errors import SettingsError
 from speechframe.local import LocalService, shared_service
@@ -80,7 +81,7 @@ dub = _with_service(_dub.dub)
 utterances = _with_service(_dub_review.utterances)
 correct = _with_service(_dub_review.correct)
 resume = _with_service(_run.resume)
-changes = _with_service(_run.changes)
+changes = _with_service(_changes.changes)
 say = _with_service(_say.say)
 stream = _with_service(_say.stream)
 voices = _with_service(_say.voices)

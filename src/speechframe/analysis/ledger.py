@@ -18,8 +18,7 @@ from speechframe.settings.spending import spending_rules
 from speechframe.spec.billing import CREDIT, MOST_CREDITS
 from speechframe.store import journal, ledger, parts
 from speechframe.store.folder import RUN_FILE, Folder, read_manifest
-from speechframe.store.reader import StoredRun
-from speechframe.store.remote import open_folder
+from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.schema import LEDGER
 
 NONE = "(none)"

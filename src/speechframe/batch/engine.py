@@ -14,13 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
 from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, Lanes
-from speechframe.batch.live import Live
-from speechframe.batch.progress import Outcome, code_of
+from speechframe.batch.options import Options
+from speechframe.batch.progress import Outcome, Progress, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import parts
@@ -44,6 +45,9 @@ RETRIED = "retried"
 """What the ledger says of a failed attempt after which its rows are sent again."""
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
+
+
+_COST = attrgetter("millicredits")
 
 
 class _Judged(NamedTuple):
@@ -78,14 +82,15 @@ class Engine:
         journal: Journal,
         run_id: str,
         cache: Cache | None,
-        live: Live,
+        progress: Progress,
+        options: Options,
         ledger: Ledger | None,
-        update_budget: Callable[[], None],
+        update_budget: Callable[[], None] | None,
     ) -> None:
         self._backend, self._queue, self._lanes, self._budget = backend, queue, lanes, budget
         self._folder, self._journal, self._run_id, self._cache = folder, journal, run_id, cache
         self._ledger, self._update_budget = ledger, update_budget
-        self._live, self._progress, self._options = live, live.progress, live.options
+        self._progress, self._options = progress, options
         self._has_takes, self._repeats_are_free = opened.takes, opened.repeats_free_s > 0
         self._ended: asyncio.Queue[_EndedAttempt] = asyncio.Queue()
         self._workers: set[asyncio.Task[None]] = set()
@@ -109,6 +114,7 @@ class Engine:
             while not self._queue.is_over or self._workers:
                 self._start_workers()
                 await self._wait_for_any(self._workers | helpers)
+            self._queue.end()
             all_booked = asyncio.create_task(self._ended.join())
             while not all_booked.done():
                 await self._wait_for_any({all_booked} | helpers)
@@ -153,7 +159,7 @@ class Engine:
         booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
-            while not self._queue.is_over and (missing := lane.workers_to_add) >= 0:
+            while (missing := lane.workers_to_add) >= 0:
                 if missing > 0:
                     self._start_workers()
                 if (slot := lane.take_permit(slot)) is None:
@@ -165,6 +171,9 @@ class Engine:
                     await booked.wait()
                     booked.clear()
                     self._ended.put_nowait(_EndedAttempt(call, lane, outcome, booked))
+                    continue
+                if self._queue.is_over:
+                    break
         finally:
             lane.workers -= 1
             if slot is not None:
@@ -420,7 +429,7 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
+        self._budget.settle(call.request, call.reserved, list(map(_COST, ends)))
         call.reserved = 0
 
     def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
@@ -429,7 +438,7 @@ class Engine:
         status = row["status"]
         for warning in row.get("warnings") or ():
             self._progress.warn(warning_kind(warning), warning)
-        self._live.outcome(
+        self._progress.add(
             Outcome(
                 part.row_id,
                 part.key,
@@ -502,7 +511,8 @@ class Engine:
 
     def _cut(self, close_segment: Callable[[], int]) -> None:
         parts.cut(self._folder, close_segment(), self._backend.columns, self._ledger)
-        self._update_budget()
+        if self._update_budget is not None:
+            self._update_budget()
 
     def _on_disk(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, function, *args)

@@ -1,22 +1,16 @@
 """A run as its caller has it: live while this process makes it, and from its folder ever after."""
 
-import asyncio
-import contextlib
 import html
-import threading
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from itertools import islice
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from speechframe._ending import hold, release, running_loop, until_terminated
-from speechframe._loop import INTERRUPT, background_loop, run_sync
-from speechframe.batch.estimate import Estimate
-from speechframe.batch.options import Options
+from speechframe._loop import run_sync
+from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
-    Outcome,
+    Live,
+    Outcomes,
     Progress,
     counted,
     credits_in_words,
@@ -30,183 +24,10 @@ from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES,
 
 RUNNING, STOPPED = "running", "stopped"
 
-MOST_KEPT = 100_000
-"""Outcomes kept for readers that are slow or come late; all of them are in the run's folder."""
-
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
 """Run options that say nothing of the next call, or that the run's folder keeps."""
-
-
-class Live:
-    """A run that goes on in this process; made in its event loop.
-
-    `stop` is called there, to make no further call: told whether calls in flight are to finish, and why.
-    """
-
-    def __init__(
-        self, *, stop: Callable[[bool, StopReason], None], progress: Progress, options: Options
-    ) -> None:
-        self.progress, self.options, self._stop = progress, options, stop
-        self.loop = asyncio.get_running_loop()
-        self.ended: Future[None] = Future()
-        self.stopped_by: SpeechframeError | None = None
-        # One function to wake each of those who follow the run or wait for its end.
-        self._followers: list[Callable[[], object]] = []
-        # Nobody can follow a run whose caller waits for its end.
-        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
-        """Let the run be made, and note its end."""
-        hold(self)
-        # An event loop holds its tasks by weak references only.
-        self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
-        self._task.add_done_callback(self._close)
-
-    def outcome(self, outcome: Outcome) -> None:
-        """Count the outcome of one call and hand it to everybody who follows the run."""
-        self.progress.add(outcome)
-        if outcome.error is not None:
-            # The frames of a call hold its request and answer: many outcomes would keep many of them.
-            outcome.error.__traceback__ = None
-        with self._lock:
-            self._kept.append(outcome)
-            self._count += 1
-        self._wake()
-
-    def _close(self, task: "asyncio.Task[None]") -> None:
-        release(self)
-        # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
-        error = None if task.cancelled() else task.exception()
-        if error is None:
-            self.ended.set_result(None)
-        else:
-            self.ended.set_exception(error)
-        self._wake()
-
-    def _wake(self) -> None:
-        for wake in tuple(self._followers):
-            # The event loop of a reader may have been closed before its reader.
-            with contextlib.suppress(RuntimeError):
-                wake()
-
-    def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
-        """Make no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
-        if not self.ended.done():
-            # The run's loop may have been closed before the run had ended.
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._stop, drain, because)
-
-    def check_loop(self, *, blocks: str = "") -> None:
-        """Raise RuntimeError where the run cannot end: its loop is closed, or waiting here `blocks` it."""
-        if self.ended.done():
-            return
-        if blocks and running_loop() is self.loop:
-            raise RuntimeError(blocks)
-        if self.loop.is_closed():
-            release(self)
-            raise RuntimeError(
-                "the event loop of this run was closed before the run had ended; resume() makes the rest. "
-                "Let the loop run until `await run` returns"
-            )
-
-    async def until_ended(
-        self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
-    ) -> None:
-        """Wait for the end of the run, in any event loop, and raise what ended it.
-
-        Cancelled, the run stops and calls in flight finish; cancelled again, they are cancelled. Then the
-        cancellation is raised. `cancelled` is the first cancellation, where there was one before.
-        """
-        self.check_loop()
-        ended = asyncio.wrap_future(self.ended)
-        # Or asyncio would report an error that nobody waits for any more.
-        ended.add_done_callback(asyncio.Future.exception)
-        if cancelled is not None:
-            self.end(drain=True)
-        with self._followed(bool):
-            while not ended.done():
-                try:
-                    done, _ = await asyncio.wait({ended}, timeout=timeout_s)
-                except asyncio.CancelledError as order:
-                    self.end(drain=cancelled is None)
-                    cancelled = order
-                else:
-                    if not done and cancelled is None:
-                        raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
-        # SIGTERM ends the program next: nobody is to go on as if the run had ended by itself.
-        await until_terminated()
-        if cancelled is not None:
-            raise cancelled
-        ended.result()
-
-    @contextlib.contextmanager
-    def _followed(self, wake: Callable[[], object]) -> Iterator[None]:
-        self._followers.append(wake)
-        try:
-            yield
-        finally:
-            self._followers.remove(wake)
-
-    @contextlib.contextmanager
-    def reader(
-        self, loop: asyncio.AbstractEventLoop
-    ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
-        """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
-        arrived, position = asyncio.Event(), 0
-
-        async def more() -> list[Outcome]:
-            nonlocal position
-            while True:
-                arrived.clear()
-                # Asked before reading: what comes in between is read the next time.
-                has_ended = self.ended.done()
-                with self._lock:
-                    missing = min(self._count - position, len(self._kept))
-                    # From the right end: the middle of a deque is slow to reach.
-                    found = list(islice(reversed(self._kept), missing))[::-1]
-                    position = self._count
-                if found or has_ended:
-                    return found
-                self.check_loop()
-                try:
-                    await arrived.wait()
-                except asyncio.CancelledError as order:
-                    if order.args == (INTERRUPT,) or len(self._followers) == 1:
-                        await self.until_ended(order)
-                    raise
-
-        with self._followed(lambda: loop.call_soon_threadsafe(arrived.set)):
-            yield more
-
-
-class Outcomes:
-    """The outcomes of a live run; each ``for`` or ``async for`` begins with the first and ends with the run.
-
-    The newest 100,000 are kept for readers that are slow or come late; who falls further behind goes on with
-    the oldest that is kept.
-    """
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def __iter__(self) -> Iterator[Outcome]:
-        """Yield each outcome when it comes, waiting for it."""
-        self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
-        with self._live.reader(background_loop()) as more:
-            while found := run_sync(more()):
-                yield from found
-
-    async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Yield each outcome when it comes, on any event loop."""
-        with self._live.reader(asyncio.get_running_loop()) as more:
-            while found := await more():
-                for outcome in found:
-                    yield outcome
-        await until_terminated()
 
 
 class Run(StoredRun):

@@ -1,171 +1,314 @@
-"""Which calls of a run's table are still to be made, and how a table differs from it.
+"""Which calls of a run's table are still to be made, and what they cost.
 
 Everything is read from the run's own files, so a resume needs nothing from the caller.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.batch.backend import Backend, Opened, Request
-from speechframe.batch.estimate import Estimate, Mask, Sums, broken_down, caps_of, first_beyond, priced, timed
+from speechframe.batch.backend import Backend, LaneSpec, Opened
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import credits_in_words
-from speechframe.batch.queue import Call
+from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
+from speechframe.batch.queue import Mask, Plan
+from speechframe.errors import SettingsError, nearest
+from speechframe.settings.spending import Price, prices_in_force
+from speechframe.spec.billing import CREDIT
 from speechframe.store import parts
 from speechframe.store.cache import Cache
-from speechframe.store.folder import Folder, storing
+from speechframe.store.folder import Folder, Manifest, storing
 from speechframe.store.journal import loads
+from speechframe.store.ledger import seconds_a_call
 from speechframe.store.records import read_snapshot, spent
 from speechframe.store.schema import (
-    BASE_KEY,
     CHARGED_UNKNOWN,
     FINISHED,
     KEY_BYTES,
     NOTED,
     PACK,
+    PREFIX,
     PRICE,
     REQUEST,
     ROW_ID,
-    TAGS,
-    TAKE,
-    Row,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Keys = Any
-"""Keys of calls as an Arrow array, 16 bytes each: whatever the number of rows, they fit into memory."""
-
 REPEAT_MARGIN = 0.9
 """Of the time in which repeats are free: a repeat must arrive before the service forgets."""
 
-_ROWS_AT_ONCE = 256
+_FACTS = ("model", "locale", "voice_id", "format")
+_ROWS_AT_ONCE = 4096
+_LONG_S = 60
+"""A run that takes less says nothing of its time."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What some calls come to. Those that were paid before cost nothing: they are in the first two only."""
+
+    calls: int = 0
+    characters: int = 0
+    millicredits: int = 0
+    charged_calls: int = 0
+    charged_characters: int = 0
+
+    def add(self, characters: int, millicredits: int, *, is_paid: bool) -> None:
+        """Count a call."""
+        self.calls += 1
+        self.characters += characters
+        if not is_paid:
+            self.millicredits += millicredits
+            self.charged_calls += 1
+            self.charged_characters += characters
+
+    def money(self, price: Price | None) -> float | None:
+        """Return what they cost by a price; None without one, and by one for audio that is not made yet."""
+        quantities = {
+            "credit": Decimal(self.millicredits) / CREDIT,
+            "character": Decimal(self.charged_characters),
+            "request": Decimal(self.charged_calls),
+        }
+        money = None if price is None else price.amount(quantities)
+        return None if money is None else float(money)
+
+
+Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
+"""Returns what the calls to make come to, by the values of some columns."""
 
 
 @dataclass(frozen=True)
-class Changes:
-    """How a table differs from a run's own.
+class Estimate:
+    """What a run would do and cost.
 
     Attributes
     ----------
-    new, changed, removed, unchanged
-        Row ids by what became of them.
-    columns
-        For each changed row id, the arguments that differ.
-    credits
-        What resuming the run with the table would cost.
+    rows, unique, invalid
+        Rows of the table, different calls among them, and rows that cannot be sent.
+    finished, cached
+        Calls that an earlier run of this folder has made, or that are in the cache: they cost nothing.
+    calls, credits
+        Calls still to make, and the price of those that were not paid before.
+    paid
+        Calls still to make that were billed, or perhaps, and whose repeat is free.
+    unknown
+        Calls that may have been billed without an answer, and are not sent again unasked.
+    identical_retakes
+        Rows whose further take would be the same as the first: they are not billed again.
+    balance, budget
+        Characters left on the key, and credits that the run's limit leaves; None where nothing is said.
+    concurrency
+        Calls in flight at most, as far as it is known before the first call.
+    amount
+        What the credits are paid for, in words, where they do not say it themselves.
+    unit
+        What a call is to people who count them: a text, where several go in one request.
+    remark
+        What else people are to know of the run, if anything.
+    money, currency, price_from
+        What the calls cost by the price of today, and the date of that price; None without one.
+    ends_at
+        Id of the first row that the budget does not cover; None where it covers all.
+    seconds, lanes
+        How long the calls take at the cap, and for each lane in words; without the time where no call of
+        this kind has been answered yet.
+    price, breakdown
+        What :meth:`by` needs.
     """
 
-    new: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    credits: float = 0.0
+    rows: int
+    unique: int
+    finished: int
+    invalid: int
+    calls: int
+    credits: float
+    balance: int | None = None
+    concurrency: int | None = None
+    identical_retakes: int = 0
+    cached: int = 0
+    budget: float | None = None
+    amount: str | None = None
+    unit: str = "call"
+    remark: str | None = None
+    unknown: int = 0
+    paid: int = 0
+    money: float | None = None
+    currency: str | None = None
+    price_from: date | None = None
+    ends_at: str | None = None
+    seconds: float | None = None
+    lanes: tuple[str, ...] = ()
+    price: Price | None = field(default=None, repr=False)
+    breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+    @property
+    def characters(self) -> int:
+        """Characters of the calls still to make; they are counted in the run's table when asked for."""
+        return sum(sums.characters for sums in self.breakdown(()).values())
+
+    @property
+    def balance_share(self) -> float | None:
+        """Which part of the balance the calls cost; None where no balance is known."""
+        return self.credits / self.balance if self.balance else None
+
+    def by(self, *columns: str) -> "pd.DataFrame":
+        """Return what the calls still to make cost, by some columns.
+
+        Parameters
+        ----------
+        *columns
+            ``locale``, ``voice_id``, ``model``, ``format``, or any column of the table, such as the speaker.
+            A call that several rows share counts for the first of them.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns, and ``calls``, ``characters``, ``credits`` and ``money`` (None without a price), the
+            dearest first.
+
+        Raises
+        ------
+        SettingsError
+            For a column that there is not.
+
+        Examples
+        --------
+        >>> run = generate(frame, voice="en-US-nora", dry_run=True)  # doctest: +SKIP
+        >>> run.estimate.by("speaker", "locale")  # doctest: +SKIP
+        """
         import pandas as pd
 
-        lines = [
-            (row_id, change, ", ".join(self.columns.get(row_id, ())))
-            for change in ("new", "changed", "removed", "unchanged")
-            for row_id in getattr(self, change)
+        rows = [
+            (*group, sums.calls, sums.characters, sums.millicredits / CREDIT, sums.money(self.price))
+            for group, sums in self.breakdown(columns).items()
         ]
-        return pd.DataFrame(lines, columns=["row_id", "change", "columns"])
+        frame = pd.DataFrame(rows, columns=[*columns, "calls", "characters", "credits", "money"])
+        return frame.sort_values("credits", ascending=False, ignore_index=True)
 
-    def __str__(self) -> str:
-        """Return the counts and the price on one line."""
-        return (
-            f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
+    def line(self) -> str:
+        """Return the one line a run begins with."""
+        left = self.budget or 0.0
+        share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
+        in_money = money_in_words(self.money or 0.0, self.currency)
+        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        passes_budget = self.budget is not None and self.credits > left
+        parts = (
+            (True, counted(self.rows, "row")),
+            (True, f"{self.unique:,} unique"),
+            (self.finished, f"{self.finished:,} done before"),
+            (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.cached, f"{self.cached:,} cached"),
+            (self.invalid, f"{self.invalid:,} invalid"),
+            (True, counted(self.calls, self.unit)),
+            (self.paid, f"{self.paid:,} of them paid before"),
+            (self.amount and self.calls, self.amount or ""),
+            (True, credits_in_words(self.credits)),
+            (self.money, f"{in_money} by the price of {self.price_from}"),
+            (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
+            (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
+            (passes_budget and self.ends_at, f"before row {self.ends_at}"),
+            (self.concurrency and self.calls, f"{self.concurrency} at a time"),
+            (self.seconds and self.seconds >= _LONG_S, f"about {duration(self.seconds or 0.0)} at that"),
+            (self.identical_retakes, identical),
         )
+        remark = f"; {self.remark}" if self.remark else ""
+        return ", ".join(words for is_said, words in parts if is_said) + remark
 
 
-@dataclass
-class Plan:
-    """The calls of a run's table, and which of them are still to be made."""
+def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
+    """Return what sums up the rows to do (those `free` are paid already), whatever becomes of the masks."""
+    folder, name, todo = prepared.table_folder, prepared.entry.file, todo.copy()
+    # The table of a look is removed after it: an open file of Arrow's can be read until nobody needs it.
+    held = None if folder is prepared.folder else pa.OSFile(str(folder.inside(name)), "rb")
 
-    prepared: Prepared
-    keys: Keys  # of each row's call
-    estimate: Estimate
-    todo: Mask  # rows whose call is to be made
-    free: Mask  # those among them that cost nothing: they are paid already
-    cached: Mask  # rows whose answer the cache has
-    due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
-
-    def only_free(self) -> None:
-        """Leave out what costs something, also where :meth:`calls` has begun."""
-        self.todo &= self.free
-
-    def calls(self, backend: Backend) -> Iterator[Call]:
-        """Yield the calls to make: first those that went in packs before, as they were, then all others."""
-        packs: dict[str, list[str]] = {}
-        for key, row in self.due.items():
-            if row[PACK] is not None:
-                packs.setdefault(row[PACK], []).append(key)
-        if packs:
-            in_packs = self.todo & among(
-                self.keys, as_keys_of(key for keys in packs.values() for key in keys)
-            )
-            again = {request.key: request for request in self.requests(in_packs)}
-            for pack, keys in packs.items():
-                noted = _noted(self.due[keys[0]])
-                for request in backend.pack(iter([again[key] for key in keys if key in again])):
-                    # Only the very same call is free once more, or one that goes on from what was noted;
-                    # otherwise its rows stay as they are.
-                    if request.key == pack or noted is not None:
-                        yield Call(request, is_unknown=True, is_paid=True, noted=noted)
-            self.todo &= ~in_packs
-        for request in backend.pack(self.requests(self.todo)):
-            if known := self.due.get(request.key):
-                yield Call(request, is_unknown=True, is_paid=True, noted=_noted(known))
-            else:
-                yield Call(request)
-
-    def requests(self, wanted: Mask) -> Iterator[Request]:
-        """Yield the requests of rows that are wanted by then, reading the table as far as it is asked."""
-        columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
-        folder, start = self.prepared.table_folder, 0
-        source = folder.source(self.prepared.entry.file)
-        counts = count_of_each(self.keys)
-        with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                if not wanted[start:].any():
-                    return
-                places = start + np.flatnonzero(wanted[start : start + batch.num_rows])
-                rows = batch.take(places - start).to_pylist()
-                keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
-                for row, key, number in zip(rows, keys, numbers, strict=True):
-                    known, _, body = row[REQUEST].partition(b"\n")
-                    characters, varies, facts = loads(known)
-                    if row[TAGS] is not None:
-                        facts["tags"] = loads(row[TAGS])
-                    if number > 1:
-                        facts["rows"] = number
-                    yield Request(
-                        b"",
-                        body,
-                        row[PRICE],
-                        characters,
-                        facts,
-                        varies,
-                        base_key=row[BASE_KEY],
-                        take=row[TAKE],
-                        key=key.hex(),
-                        row_id=row[ROW_ID],
-                    )
+    def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
+        found: dict[tuple[Any, ...], Sums] = {}
+        start = 0
+        with storing(folder, "reading the table"), pq.ParquetFile(held or folder.source(name)) as table:
+            known = [name for name in table.schema_arrow.names if not name.startswith(PREFIX)]
+            _check_columns(columns, known)
+            read = [REQUEST, PRICE, *(name for name in known if name in columns)]
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=read):
+                here = slice(start, start + batch.num_rows)
                 start += batch.num_rows
+                rows = batch.filter(pa.array(todo[here])).to_pylist()
+                for row, is_paid in zip(rows, free[here][todo[here]].tolist(), strict=True):
+                    characters, _, facts = loads(row[REQUEST].partition(b"\n")[0])
+                    group = tuple(_plain(facts.get(name, row.get(name))) for name in columns)
+                    found.setdefault(group, Sums()).add(characters, row[PRICE], is_paid=is_paid)
+        return found
+
+    return breakdown
+
+
+def _check_columns(columns: Iterable[str], known: Iterable[str]) -> None:
+    known = [*dict.fromkeys([*_FACTS, *known])]
+    for name in columns:
+        if name not in known:
+            raise SettingsError(
+                f"the table has no column {name!r}; {nearest(name, known)}there are {', '.join(known)}"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that can name a group."""
+    return str(value) if isinstance(value, (list, dict)) else value
+
+
+def timed(
+    lanes: Iterable[LaneSpec], most: int | None, calls: int, manifest: Manifest, ledger: Folder | None
+) -> dict[str, Any]:
+    """Return how many calls lanes take at a time, and how long `calls` take at that, as the estimate has it.
+
+    Lanes count that say how many they take; `most` is the caller's ceiling for each.
+    """
+    published = {lane.name: lane.published for lane in lanes if lane.published and not lane.is_fallback}
+    caps = {name: min(cap, most or cap) for name, cap in published.items()}
+    every = sum(caps.values())
+    if not calls or not caps:
+        return {"concurrency": every or None}
+    each_s = None if ledger is None else seconds_a_call(ledger, manifest.service, manifest.operation)
+    seconds = None if each_s is None else calls * each_s / every
+    took = "" if seconds is None else f" = {duration(seconds)}"
+    words = [
+        f"{name}: {counted(round(calls * cap / every), 'row')} at cap {cap}{took}"
+        for name, cap in caps.items()
+    ]
+    return {"concurrency": every, "seconds": seconds, "lanes": tuple(words)}
+
+
+def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
+    """Return what calls cost in money, as fields of the estimate; their characters are counted if needed."""
+    prices = prices_in_force(service)
+    price = prices.of(manifest.operation, manifest.service, datetime.now(UTC).date())
+    if price is not None and price.unit == "character":
+        charged = breakdown(()).get((), charged)
+    money = charged.money(price)
+    if price is None or money is None:
+        return {}
+    return {"money": money, "currency": prices.currency, "price_from": price.valid_from, "price": price}
+
+
+def first_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
+    """Return the id of the first row with which the calls cost more than `limit`, in the table's order."""
+    sums = np.cumsum(np.where(charged, prepared.prices, 0))
+    place = int(np.searchsorted(sums, limit, side="right"))
+    if place == len(sums):
+        return None
+    folder = prepared.table_folder
+    with storing(folder, "reading the table"):
+        ids = pq.read_table(folder.source(prepared.entry.file), columns=[ROW_ID]).column(0)
+    return str(ids[place].as_py())
 
 
 def plan(
@@ -176,15 +319,16 @@ def plan(
     cache: Cache | None = None,
     limit: int | None = None,
     ledger: Folder | None = None,
-) -> Plan:
-    """Find out which calls of a table have no outcome yet.
+) -> tuple[Plan, Estimate]:
+    """Find out which calls of a table have no outcome yet, and what they come to.
 
     `cache` has answers of other runs, `limit` is what the run may spend, in thousandths of a credit, `ledger`
     tells how long calls took before.
     """
-    folder, keys = prepared.folder, as_keys(prepared.keys)
+    folder, kind = prepared.folder, pa.binary(KEY_BYTES)
+    buffers = [None, pa.py_buffer(prepared.keys)]
+    keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
     index = read_snapshot(folder).index
-    finished = as_keys(index.keys[index.with_status(FINISHED)].tobytes())
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
@@ -193,78 +337,56 @@ def plan(
         for key, row in unknown.items()
         if row[NOTED] is not None or (is_same_key and row["finished_at"].timestamp() > until)
     }
-    stays = as_keys_of([] if options.on_unknown == "retry" else unknown.keys() - due.keys())
-    first = first_of_each(keys)
-    is_done, is_kept = among(keys, finished), among(keys, stays)
+    stays = [] if options.on_unknown == "retry" else unknown.keys() - due.keys()
+    # Codes are given in the order in which their keys come: a key stands for the first time where its code is
+    # larger than all before.
+    codes = keys.dictionary_encode().indices.to_numpy()
+    first = np.ones(len(codes), dtype=bool)
+    first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
+    first &= ~among(keys, bytes(KEY_BYTES))  # the zeros of rows without a call
+    is_done = among(keys, index.keys[index.with_status(FINISHED)].tobytes())
+    is_kept = among(keys, bytes.fromhex("".join(stays)))
     todo = first & ~is_done & ~is_kept
     cached = np.zeros(len(first), dtype=bool)
     if cache is not None and todo.any():
         cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
-    free = todo & among(keys, as_keys_of(due))
-    price = int(prepared.prices[todo & ~free].sum())
+    free = todo & among(keys, bytes.fromhex("".join(due)))
+    calls, charged = int(todo.sum()), todo & ~free
+    price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - spent(folder))
-    caps = caps_of(opened.lanes, options.max_concurrency)
     breakdown = broken_down(prepared, todo, free)
-    charged = Sums(millicredits=price, charged_calls=int((todo & ~free).sum()))
+    sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
         rows=prepared.entry.rows,
         unique=int(first.sum()),
         finished=int((first & is_done).sum()),
         invalid=prepared.entry.invalid,
-        calls=int(todo.sum()),
+        calls=calls,
         credits=price / 1000,
         balance=opened.balance,
-        concurrency=sum(caps.values()) or None,
         identical_retakes=prepared.identical_retakes,
         cached=int(cached.sum()),
         budget=None if left is None else left / 1000,
-        amount=backend.describe(price) if todo.any() else None,
+        amount=backend.describe(price) if calls else None,
         unit=backend.unit,
         remark=backend.remark,
         unknown=int((first & is_kept & ~is_done).sum()),
         paid=int(free.sum()),
-        ends_at=None if left is None else first_beyond(prepared, todo & ~free, left),
+        ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,
-        **timed(prepared.manifest, int(todo.sum()), caps, ledger),
-        **priced(prepared.manifest, charged, breakdown, options.service),
+        **timed(opened.lanes, options.max_concurrency, calls, prepared.manifest, ledger),
+        **priced(prepared.manifest, sums, breakdown, options.service),
     )
-    return Plan(prepared, keys, estimate, todo, free, cached, due)
+    in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))
+    counts = np.bincount(codes, minlength=1)[codes]
+    return Plan(prepared, keys, counts, todo, free, cached, due, in_packs), estimate
 
 
-def _noted(row: Row) -> bytes | None:
-    return None if row[NOTED] is None else bytes.fromhex(row[NOTED])
-
-
-def as_keys(packed: bytes | bytearray) -> Keys:
-    """Return keys that lie one after the other as an array."""
-    count, kind = len(packed) // KEY_BYTES, pa.binary(KEY_BYTES)
-    return pa.FixedSizeBinaryArray.from_buffers(kind, count, [None, pa.py_buffer(packed)])
-
-
-def as_keys_of(hex_keys: Iterable[str]) -> Keys:
-    """Return keys of 32 hex digits as an array."""
-    return as_keys(bytes.fromhex("".join(hex_keys)))
-
-
-def first_of_each(keys: Keys) -> Mask:
-    """Return True where a key stands for the first time; never for the zeros of a row without a call."""
-    # Codes are given in the order in which their keys come.
-    codes = keys.dictionary_encode().indices.to_numpy()
-    first = np.ones(len(keys), dtype=bool)
-    first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
-    return first & ~among(keys, as_keys(bytes(KEY_BYTES)))
-
-
-def count_of_each(keys: Keys) -> npt.NDArray[np.int64]:
-    """Return for each row how many rows have its call."""
-    codes = keys.dictionary_encode().indices.to_numpy()
-    counts: npt.NDArray[np.int64] = np.bincount(codes, minlength=1)[codes]
-    return counts
-
-
-def among(keys: Keys, known: Keys) -> Mask:
-    """Return True where a key is one of `known`."""
-    is_known: Any = pc.is_in(keys, known)
+def among(keys: Any, known: bytes) -> Mask:
+    """Return True where a key is one of those that lie in `known` one after the other."""
+    kind = pa.binary(KEY_BYTES)
+    array = pa.FixedSizeBinaryArray.from_buffers(kind, len(known) // KEY_BYTES, [None, pa.py_buffer(known)])
+    is_known: Any = pc.is_in(keys, array)
     found: Mask = is_known.to_numpy(zero_copy_only=False)
     return found

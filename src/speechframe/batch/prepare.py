@@ -31,9 +31,9 @@ from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
 from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
 from speechframe.store.journal import dumps, loads
-from speechframe.store.reader import StoredRun
+from speechframe.store.parts import part_schema
+from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import hex_keys, of_takes, packed
-from speechframe.store.remote import open_folder
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
@@ -48,7 +48,6 @@ from speechframe.store.schema import (
     ROW_ID,
     TAKE,
     call_key,
-    part_schema,
 )
 from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
 from speechframe.tables.table import Table, resolve
@@ -151,11 +150,12 @@ def prepare(
 
 def reopen(
     folder: Folder,
+    redo: str | Sequence[Any] | None,
     backend: Backend,
     opened: Opened,
-    redo: str | Sequence[Any] | None,
     options: Options,
     stack: contextlib.AsyncExitStack,
+    _: Callable[[], bool],
 ) -> Prepared:
     """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked.
 
@@ -166,6 +166,9 @@ def reopen(
     check_same(folder, manifest, backend)
     backend.folder = folder.work
     entry = manifest.table
+    if manifest.state == "planned" and entry.invalid and options.on_invalid == "raise":
+        words = f"{entry.invalid:,} rows cannot be sent"
+        raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
             f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "

@@ -1,19 +1,27 @@
-"""The progress of a run: counters anyone may read, and the line or bar that shows them."""
+"""What goes on in a run of this process: counters, a line or bar that shows them, outcomes, and the end."""
 
+import asyncio
 import contextlib
 import logging
 import sys
+import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import Any, Literal, TextIO
+from itertools import islice
+from typing import Any, TextIO
 
+from speechframe._ending import hold, release, running_loop, until_terminated
+from speechframe._loop import INTERRUPT, background_loop, run_sync
+from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
-from speechframe.store.schema import CHARGED_UNKNOWN
+from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +30,9 @@ _LINE_S = 15.0
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
 _CENT = 0.01
+
+MOST_KEPT = 100_000
+"""Outcomes kept for readers that are slow or come late; all of them are in the run's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,8 @@ class Progress:
     output, where it is not shown as an error. `line` is the plan: ``generate on local: 3 rows, 12 credits``.
     """
 
-    def __init__(self, unit: str, total: int, show: bool | Literal["dashboard"], line: str) -> None:  # noqa: FBT001 - the option as it was given
+    def __init__(self, unit: str, total: int, options: Options, line: str) -> None:
+        show = options.progress
         self.unit = unit  # what a call is to people who count them
         self.total = total  # calls to make, cached ones included; grows with retakes
         self.done = self.cached = self.suspect = self.failed = self.unknown = self.retries = 0
@@ -63,6 +75,12 @@ class Progress:
         self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
+        # One function to wake each of those who follow the outcomes.
+        self.followers: list[Callable[[], object]] = []
+        # Nobody can follow a run whose caller waits for its end.
+        self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
+        self._count = 0
+        self._lock = threading.Lock()
         self._shown = bool(show)
         self._draws = self._shown and dashboard(show) is None
         self._name = line.partition(": ")[0]
@@ -77,15 +95,37 @@ class Progress:
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
-        """Count the outcome of one call."""
+        """Count the outcome of one call and hand it to everybody who follows the run."""
         name = "unknown" if outcome.status == CHARGED_UNKNOWN else outcome.status
         setattr(self, name, getattr(self, name) + 1)
-        if outcome.error is not None and name in {"failed", "unknown"}:
-            self.failed_by[code_of(outcome.error)] += 1
+        if outcome.error is not None:
+            # The frames of a call hold its request and answer: many outcomes would keep many of them.
+            outcome.error.__traceback__ = None
+            if name in {"failed", "unknown"}:
+                self.failed_by[code_of(outcome.error)] += 1
         self.credits_millis += outcome.credits_millis
         self.audio_seconds += outcome.audio_seconds or 0.0
         if self._draws and time.monotonic() - self._drawn >= self._every_s:
             self._draw()
+        with self._lock:
+            self._kept.append(outcome)
+            self._count += 1
+        if self.followers:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake everybody who follows the run: there is a further outcome, or the run has ended."""
+        for wake in tuple(self.followers):
+            # The event loop of a reader may have been closed before its reader.
+            with contextlib.suppress(RuntimeError):
+                wake()
+
+    def outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
+        """Return the outcomes after the first `position` ones, as far as they are kept, and their number."""
+        with self._lock:
+            missing = min(self._count - position, len(self._kept))
+            # From the right end: the middle of a deque is slow to reach.
+            return list(islice(reversed(self._kept), missing))[::-1], self._count
 
     def retried(self, code: str) -> None:
         """Count an attempt that will be repeated, by its error code."""
@@ -175,6 +215,148 @@ class Progress:
             to_go = "" if self.eta_s is None else f", about {self.eta_s:,.0f} s to go"
             others = "".join(f", {name}={n}" for name, n in figures.items())
             say(f"{self._name}: {made}{to_go}{others}", shown=True)
+
+
+class Live:
+    """A run that goes on in this process; made in its event loop.
+
+    `stop` is called there, to make no further call: told whether calls in flight are to finish, and why.
+    """
+
+    def __init__(self, progress: Progress, options: Options, stop: Callable[..., None]) -> None:
+        self.progress, self.options, self._stop = progress, options, stop
+        self.loop = asyncio.get_running_loop()
+        self.ended: Future[None] = Future()
+        self.stopped_by: SpeechframeError | None = None
+        self._waiting: list[None] = []  # one entry for each who waits for its end
+
+    def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
+        """Let the run be made, and note its end."""
+        hold(self)
+        # An event loop holds its tasks by weak references only.
+        self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
+        self._task.add_done_callback(self._close)
+
+    def _close(self, task: "asyncio.Task[None]") -> None:
+        release(self)
+        # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(error)
+        self.progress.wake()
+
+    def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
+        """Make no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
+        if not self.ended.done():
+            # The run's loop may have been closed before the run had ended.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
+
+    def check_loop(self, *, blocks: str = "") -> None:
+        """Raise RuntimeError where the run cannot end: its loop is closed, or waiting here `blocks` it."""
+        if self.ended.done():
+            return
+        if blocks and running_loop() is self.loop:
+            raise RuntimeError(blocks)
+        if self.loop.is_closed():
+            release(self)
+            raise RuntimeError(
+                "the event loop of this run was closed before the run had ended; resume() makes the rest. "
+                "Let the loop run until `await run` returns"
+            )
+
+    async def until_ended(
+        self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Wait for the end of the run, in any event loop, and raise what ended it.
+
+        Cancelled, the run stops and calls in flight finish; cancelled again, they are cancelled. Then the
+        cancellation is raised. `cancelled` is the first cancellation, where there was one before.
+        """
+        self.check_loop()
+        ended = asyncio.wrap_future(self.ended)
+        # Or asyncio would report an error that nobody waits for any more.
+        ended.add_done_callback(asyncio.Future.exception)
+        if cancelled is not None:
+            self.end(drain=True)
+        self._waiting.append(None)
+        try:
+            while not ended.done():
+                try:
+                    done, _ = await asyncio.wait({ended}, timeout=timeout_s)
+                except asyncio.CancelledError as order:
+                    self.end(drain=cancelled is None)
+                    cancelled = order
+                else:
+                    if not done and cancelled is None:
+                        raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
+        finally:
+            self._waiting.pop()
+        # SIGTERM ends the program next: nobody is to go on as if the run had ended by itself.
+        await until_terminated()
+        if cancelled is not None:
+            raise cancelled
+        ended.result()
+
+    @contextlib.contextmanager
+    def reader(
+        self, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
+        """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
+        arrived, position = asyncio.Event(), 0
+
+        async def more() -> list[Outcome]:
+            nonlocal position
+            while True:
+                arrived.clear()
+                # Asked before reading: what comes in between is read the next time.
+                has_ended = self.ended.done()
+                found, position = self.progress.outcomes_since(position)
+                if found or has_ended:
+                    return found
+                self.check_loop()
+                try:
+                    await arrived.wait()
+                except asyncio.CancelledError as order:
+                    is_alone = not self._waiting and len(self.progress.followers) == 1
+                    if is_alone or order.args == (INTERRUPT,):
+                        await self.until_ended(order)
+                    raise
+
+        wake = partial(loop.call_soon_threadsafe, arrived.set)
+        self.progress.followers.append(wake)
+        try:
+            yield more
+        finally:
+            self.progress.followers.remove(wake)
+
+
+class Outcomes:
+    """The outcomes of a live run; each ``for`` or ``async for`` begins with the first and ends with the run.
+
+    The newest 100,000 are kept for readers that are slow or come late; who falls further behind goes on with
+    the oldest that is kept.
+    """
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Yield each outcome when it comes, waiting for it."""
+        self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
+        with self._live.reader(background_loop()) as more:
+            while found := run_sync(more()):
+                yield from found
+
+    async def __aiter__(self) -> AsyncIterator[Outcome]:
+        """Yield each outcome when it comes, on any event loop."""
+        with self._live.reader(asyncio.get_running_loop()) as more:
+            while found := await more():
+                for outcome in found:
+                    yield outcome
+        await until_terminated()
 
 
 def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given

@@ -13,13 +13,35 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
 from speechframe import errors
-from speechframe.batch.backend import Request
+from speechframe.batch.backend import Backend, Request
+from speechframe.batch.prepare import Prepared
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
 from speechframe.settings.spending import ALERTS, BudgetRule
 from speechframe.spec.billing import to_credits
 from speechframe.store.budgets import Allotments
-from speechframe.store.schema import StopReason
+from speechframe.store.folder import storing
+from speechframe.store.journal import loads
+from speechframe.store.schema import (
+    BASE_KEY,
+    NOTED,
+    PACK,
+    PRICE,
+    REQUEST,
+    ROW_ID,
+    TAGS,
+    TAKE,
+    Row,
+    StopReason,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(slots=True)
@@ -38,7 +60,7 @@ class Call:
     rows: tuple[Request, ...] = field(init=False)  # the requests that get a record each
 
     def __post_init__(self) -> None:
-        self.rows = self.request.rows
+        self.rows = self.request.parts or (self.request,)
 
 
 class Verdict(Enum):
@@ -243,15 +265,82 @@ class Budget:
             allowance.close()
 
 
+@dataclass
+class Plan:
+    """The calls of a run's table, and which of them are still to be made."""
+
+    prepared: Prepared
+    keys: Any  # of each row's call, 16 bytes each in an Arrow array
+    counts: npt.NDArray[np.int64]  # how many rows have the call of a row
+    todo: Mask  # rows whose call is to be made
+    free: Mask  # those among them that cost nothing: they are paid already
+    cached: Mask  # rows whose answer the cache has
+    due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
+    in_packs: Mask  # rows of those calls that shared theirs with others
+
+    def packs_again(self, backend: Backend) -> Iterator[Request]:
+        """Yield the calls of several rows that may have been billed, as they were, and leave out their rows.
+
+        Only the very same call is free once more, or one that goes on from what was noted; rows of others
+        stay as they are.
+        """
+        packs: dict[str, list[str]] = {}
+        for key, row in self.due.items():
+            if row[PACK] is not None:
+                packs.setdefault(row[PACK], []).append(key)
+        wanted = self.todo & self.in_packs
+        again = {request.key: request for request in self.requests(wanted)} if packs else {}
+        for pack, keys in packs.items():
+            row = self.due[keys[0]]
+            for request in backend.pack(iter([again[key] for key in keys if key in again])):
+                if request.key == pack or row[NOTED] is not None:
+                    self.due[request.key] = row
+                    yield request
+        self.todo &= ~wanted
+
+    def requests(self, wanted: Mask) -> Iterator[Request]:
+        """Yield the requests of rows that are wanted by then, reading the table as far as it is asked."""
+        columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
+        folder, start = self.prepared.table_folder, 0
+        source = folder.source(self.prepared.entry.file)
+        with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                if not wanted[start:].any():
+                    return
+                places = start + np.flatnonzero(wanted[start : start + batch.num_rows])
+                rows = batch.take(places - start).to_pylist()
+                keys, numbers = self.keys.take(places).to_pylist(), self.counts[places].tolist()
+                for row, key, number in zip(rows, keys, numbers, strict=True):
+                    known, _, body = row[REQUEST].partition(b"\n")
+                    characters, varies, facts = loads(known)
+                    if row[TAGS] is not None:
+                        facts["tags"] = loads(row[TAGS])
+                    if number > 1:
+                        facts["rows"] = number
+                    yield Request(
+                        b"",
+                        body,
+                        row[PRICE],
+                        characters,
+                        facts,
+                        varies,
+                        base_key=row[BASE_KEY],
+                        take=row[TAKE],
+                        key=key.hex(),
+                        row_id=row[ROW_ID],
+                    )
+                start += batch.num_rows
+
+
 class Queue:
     """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
-    `only_free` is called once when the budget is used up: the plan then gives only calls that cost nothing.
     `stopped` and `stopped_by` are why no more calls are handed out, and the error behind it.
     """
 
-    def __init__(self, calls: Iterator[Call], budget: Budget, only_free: Callable[[], None]) -> None:
-        self._calls, self._budget, self._only_free = calls, budget, only_free
+    def __init__(self, plan: Plan, backend: Backend, budget: Budget) -> None:
+        self._plan, self._budget = plan, budget
+        self._requests = itertools.chain(plan.packs_again(backend), backend.pack(plan.requests(plan.todo)))
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
@@ -265,27 +354,26 @@ class Queue:
     @property
     def is_over(self) -> bool:
         """Whether no call will be handed out any more."""
-        if self.stopped is not None:
-            return True
-        if not self._is_plan_read or self._out or self._front or self._later:
-            return False
-        if self._budget_error is not None:
-            self.stop(StopReason.BUDGET, self._budget_error)
-        return True
+        has_calls = self._out or self._front or self._later or not self._is_plan_read
+        return self.stopped is not None or not has_calls
 
     async def take(self) -> Call | None:
         """Return the next call; None when no more will come, or after a wait for a change: ask again then."""
         call: Call | None = None
+        if self.stopped is not None:
+            return None
         if self._later and self._later[0][0] <= time.monotonic():
             call = heapq.heappop(self._later)[2]
         elif self._front:
             call = self._front.popleft()
-        elif not self._is_plan_read:
-            call = next(self._calls, None)
-            self._is_plan_read = call is None
-        if call is None:
-            if not self.is_over:
-                await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
+        elif (request := next(self._requests, None)) is not None:
+            call = Call(request)
+            if (due := self._plan.due.get(request.key)) is not None:
+                call.is_unknown = call.is_paid = True
+                call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+        else:
+            self._is_plan_read = True
+            await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget.reserve(call.request, price):
@@ -300,17 +388,19 @@ class Queue:
         # The budget is used up: what costs something stays pending, what is paid is still sent.
         if self._budget_error is None:
             self._budget_error = self._budget.why_not(price)
-            self._only_free()
+            self._plan.todo &= self._plan.free
         self._front = deque(call for call in self._front if call.is_paid)
         self._later = [entry for entry in self._later if entry[2].is_paid]
         heapq.heapify(self._later)
         return None
 
     async def wait_for_change(self, timeout_s: float | None = None) -> None:
-        """Wait until a call has ended or was put back, `timeout_s` at most."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+        """Wait until a call has ended or was put back, `timeout_s` at most; not at all when all is over."""
+        if not self.is_over:
+            self._changed.clear()  # whoever waits already was woken when it was set
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
 
     def put_back(self, call: Call, delay_s: float = 0.0) -> None:
         """Put a call back that was taken: to the front, or for later."""
@@ -324,14 +414,15 @@ class Queue:
         """Note that a call that was taken has ended; the calls `instead` of it are handed out next."""
         self._front.extend(instead)
         self._out -= 1
-        self._wake()
+        self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
         """Hand out no more calls; what is under way ends."""
         if self.stopped is None:
             self.stopped, self.stopped_by = reason, error
-            self._wake()
+            self._changed.set()
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def end(self) -> None:
+        """Note that all calls that were handed out have ended: where the budget is used up, that is why."""
+        if self._budget_error is not None:
+            self.stop(StopReason.BUDGET, self._budget_error)

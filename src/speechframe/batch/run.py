@@ -1,4 +1,4 @@
-"""Runs: made, gone on with, and compared with another table."""
+"""Runs: made, and gone on with."""
 
 import asyncio
 import contextlib
@@ -8,26 +8,25 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lanes
-from speechframe.batch.live import Live, Run
+from speechframe.batch.live import Run
 from speechframe.batch.options import Options
-from speechframe.batch.plan import Changes, Plan, plan
+from speechframe.batch.plan import Estimate, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
-from speechframe.batch.progress import Outcome, Progress, dashboard, is_notebook, say
-from speechframe.batch.queue import Alert, Allowance, Budget, Queue
+from speechframe.batch.progress import Live, Outcome, Progress, dashboard, is_notebook, say
+from speechframe.batch.queue import Alert, Allowance, Budget, Plan, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
@@ -39,17 +38,14 @@ from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
-from speechframe.store.reader import StoredRun
+from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts
-from speechframe.store.remote import open_folder
-from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID, StopReason
+from speechframe.store.schema import StopReason
 from speechframe.tables.columns import Column, Source, problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-_Spending = tuple[SpendingRules, int | None]
-"""The spending rules, and the thousandths of a credit that a run may spend; None for no limit."""
 NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
 """What the ledger says of an answer out of the cache."""
 
@@ -60,14 +56,8 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
     `arguments` of the rows are constants, columns, or lists with a value a row; `given` are run options.
     """
     options = Options.of(**given)
-    spending = _spending(options)
-    async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, spending, stack)
-        sources = {**arguments, "take": options.take}
-        prepared = await _in_thread(
-            lambda is_stopped: prepare(table, sources, backend, opened, options, stack, is_stopped)
-        )
-        return await _carry_out(prepared, backend, opened, options, spending, stack)
+    sources = {**arguments, "take": options.take}
+    return await _carry_out(backend, options, partial(prepare, table, sources))
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
@@ -150,94 +140,41 @@ async def resume(
     for name, words in instead.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
-    folder, backend, sources, options = _read_run(run, backend, given)
-    spending = _spending(options)
-    async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, spending, stack)
-        if table is None:
-            prepared = await _in_thread(lambda _: reopen(folder, backend, opened, redo, options, stack))
-            invalid = prepared.entry.invalid
-            if prepared.manifest.state == "planned" and invalid and options.on_invalid == "raise":
-                words = f"{invalid:,} rows cannot be sent"
-                raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
-        else:
-            prepared = await _in_thread(
-                lambda is_stopped: prepare(
-                    table, sources, backend, opened, options, stack, is_stopped, is_resumed=True
-                )
-            )
-        return await _carry_out(prepared, backend, opened, options, spending, stack)
-
-
-async def changes(
-    run: Run | str | PathLike[str], table: Any, *, backend: Backend | None = None, **given: Any
-) -> Changes:
-    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
-
-    Parameters
-    ----------
-    run
-        A run or its folder.
-    table
-        The table that would be given to :func:`resume`.
-    backend
-        As for :func:`resume`.
-    **given
-        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
-
-    Raises
-    ------
-    InvalidRows
-        When rows of the table cannot be sent.
-    NotARun, RunMismatch, StoreError
-        When the folder holds no run, one of another service, verb or version, or cannot be read.
-    """
-    folder, backend, sources, options = _read_run(run, backend, given)
-
-    def compare(is_stopped: Callable[[], bool]) -> Changes:
-        found = prepare(
-            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_preview=True
-        )
-        places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
-        old, new = (_calls_by_row(place.source(file)) for place, file in places)
-        changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
-        return Changes(
-            new=tuple(row_id for row_id in new if row_id not in old),
-            changed=tuple(changed),
-            removed=tuple(row_id for row_id in old if row_id not in new),
-            unchanged=tuple(row_id for row_id, (key, _) in new.items() if old.get(row_id, ("",))[0] == key),
-            columns={row_id: backend.differences(old[row_id][1], new[row_id][1]) for row_id in changed},
-            credits=plan(found, backend, opened, options).estimate.credits,
-        )
-
-    async with contextlib.AsyncExitStack() as stack:
-        opened = await _open_backend(backend, options, _spending(options), stack)
-        return await _in_thread(compare)
-
-
-def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
-    """Return key and body of each row's call in an input file, by row id; None and b"" without a call."""
-    columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}
+    folder, backend, sources, options = read_run(run, backend, given)
+    if table is None:
+        return await _carry_out(backend, options, partial(reopen, folder, redo))
+    return await _carry_out(backend, options, partial(prepare, table, sources, is_resumed=True))
 
 
 # -- from what the caller gave to a run that is ready ------------------------------------
 
 
-async def _open_backend(
-    backend: Backend, options: Options, spending: _Spending, stack: contextlib.AsyncExitStack
-) -> Opened:
+async def open_backend(
+    backend: Backend, options: Options, stack: contextlib.AsyncExitStack
+) -> tuple[Opened, SpendingRules, int | None]:
+    """Open a backend, which `stack` closes; return what it offers, and what the run may spend.
+
+    That are the rules, and thousandths of a credit, None for no limit. SettingsError is raised when the
+    options ask for more than the rules allow.
+    """
+    rules = spending_rules(_settings(options))
+    rules.check_tags(options.tags)
+    credits = rules.of_run(options.max_credits)
+    # Rounded down to allow no more than was asked, but not where floats fall short: 1.001 * 1000 < 1001.
+    limit = None if credits is None or math.isinf(credits) else math.floor(round(credits * 1000, 6))
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
-    rules, limit = spending
     backend.is_budgeted = limit is not None or rules.max_credits_per_month is not None or bool(rules.budgets)
     opened = await backend.open()
     stack.push_async_callback(backend.close)
-    return opened
+    return opened, rules, limit
 
 
-async def _in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
+def _settings(options: Options) -> Settings:
+    return options.service if isinstance(options.service, Settings) else Settings()
+
+
+async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     """Run `function` in a thread and return its result; its argument says whether this task was cancelled.
 
     Even then the end of the function is waited for: it writes under a lock, which must not be freed before.
@@ -256,7 +193,7 @@ async def _in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     return task.result()
 
 
-def _read_run(
+def read_run(
     run: Run | str | PathLike[str], backend: Backend | None, given: Mapping[str, Any]
 ) -> tuple[Folder, Backend, dict[str, Source], Options]:
     """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
@@ -290,82 +227,120 @@ def _read_run(
 # -- the run itself ---------------------------------------------------------------------
 
 
-async def _carry_out(
-    prepared: Prepared,
+@dataclass
+class _Begun:
+    """A run that is planned; one that sends calls has a journal, a budget and, as a rule, a ledger, too."""
+
+    prepared: Prepared
+    plan: Plan
+    estimate: Estimate
+    cache: Cache | None
+    journal: Journal | None = None
+    ledger: Ledger | None = None
+    budget: Budget | None = None
+    update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
+
+
+async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
+    """Return a run as it is asked for: only planned, live, or at its end."""
+    async with contextlib.AsyncExitStack() as stack:
+        opened, rules, limit = await open_backend(backend, options, stack)
+        begin = partial(_begin, prepare_run, backend, opened, options, rules, limit, stack)
+        begun = await in_thread(begin)
+        prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
+        line = f"{backend.operation} on {backend.service}: {planned.line()}"
+        if begun.journal is None or begun.budget is None:
+            # A notebook shows the run, which says the same.
+            shown = bool(options.progress) and not is_notebook()
+            say(f"{line} (dry run: nothing was sent)", shown=shown)
+            return Run(folder, estimate=planned, problems=prepared.problems)
+        lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
+        stack.callback(lanes.close)
+        progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
+        progress.budget, progress.currency = planned.budget, planned.currency or ""
+        progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
+        for note in prepared.notes:
+            progress.note(note)
+        begun.budget.alert = partial(_alert, progress, options.on_alert)
+        backend.tell = progress.note
+        queue = Queue(begun.plan, backend, begun.budget)
+        engine = Engine(
+            backend,
+            opened,
+            queue,
+            lanes,
+            begun.budget,
+            folder=folder,
+            journal=begun.journal,
+            run_id=prepared.manifest.run_id,
+            cache=begun.cache,
+            progress=progress,
+            options=options,
+            ledger=begun.ledger,
+            update_budget=begun.update_budget,
+        )
+        live = Live(progress, options, engine.stop)
+        run = Run(folder, estimate=planned, problems=prepared.problems, live=live)
+        # From here on the run's own task closes what it uses, even if nobody waits for it.
+        live.start(_drive(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
+        return await _hand_over(run, live)
+
+
+def _begin(
+    prepare_run: Callable[..., Prepared],
     backend: Backend,
     opened: Opened,
     options: Options,
-    spending: _Spending,
+    rules: SpendingRules,
+    limit: int | None,
     stack: contextlib.AsyncExitStack,
-) -> Run:
-    """Return a run as it is asked for: only planned, live, or at its end."""
+    is_stopped: Callable[[], bool],
+) -> _Begun:
+    """Prepare and plan a run and, unless in a dry run, get all ready that it is made with.
+
+    CancelledError is raised once `is_stopped` returns true.
+    """
+    prepared = prepare_run(backend, opened, options, stack, is_stopped)
     folder, manifest = prepared.folder, prepared.manifest
-    rules, limit = spending
-    cache = None if backend.leaves_files else open_cache(options.cache, **cache_rules(_settings(options)))
-    log, past = None, await _in_thread(lambda _: open_folder(rules.ledger))
-    if not options.dry_run:
-        # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
-        ledger = await _in_thread(lambda _: _open_ledger(rules, prepared))
-        log = await _in_thread(lambda _: _recover(prepared, backend, opened, options, stack, ledger))
-    found = await _in_thread(lambda _: plan(prepared, backend, opened, options, cache, limit, past))
-    line = f"{backend.operation} on {backend.service}: {found.estimate.line()}"
-    if log is None:
-        if manifest.state == "planned" and (options.max_credits is not None or options.tags):
+    shared = cache_rules(_settings(options))
+    asked = shared["folder"] if options.cache is None else options.cache
+    cache = open_cache(asked, **shared) if asked and not backend.leaves_files else None
+    # Those of all rows; others stand with the rows. Values that belonged to one table are not kept.
+    tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
+    kept: dict[str, dict[str, Any]] = {name: {"constant": tag} for name, tag in tags.items()}
+    kept |= {name: {"column": tag.name} for name, tag in options.tags.items() if isinstance(tag, Column)}
+    past = open_folder(rules.ledger)
+    if options.dry_run:
+        found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
+        if manifest.state == "planned" and (kept or options.max_credits is not None):
             if options.max_credits is not None:
                 manifest.max_credits = options.max_credits
-            manifest.tags = _kept(options.tags) or manifest.tags
+            manifest.tags = kept or manifest.tags
             manifest.write(folder)
-        # A notebook shows the run, which says the same.
-        shown = bool(options.progress) and not is_notebook()
-        say(f"{line} (dry run: nothing was sent)", shown=shown)
-        return Run(folder, estimate=found.estimate, problems=prepared.problems)
-    tags = _constant(options.tags)
-    budget, update_budget = await _in_thread(lambda _: _open_budget(rules, limit, prepared, opened, tags))
+        return _Begun(prepared, found, estimate, cache)
+    ledger = _begin_ledger(past, rules, prepared)
+    header = {  # what the ledger says of every attempt of this process
+        "run_id": manifest.run_id,
+        "operation": manifest.operation,
+        "service": manifest.service,
+        "key_fingerprint": opened.key_fingerprint,
+        "user": user_name(),
+        "host": socket.gethostname(),
+        "tags": tags,
+    }
+    # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
+    parts.recover(folder, backend.columns, header, time.time(), ledger)
+    journal = Journal(folder, parts.next_number(folder), header)
+    stack.callback(journal.close)
+    found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
+    budget, update_budget = _open_budget(past, rules, limit, prepared, opened, tags)
     stack.push_async_callback(asyncio.to_thread, budget.close)
+    if is_stopped():
+        raise asyncio.CancelledError
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
-    manifest.max_credits, manifest.tags = options.max_credits, _kept(options.tags)
-    await _in_thread(lambda _: manifest.write(folder))
-    lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
-    stack.callback(lanes.close)
-    progress = Progress(backend.unit, found.estimate.calls + found.estimate.cached, options.progress, line)
-    planned = found.estimate
-    progress.budget, progress.currency = planned.budget, planned.currency or ""
-    progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
-    for note in prepared.notes:
-        progress.note(note)
-    budget.alert = partial(_alert, progress, options.on_alert)
-    backend.tell = progress.note
-    queue = Queue(found.calls(backend), budget, found.only_free)
-    live = Live(
-        stop=lambda drain, reason: engine.stop(drain=drain, reason=reason), progress=progress, options=options
-    )
-    engine = Engine(
-        backend,
-        opened,
-        queue,
-        lanes,
-        budget,
-        folder=folder,
-        journal=log,
-        run_id=manifest.run_id,
-        cache=cache,
-        live=live,
-        ledger=ledger,
-        update_budget=update_budget,
-    )
-    run = Run(folder, estimate=found.estimate, problems=prepared.problems, live=live)
-
-    async def calls() -> None:
-        if cache is not None:
-            await _in_thread(lambda _: _take_from_cache(found, cache, log, live))
-        await engine.run()
-        await backend.after(run, lambda: queue.stopped is not None)
-        if ledger is not None:
-            await _in_thread(lambda _: ledger.end())
-
-    # From here on the run's own task closes what it uses, even if nobody waits for it.
-    live.start(_drive(run, live, queue, calls, stack.pop_all()), run.run_id)
-    return await _hand_over(run, live)
+    manifest.max_credits, manifest.tags = options.max_credits, kept
+    manifest.write(folder)
+    return _Begun(prepared, found, estimate, cache, journal, ledger, budget, update_budget)
 
 
 def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
@@ -379,61 +354,28 @@ def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: 
             logger.exception("on_alert failed; the run goes on")
 
 
-def _constant(tags: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tags that all rows have; the others stand with the rows."""
-    return {name: str(tag) for name, tag in tags.items() if not hasattr(tag, "name")}
-
-
-def _kept(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what run.json says of the tags, for a resume; values that belonged to one table are not kept."""
-    columns = {name: {"column": tag.name} for name, tag in tags.items() if isinstance(tag, Column)}
-    return {name: {"constant": tag} for name, tag in _constant(tags).items()} | columns
-
-
-def _open_ledger(rules: SpendingRules, prepared: Prepared) -> Ledger | None:
+def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> Ledger | None:
     """Return the ledger folder; None, with a note, if it is the default one and cannot be written."""
-    found = Ledger(open_folder(rules.ledger), prepared.manifest.run_id)
+    ledger = Ledger(folder, prepared.manifest.run_id)
     try:
-        with storing(found.folder, "writing the ledger"):
-            found.begin(prepared.folder)
+        with storing(folder, "writing the ledger"):
+            ledger.begin(prepared.folder)
     except StoreError as error:
         if rules.ledger != default_ledger_folder():
             raise
         prepared.notes.append(f"what this run spends is in its own folder only: {error}")
         return None
-    return found
-
-
-def _recover(
-    prepared: Prepared,
-    backend: Backend,
-    opened: Opened,
-    options: Options,
-    stack: contextlib.AsyncExitStack,
-    ledger: Ledger | None,
-) -> Journal:
-    """Make parts of what earlier processes left; return the journal of this one, which `stack` closes."""
-    folder, manifest, columns = prepared.folder, prepared.manifest, backend.columns
-    header = {  # what the ledger says of every attempt of this process
-        "run_id": manifest.run_id,
-        "operation": manifest.operation,
-        "service": manifest.service,
-        "key_fingerprint": opened.key_fingerprint,
-        "user": user_name(),
-        "host": socket.gethostname(),
-        "tags": _constant(options.tags),
-    }
-    recovered = Journal(folder, parts.next_number(folder), header)
-    parts.recover(folder, columns, recovered, time.time(), ledger)
-    parts.cut(folder, recovered.close(), columns, ledger)
-    log = Journal(folder, parts.next_number(folder), header)
-    stack.callback(log.close)
-    return log
+    return ledger
 
 
 def _open_budget(
-    rules: SpendingRules, limit: int | None, prepared: Prepared, opened: Opened, tags: Mapping[str, str]
-) -> tuple[Budget, Callable[[], None]]:
+    ledger: Folder,
+    rules: SpendingRules,
+    limit: int | None,
+    prepared: Prepared,
+    opened: Opened,
+    tags: Mapping[str, str],
+) -> tuple[Budget, Callable[[], None] | None]:
     """Return what the run may spend, and what learns from the ledger how much other machines have spent.
 
     Processes of one machine share a file, and never pass a limit together. What runs have spent that is not
@@ -444,9 +386,8 @@ def _open_budget(
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
     if limit is None and not over_runs:
-        return Budget(None, 0), lambda: None
+        return Budget(None, 0), None
     attempts = all_attempts(folder, BUDGET_COLUMNS)
-    ledger = open_folder(rules.ledger)
     is_remote = ledger.work != ledger.path
     place = default_ledger_folder() if is_remote else ledger.path
     allotments = Allotments(place, manifest.run_id)
@@ -468,14 +409,15 @@ def _open_budget(
         allotments.correct(one.id, by_period)
     total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
     budget = Budget(limit, total, allowances, tags=tags)
-    return budget, update_budget if is_remote else lambda: None
+    return budget, update_budget if is_remote else None
 
 
-def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> None:
+def _take_from_cache(begun: _Begun, progress: Progress) -> None:
     """Keep the answers that other runs have paid for; a damaged one is made like any other."""
-    for place, request in zip(np.flatnonzero(found.cached), found.requests(found.cached), strict=False):
-        if (kept := cache.get(request.key)) is None:
-            found.todo[place] = True
+    plan, cache, journal = begun.plan, begun.cache, begun.journal
+    for place, request in zip(np.flatnonzero(plan.cached), plan.requests(plan.cached), strict=False):
+        if cache is None or journal is None or (kept := cache.get(request.key)) is None:
+            plan.todo[place] = True
             continue
         row, audio = kept
         own = {"request_key": request.key, "status": "cached", "credits": 0.0, "attempts": 0}
@@ -488,12 +430,18 @@ def _take_from_cache(found: Plan, cache: Cache, log: Journal, live: Live) -> Non
             "status": "cached",
             "saved": request.price * request.facts.get("rows", 1) / 1000,
         }
-        log.cached({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
-        live.outcome(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
+        journal.cached({**row, **own, "finished_at": now}, audio, {**request.facts, **facts, **NOTHING_PAID})
+        progress.add(Outcome(request.row_id, request.key, "cached", 0, row.get("audio_seconds")))
 
 
 async def _drive(
-    run: Run, live: Live, queue: Queue, calls: Callable[[], Awaitable[None]], stack: contextlib.AsyncExitStack
+    run: Run,
+    live: Live,
+    begun: _Begun,
+    queue: Queue,
+    engine: Engine,
+    backend: Backend,
+    stack: contextlib.AsyncExitStack,
 ) -> None:
     """Make the calls, write the run's end down whatever happens, and raise what its caller is to see."""
     reason: StopReason | None = StopReason.FAILED
@@ -501,7 +449,12 @@ async def _drive(
     try:
         async with stack:
             try:
-                await calls()
+                if begun.cache is not None:
+                    await in_thread(lambda _: _take_from_cache(begun, live.progress))
+                await engine.run()
+                await backend.after(run, lambda: queue.stopped is not None)
+                if (ledger := begun.ledger) is not None:
+                    await in_thread(lambda _: ledger.end())
                 reason, error = queue.stopped, queue.stopped_by
             finally:
                 manifest, live.stopped_by = run.manifest, error
@@ -538,20 +491,3 @@ async def _hand_over(run: Run, live: Live) -> Run:
         if (error := shown.exception()) is not None:
             live.progress.note(f"the dashboard of this run cannot be shown: {error}")
     return run
-
-
-def _settings(options: Options) -> Settings:
-    return options.service if isinstance(options.service, Settings) else Settings()
-
-
-def _spending(options: Options) -> _Spending:
-    """Return what a run may spend; SettingsError when its options ask for more than the rules allow."""
-    rules = spending_rules(_settings(options))
-    rules.check_tags(options.tags)
-    limit = rules.of_run(options.max_credits)
-    return rules, None if limit is None or math.isinf(limit) else _thousandths(limit)
-
-
-def _thousandths(credits: float) -> int:
-    # Rounded down to allow no more than was asked, but not where floats fall short: 1.001 * 1000 < 1001.
-    return math.floor(round(credits * 1000, 6))

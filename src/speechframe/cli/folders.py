@@ -144,7 +144,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _problems(folder: str) -> "tuple[str, list[Problem]]":
-    from speechframe.store.remote import open_folder
+    from speechframe.store.reader import open_folder
     from speechframe.store.verify import verify
 
     run = open_folder(folder)
@@ -163,7 +163,7 @@ def _unreadable(error: SpeechframeError) -> "Problem":
 
 def _remove(options: argparse.Namespace) -> int:
     from speechframe.cli.run_facts import read_facts
-    from speechframe.store.remote import open_folder
+    from speechframe.store.reader import open_folder
     from speechframe.store.verify import remove_run
 
     # By whatever name: each is removed once.

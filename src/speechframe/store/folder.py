@@ -3,6 +3,7 @@
 import base64
 import fcntl
 import getpass
+import itertools
 import json
 import os
 import socket
@@ -61,6 +62,11 @@ class Folder:
 
     def _listed(self, folder: str) -> list[str]:
         return [path.name for path in self.inside(folder).iterdir()]
+
+    def numbers(self, folder: str) -> list[int]:
+        """Return the numbers that are the names of Parquet files in a folder, such as ``000001.parquet``."""
+        names = map(str.removesuffix, self.names(folder), itertools.repeat(".parquet"))
+        return list(map(int, filter(str.isdecimal, names)))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file; FileNotFoundError when it is not there."""

@@ -7,6 +7,8 @@ segment is cut.
 
 import base64
 import contextlib
+import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -23,6 +25,7 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.schema import (
     AUDIO,
     AUDIO_TYPE,
+    CALL_COLUMNS,
     FINISHED,
     LEDGER,
     NOTED,
@@ -31,7 +34,6 @@ from speechframe.store.schema import (
     TIME,
     WORDS_TYPE,
     Row,
-    part_schema,
 )
 
 GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
@@ -45,20 +47,27 @@ RECORDS = "spf:records"
 are small, so reading a million keys from them takes over a second; from here it takes a tenth of that."""
 
 
+# `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
+_FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
+
+
+def part_schema(backend: pa.Schema) -> pa.Schema:
+    """Return the columns of a part: what a backend keeps, and what of :data:`CALL_COLUMNS` it has not."""
+    kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
+    return pa.schema(
+        [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
+    )
+
+
 def file_name(kind: str, number: int) -> str:
     """Return the name of a file of a segment, such as ``parts/000001.parquet``."""
     return f"{kind}/{number:06d}.parquet"
 
 
-def part_numbers(folder: Folder) -> list[int]:
-    """Return the numbers of the segments that have become parts."""
-    return [int(name.partition(".")[0]) for name in folder.names(ATTEMPTS)]
-
-
 def next_number(folder: Folder) -> int:
     """Return the number of the next segment: no file of an earlier one is ever written over."""
-    names = [name.partition(".")[0] for kind in (PARTS, FAILED, ATTEMPTS) for name in folder.names(kind)]
-    return max([0, *map(int, filter(str.isdecimal, names)), *journal.segments(folder)]) + 1
+    cut = map(folder.numbers, (PARTS, FAILED, ATTEMPTS))
+    return max([0, *itertools.chain(*cut), *journal.segments(folder)]) + 1
 
 
 def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
@@ -94,14 +103,17 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
 
 
 def recover(
-    folder: Folder, columns: pa.Schema, log: journal.Journal, time: float, ledger: Ledger | None = None
+    folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
 ) -> None:
-    """Say of every attempt that has no end that it may have been billed, and cut what earlier writers left.
+    """Cut what earlier writers left, and say of every attempt that has no end that it may have been billed.
 
-    It is said in `log`, the journal of this process. `time` is in seconds since 1970.
+    That is said in a segment of its own, with the `header` of this process. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
-        earlier = journal.segments(folder)[:-1]
+        earlier = journal.segments(folder)
+        if not earlier:
+            return
+        log = journal.Journal(folder, next_number(folder), header)
         for sent, noted in journal.read_contents(folder, *earlier).open.values():
             costs = []
             for part in sent["parts"]:
@@ -123,8 +135,8 @@ def recover(
                 costs.append(journal.Ended(part["millicredits"], "unknown", row))
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
-        log.sync()
-    for number in earlier:
+    # Closed, so on the disk, before any of the segments that it speaks of is cut.
+    for number in (*earlier, log.close()):
         cut(folder, number, columns, ledger)
 
 

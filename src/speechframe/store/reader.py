@@ -1,4 +1,4 @@
-"""Reading a run: its rows as tables, batches and clips, its ledger, and what people say of it."""
+"""Opening and reading a run: its rows as tables, batches and clips, its ledger, and what people say of it."""
 
 import os
 import random
@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.audio.clip import Clip
+from speechframe.errors import StoreError
+from speechframe.settings.typed import expanded, is_address
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
 from speechframe.store.folder import Folder, Manifest, read_manifest
 from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
-from speechframe.store.remote import open_folder
+from speechframe.store.remote import folder_on, remote_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
-from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS, part_schema
+from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS
 from speechframe.store.verify import Problem, verify
 
 if TYPE_CHECKING:
@@ -33,6 +35,32 @@ _KIND_LENGTH = 60
 _ALWAYS_COUNTED = {"done", "failed", PENDING}
 
 
+def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
+    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows."""
+    if isinstance(path, Folder):
+        return path
+    given: Any = path
+    if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
+        return folder_on(given.fs, given.path)
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
+    if not text or not is_whole or "\0" in text:
+        raise StoreError(
+            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
+        )
+    if "://" in text:
+        return remote_folder(text)
+    if is_address(text):
+        raise StoreError(
+            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
+        )
+    try:
+        # Absolute: a run goes on when its notebook changes folders.
+        return Folder(expanded(text).absolute())
+    except ValueError as error:
+        raise StoreError(f"{text}: {error}") from None
+
+
 class StoredRun(Rows):
     """A run as its folder has it, while it is made or ever after."""
 
@@ -41,7 +69,8 @@ class StoredRun(Rows):
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        self.record_schema = part_schema(self.manifest.schema).remove_metadata()  # the columns of its records
+        # The columns of its records.
+        self.record_schema = parts.part_schema(self.manifest.schema).remove_metadata()
         self._snapshot: Snapshot | None = None
         # Read once for each file that has been the run's table: its columns, and the ids of its rows.
         self._schemas: dict[str, pa.Schema] = {}

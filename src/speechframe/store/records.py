@@ -111,8 +111,8 @@ class Index:
 
     def having(self, positions: Numbers, statuses: Collection[str]) -> npt.NDArray[np.bool_]:
         """Return which positions, as :meth:`find` returns them, are of records with these statuses."""
-        wanted = np.array([status in statuses for status in STATUSES])
-        found: npt.NDArray[np.bool_] = wanted[self.codes[positions]] & (positions >= 0)
+        wanted = [CODES[status] for status in statuses]
+        found: npt.NDArray[np.bool_] = np.isin(self.codes[positions], wanted) & (positions >= 0)
         return found
 
     def statuses(self, positions: Numbers, is_invalid: npt.NDArray[np.bool_]) -> Any:
@@ -122,7 +122,7 @@ class Index:
 
     def with_status(self, statuses: Collection[str]) -> Numbers:
         """Return the positions of all records with these statuses, the oldest first."""
-        return np.flatnonzero(self.having(np.arange(len(self)), statuses))
+        return np.flatnonzero(np.isin(self.codes[:-1], [CODES[status] for status in statuses]))
 
     def counts(self) -> dict[str, int]:
         """Return how many calls have each status."""
@@ -271,7 +271,7 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
     # First the journal: what leaves it later is found in parts.
     live = journal.segments(folder)
-    cut, words = {*parts.part_numbers(folder)}, folder.names(WORDS_FOLDER)
+    cut, words = {*folder.numbers(parts.ATTEMPTS)}, folder.names(WORDS_FOLDER)
     sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
     state = cut, sizes, words
     if before is not None and before.state == state:

@@ -21,7 +21,6 @@ from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_af
 from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
-from speechframe.settings.typed import expanded, is_address
 from speechframe.store.folder import RUN_FILE, Folder, storing, this_process
 
 HOLDER, TOKEN = "lock.json", "token"
@@ -210,30 +209,9 @@ class _RangeFile(io.RawIOBase):
         return content
 
 
-def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows."""
-    if isinstance(path, Folder):
-        return path
-    given: Any = path
-    if not isinstance(given, Path) and hasattr(given, "fs"):  # a UPath
-        return _remote(given.fs, given.path)
-    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
-    is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
-    if not text or not is_whole or "\0" in text:
-        raise StoreError(
-            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
-        )
-    protocol, separator, rest = text.partition("://")
-    if not separator and is_address(text):
-        raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
-        )
-    if not separator:
-        try:
-            # Absolute: a run goes on when its notebook changes folders.
-            return Folder(expanded(text).absolute())
-        except ValueError as error:
-            raise StoreError(f"{text}: {error}") from None
+def remote_folder(address: str) -> Folder:
+    """Return the folder at an address of any filesystem that fsspec knows."""
+    protocol, _, rest = address.partition("://")
     if re.match("[^/]*:[^/]*@", rest):  # not repeated: it holds a password
         raise StoreError(
             f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
@@ -245,13 +223,14 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
         found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
     except Exception as error:  # some connect or read already here, and raise what they like
         raise StoreError(
-            f"{text} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
+            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
             "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
-    return _remote(*found)
+    return folder_on(*found)
 
 
-def _remote(filesystem: Any, path: str) -> Folder:
+def folder_on(filesystem: Any, path: str) -> Folder:
+    """Return the folder at a path of a filesystem of fsspec."""
     protocols = _protocols(filesystem)
     stripped = str(filesystem._strip_protocol(path))  # noqa: SLF001 - the name under which fsspec documents it
     if "file" in protocols:

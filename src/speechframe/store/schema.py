@@ -1,7 +1,6 @@
 """The columns of a run's files, the keys of its calls, and what becomes of a call."""
 
 import hashlib
-import json
 from enum import StrEnum
 from typing import Any
 
@@ -154,14 +153,3 @@ _INPUT: dict[str, pa.DataType] = {
     PROBLEM: pa.string(),
 }
 INPUT_COLUMNS = columns(**_INPUT)
-
-# `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
-_FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
-
-
-def part_schema(backend: pa.Schema) -> pa.Schema:
-    """Return the columns of a part: what a backend keeps, and what of :data:`CALL_COLUMNS` it has not."""
-    kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
-    return pa.schema(
-        [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
-    )

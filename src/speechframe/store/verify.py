@@ -14,7 +14,7 @@ from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
 from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
-from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, part_schema
+from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)
@@ -46,10 +46,10 @@ def _problems(folder: Folder) -> Iterator[Problem]:
     # First: what is cut while this reads is in parts then.
     live = journal.segments(folder)
     names = {kind: folder.names(kind) for kind in (parts.PARTS, parts.FAILED)}
-    cut = parts.part_numbers(folder)
+    cut = folder.numbers(parts.ATTEMPTS)
     for number in cut:
         name = parts.file_name(parts.ATTEMPTS, number)
-        yield from _checked(folder, name, _segment(folder, number, part_schema(manifest.schema).names))
+        yield from _checked(folder, name, _segment(folder, number, parts.part_schema(manifest.schema).names))
     for kind, files in names.items():
         for name in files:
             if (number := int(name.partition(".")[0])) not in {*live, *cut}:

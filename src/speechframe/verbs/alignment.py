@@ -6,13 +6,13 @@ and nothing else.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from speechframe.batch.run import in_thread
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import shown
 from speechframe.spec.speech import Format
@@ -45,17 +45,8 @@ async def aligner_for(asked: Any) -> "WordAligner":
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     """Find and keep the words of every row of a locked run that has audio and no words; in a thread."""
-    is_cancelled = threading.Event()
-    listening = asyncio.ensure_future(
-        asyncio.to_thread(_align, run, aligner, lambda: is_cancelled.is_set() or is_stopped())
-    )
-    try:
-        await asyncio.shield(listening)
-    except asyncio.CancelledError:
-        # The run's lock is held until what was found is kept.
-        is_cancelled.set()
-        await asyncio.wait({listening})
-        raise
+    # Cancelled, it waits: the run's lock is held until what was found is kept.
+    await in_thread(lambda is_cancelled: _align(run, aligner, lambda: is_cancelled() or is_stopped()))
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
@@ -103,8 +94,7 @@ def _keep(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
     names = [field.name for field in WORDS_TYPE.value_type]
     words = [[dict(zip(names, word, strict=True)) for word in words] for words in found.values()]
     with storing(folder, "keeping aligned words"):
-        numbers = [int(name.partition(".")[0]) for name in folder.names(WORDS_FOLDER)]
-        name = f"{WORDS_FOLDER}/{max([0, *numbers]) + 1:04d}.parquet"
+        name = f"{WORDS_FOLDER}/{max([0, *folder.numbers(WORDS_FOLDER)]) + 1:04d}.parquet"
         pq.write_table(
             pa.table({"request_key": list(found), WORDS: words}, WORDS_SCHEMA), folder.temporary(name)
         )

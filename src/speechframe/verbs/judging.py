@@ -28,7 +28,7 @@ from speechframe.spec.chosen import read_clamped
 from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
-_WORD, _END = itemgetter(0), itemgetter(2)
+_WORD, _START, _END = itemgetter(0), itemgetter(1), itemgetter(2)
 """Of a word in an answer; its times in milliseconds."""
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
@@ -155,8 +155,9 @@ def _of_words(asked: GenerateRequest | StreamRequest, answer: Spoken) -> Iterato
         return
     audio_ms = 1000 * answer.audio_seconds
     limit_ms = (1 + _STATED) * audio_ms + _WORD_MS
-    outside = [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]
-    if outside:
+    starts, ends = list(map(_START, answer.words)), list(map(_END, answer.words))
+    if min(starts) < 0 or max(*starts, *ends) > limit_ms:
+        outside = [word for word in answer.words if word[1] < 0 or max(word[1:]) > limit_ms]
         word, start_ms, end_ms = outside[0]
         yield Finding(
             "words_outside",

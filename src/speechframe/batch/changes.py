@@ -1,0 +1,113 @@
+"""How another table differs from a run's own, and what making the difference would cost."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from speechframe.batch.backend import Backend
+from speechframe.batch.live import Run
+from speechframe.batch.plan import plan
+from speechframe.batch.prepare import prepare
+from speechframe.batch.progress import credits_in_words
+from speechframe.batch.run import in_thread, open_backend, read_run
+from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a table differs from a run's own.
+
+    Attributes
+    ----------
+    new, changed, removed, unchanged
+        Row ids by what became of them.
+    columns
+        For each changed row id, the arguments that differ.
+    credits
+        What resuming the run with the table would cost.
+    """
+
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    credits: float = 0.0
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+        import pandas as pd
+
+        lines = [
+            (row_id, change, ", ".join(self.columns.get(row_id, ())))
+            for change in ("new", "changed", "removed", "unchanged")
+            for row_id in getattr(self, change)
+        ]
+        return pd.DataFrame(lines, columns=["row_id", "change", "columns"])
+
+    def __str__(self) -> str:
+        """Return the counts and the price on one line."""
+        return (
+            f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
+            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
+        )
+
+
+async def changes(
+    run: Run | str | PathLike[str], table: Any, *, backend: Backend | None = None, **given: Any
+) -> Changes:
+    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
+
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    table
+        The table that would be given to :func:`resume`.
+    backend
+        As for :func:`resume`.
+    **given
+        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
+
+    Raises
+    ------
+    InvalidRows
+        When rows of the table cannot be sent.
+    NotARun, RunMismatch, StoreError
+        When the folder holds no run, one of another service, verb or version, or cannot be read.
+    """
+    folder, backend, sources, options = read_run(run, backend, given)
+
+    def compare(is_stopped: Callable[[], bool]) -> Changes:
+        found = prepare(
+            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_preview=True
+        )
+        places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
+        old, new = (_calls_by_row(place.source(file)) for place, file in places)
+        changed = [row_id for row_id, (key, _) in new.items() if row_id in old and old[row_id][0] != key]
+        return Changes(
+            new=tuple(row_id for row_id in new if row_id not in old),
+            changed=tuple(changed),
+            removed=tuple(row_id for row_id in old if row_id not in new),
+            unchanged=tuple(row_id for row_id, (key, _) in new.items() if old.get(row_id, ("",))[0] == key),
+            columns={row_id: backend.differences(old[row_id][1], new[row_id][1]) for row_id in changed},
+            credits=plan(found, backend, opened, options)[1].credits,
+        )
+
+    async with contextlib.AsyncExitStack() as stack:
+        opened, *_ = await open_backend(backend, options, stack)
+        return await in_thread(compare)
+
+
+def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
+    """Return key and body of each row's call in an input file, by row id; None and b"" without a call."""
+    columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}
