@@ -229,7 +229,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
         ) from None
     with contextlib.ExitStack() as stack:
         # An open file again: a name could be followed to other files.
-        stream = stack.enter_context(io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb"))
+        stream = stack.enter_context(medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium))
         try:
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
