@@ -31,9 +31,7 @@ from speechframe.spec.limits import SOCKET_IDLE_S
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.frames import audio_frame, parse_client_frame
-from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Slots, Turn
-
-__all__ = ["Action", "Cancel", "Close", "Contexts", "Finish", "Generate", "Send", "SlotPool", "Slots"]
+from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Turn
 
 _REMEMBERED_FAILURES = 1000
 """Ids whose last turn failed; the oldest is forgotten beyond."""

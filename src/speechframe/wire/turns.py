@@ -18,8 +18,6 @@ from speechframe.spec.socket import (
 )
 from speechframe.wire.chunking import Chunker
 
-__all__ = ["Action", "Cancel", "Close", "Finish", "Generate", "Send", "SlotPool", "Slots", "Turn"]
-
 _MARKER_S = (BUFFER_DELAY_MS.default or 0) / 1000
 
 
