@@ -280,8 +280,21 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
-    words = _plain_words(value)
-    if words is None:
+    words: list[tuple[str, int, int]] = []
+    previous_ms, is_plain = 0, True
+    try:
+        # As the document has them and in order, which is nearly always: no function call a word.
+        for item in value:
+            word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
+            is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
+            if not is_plain or not previous_ms <= start_ms <= end_ms <= _MAX_MS:
+                is_plain = False
+                break
+            previous_ms = start_ms
+            words.append((word, start_ms, end_ms))
+    except (KeyError, TypeError):
+        is_plain = False
+    if not is_plain:
         words = _odd_words(value, notes)
     # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
     if characters is not None and (
@@ -306,24 +319,6 @@ def _odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]
             notes.append(f"wordDurations run backwards at word {number}")
             break
         previous_ms = start_ms
-    return words
-
-
-def _plain_words(value: list[Any]) -> list[tuple[str, int, int]] | None:
-    # As the document has them and in order, which is nearly always: no function call a word.
-    words = []
-    previous_ms = 0
-    try:
-        for item in value:
-            word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
-            if type(word) is not str or type(start_ms) is not int or type(end_ms) is not int:
-                return None
-            if not previous_ms <= start_ms <= end_ms <= _MAX_MS:
-                return None
-            previous_ms = start_ms
-            words.append((word, start_ms, end_ms))
-    except (KeyError, TypeError):
-        return None
     return words
 
 
