@@ -129,13 +129,9 @@ class Chunker:
         return chunk
 
     def flush(self) -> str:
-        """Return all that waits: no more text will come."""
+        """Return all that waits, and forget it."""
         chunk, self._buffer = self._buffer, ""
         return chunk
-
-    def drop(self) -> int:
-        """Forget what waits, and return how many characters that was."""
-        return len(self.flush())
 
     def _next_cut(self, start: int) -> int | None:
         bound = start + self.longest

@@ -154,7 +154,7 @@ class Turn:
 
     def drop(self) -> None:
         """Forget what is not being synthesised."""
-        self.chunker.drop()
+        self.chunker.flush()
         self.queue.clear()
         self.due_s = None
 
