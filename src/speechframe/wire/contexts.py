@@ -57,6 +57,7 @@ class Contexts:
 
     Examples
     --------
+    >>> from speechframe.wire.turns import Slots
     >>> contexts = Contexts(Slots(2), now_s=0.0, trace_id="t")
     >>> message = '{"voice_config": {"voiceId": "nora"}, "text": "Hi.", "end": true}'
     >>> for action in contexts.receive(message, now_s=0.0):
