@@ -28,6 +28,7 @@ except ModuleNotFoundError:
 
 MOST_VALUES = 1_000_000
 """Of JSON in one body: two bytes of it take up to two hundred in memory, and nothing else runs meanwhile."""
+REPAIRED = "text in the answer was no valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20

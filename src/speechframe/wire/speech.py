@@ -13,6 +13,7 @@ from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.answers import (
     MOST_VALUES,
+    REPAIRED,
     NotJsonError,
     TooManyValuesError,
     balance_in,
@@ -25,7 +26,6 @@ from speechframe.wire.answers import (
 )
 from speechframe.wire.requests import canonical, fields_of
 
-REPAIRED = "text in the answer was no valid Unicode and was repaired"
 _DELIVERY = "encodeAsBase64"
 # Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
 _PLACE = secrets.token_hex(16)
@@ -52,7 +52,7 @@ _GENERATED = SpokenFields("encodedAudio", "audioFile", "audioLengthInSeconds", "
 
 
 @dataclass(slots=True)
-class Said:
+class SpokenAnswer:
     """An answer with audio, as the service gave it (sections 2.3 and 2.5).
 
     Parameters
@@ -106,7 +106,7 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
     return canonical(fields), canonical({**fields, _DELIVERY: delivery})
 
 
-def decode_generate(body: bytes, *, characters: int | None = None) -> Said:
+def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
     r"""Return what a generate answer holds.
 
     The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
@@ -147,7 +147,7 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Said:
     return said
 
 
-def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[Said, dict[str, Any]]:
+def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[SpokenAnswer, dict[str, Any]]:
     """Return what every answer with audio holds, and all of its fields; see :func:`decode_generate`.
 
     `most_values` is how many JSON values the answer may hold: beside the audio there are only words.
@@ -178,7 +178,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     if remaining is None:
         notes.append(f"the answer gives no usable {names.balance}")
     warning = warning if isinstance(warning, str) and warning else None
-    return Said(audio, url, seconds, remaining, warning, notes), fields
+    return SpokenAnswer(audio, url, seconds, remaining, warning, notes), fields
 
 
 def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
