@@ -11,8 +11,9 @@ from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
-from speechframe.wire.contexts import Cancel, Contexts, Finish, Generate, Send, Slots
+from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
+from speechframe.wire.turns import Cancel, Finish, Generate, Send, Slots
 
 NORA = VoiceConfig(voice_id="nora")
 

@@ -9,7 +9,8 @@ from speechframe.spec.chosen import GENERATION_REQUESTS_PER_S
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, SOCKET_IDLE_S
 from speechframe.spec.socket import AudioFrame, ErrorFrame, FinalFrame, WarningFrame
-from speechframe.wire.contexts import Cancel, Close, Contexts, Finish, Generate, Send, Slots
+from speechframe.wire.contexts import Contexts
+from speechframe.wire.turns import Cancel, Close, Finish, Generate, Send, Slots
 
 NORA = {"voiceId": "nora"}
 W = WarningCode

@@ -213,7 +213,9 @@ def write(
     1600
     """
     channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
-    given = _in_channels(samples, channel_type.channels)
+    # As many channels as are wanted, or one, which stands for all.
+    array, channels = np.asarray(samples), channel_type.channels
+    given = checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
     _refuse_rates(sample_rate_hz, rate_hz)
     seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
     frames = max(1, seconds_to_frames(seconds, rate_hz))
@@ -223,12 +225,15 @@ def write(
 
     # The peak has to be known first: long samples are resampled twice for it, short ones are kept.
     kept = list(made()) if frames <= _KEPT_FRAMES else None
-    gain = _gain(max(np.abs(block).max() for block in kept or made()))
+    peak = max(np.abs(block).max() for block in kept or made())
+    gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
     blocks = kept or made()
     # Lossy encoders get floats: libsndfile 1.2 spoils interleaved integers on their way to MP3.
     lossy = format in {Format.MP3, Format.OGG}
-    levelled = (block * gain if lossy else _to_int16(block, gain) for block in blocks)
-    _write_blocks(file, levelled, rate_hz, format, channel_type.channels)
+    levelled = (
+        block * gain if lossy else np.rint(block * (gain * _FULL_SCALE)).astype("<i2") for block in blocks
+    )
+    _write_blocks(file, levelled, rate_hz, format, channels)
 
 
 def decode(
@@ -259,7 +264,11 @@ def decode(
     >>> decode(bytes(8000), format=Format.ULAW).audio_seconds
     1.0
     """
-    with _opened(data, format, sample_rate_hz, channels) as file:
+    if format is not None and format in _RAW:
+        opened_file = _opened_raw(data, format, sample_rate_hz, channels)
+    else:
+        opened_file = _opened_file(data, _headers.recognise(data, format))
+    with opened_file as file:
         try:
             blocks = list(_blocks(file))
         except soundfile.LibsndfileError as error:
@@ -352,21 +361,6 @@ def _refuse_rates(*rates_hz: int) -> None:
             raise AudioError(f"a sample rate of {rate_hz} Hz is not possible; allowed is 1000 to 384000")
 
 
-def _in_channels(samples: ArrayLike, channels: int) -> Samples:
-    """Return samples with so many channels, or with one, which stands for all."""
-    array = np.asarray(samples)
-    return checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
-
-
-def _gain(peak: np.float32) -> np.float32:
-    return np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
-
-
-def _to_int16(samples: Samples, gain: np.float32) -> NDArray[np.int16]:
-    integers: NDArray[np.int16] = np.rint(samples * (gain * _FULL_SCALE)).astype("<i2")
-    return integers
-
-
 def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
@@ -391,14 +385,6 @@ def _write_blocks(
         raise AudioError(f"{format} cannot have {channels} channels at {rate_hz} Hz") from error
     if isinstance(target, io.BytesIO) and target is not file:
         file.write(_ogg.with_fixed_serial(target.getvalue()))
-
-
-def _opened(
-    data: bytes, asked: Format | None, sample_rate_hz: int | None, channels: int
-) -> soundfile.SoundFile:
-    if asked is not None and asked in _RAW:
-        return _opened_raw(data, asked, sample_rate_hz, channels)
-    return _opened_file(data, _headers.recognise(data, asked))
 
 
 def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:

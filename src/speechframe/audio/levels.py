@@ -29,8 +29,8 @@ round. Of all others it is the largest number of 16 bits."""
 _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
 _BLOCK_SAMPLES = 1 << 16
-_PRODUCT_SAMPLES = 8192
-"""What is multiplied at once: too little for several threads to share."""
+_PRODUCT_SAMPLES = 10_000
+"""What is multiplied at once: OpenBLAS shares more among threads, which cost more than they save."""
 _LARGE = 1e12
 """Samples in floats may be larger; of these the sums of products do not fit into 32 bits."""
 _RUN = 3

@@ -5,8 +5,6 @@ from numpy.typing import ArrayLike
 
 from speechframe.audio._samples import checked, mono
 
-__all__ = ["PEAK_BINS", "peaks"]
-
 PEAK_BINS = 800
 """Pairs a clip: two for each pixel of the widest waveform that is drawn would be seen by nobody."""
 

@@ -7,8 +7,6 @@ from speechframe.audio import codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
-__all__ = ["PLAYABLE", "converted", "save_audio"]
-
 PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
 """Formats whose files say what they are; audio of any format can be saved in one of them."""
 

@@ -25,8 +25,6 @@ from speechframe.audio.codec import forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
-__all__ = ["StreamEncoder"]
-
 WAV_HEADER_BYTES = 44
 """Of every stream of WAV, whatever its shape."""
 

@@ -6,8 +6,6 @@ from numpy.typing import ArrayLike
 from speechframe.audio._samples import Samples, checked, fitted, seconds_to_frames
 from speechframe.errors import AudioError
 
-__all__ = ["fit_frames", "fit_length"]
-
 _SEED = 1
 """The stretcher draws phases; with one seed equal input gives equal output."""
 

@@ -30,7 +30,7 @@ from speechframe.wire.answers import (
     words_instead,
 )
 from speechframe.wire.changer import decode_convert
-from speechframe.wire.speech import Said, decode_generate
+from speechframe.wire.speech import SpokenAnswer, decode_generate
 from speechframe.wire.translate import decode_translate
 
 _HEAD_BYTES = 4096
@@ -185,7 +185,7 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
     )
 
 
-def _streamed(raw: Raw) -> Said:
+def _streamed(raw: Raw) -> SpokenAnswer:
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)
@@ -193,7 +193,7 @@ def _streamed(raw: Raw) -> Said:
     # The header of a stream cannot know how long it will be; here that is known.
     with suppress(AudioError):
         audio = with_length(audio)
-    return Said(audio)
+    return SpokenAnswer(audio)
 
 
 def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: Clean) -> AudioInfo:

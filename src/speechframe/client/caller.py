@@ -188,8 +188,12 @@ class Caller:
     ) -> tuple[T, int]:
         """Return what `send` returns for a region, and the number of attempts that took."""
         patience = patience or self.patience
-        began_s, order, made, rounds = time.monotonic(), self._order(), 0, 0
+        began_s, order, made, rounds = time.monotonic(), list[str](), 0, 0
         while True:
+            if not order:
+                # By preference, those that are down last, the soonest back first.
+                now_s, down_s = time.monotonic(), self._down_until_s
+                order = sorted(self.regions, key=lambda name: max(now_s, down_s.get(name, now_s)))
             region, made = order[0], made + 1
             try:
                 return await send(region), made
@@ -205,17 +209,11 @@ class Caller:
                     order = order[1:]
                 if not elsewhere or not order:
                     rounds += 1
-                    order = order or self._order()
                     wait_s = patience.wait_s(error, rounds)
                 if rounds >= patience.attempts or time.monotonic() + wait_s >= began_s + patience.patience_s:
                     raise
-            _log.info("attempt %d failed, again in %.2f s at %s: %s", made, wait_s, order[0], words)
+            _log.info("attempt %d failed at %s, again in %.2f s: %s", made, region, wait_s, words)
             await asyncio.sleep(wait_s)
-
-    def _order(self) -> list[str]:
-        """Return the regions by preference, those that are down last, the soonest back first."""
-        now_s = time.monotonic()
-        return sorted(self.regions, key=lambda name: max(now_s, self._down_until_s.get(name, now_s)))
 
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None

@@ -127,7 +127,10 @@ class Exchange:
                 head = _head(method, url, headers, body, target if proxy is not None else None)
                 try:
                     await reply.connect(session, target, self._connect_timeout)
-                    await reply.send(head, body)
+                    if isinstance(body, Body):
+                        await reply.send_pieces(head, body)
+                    else:
+                        await reply.send(head, body or b"")
                     if not reply.ok:
                         await reply.read_error(max_error_bytes)
                     elif max_bytes is None:
@@ -256,43 +259,38 @@ class Reply:
         # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close
 
-    async def send(self, head: Hidden, body: bytes | Body | None) -> None:
-        """Write the request, and wait until the answer begins."""
+    async def send(self, head: Hidden, body: bytes) -> None:
+        """Write a request, or the beginning of one, and wait until the answer begins."""
         protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
             read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER_BYTES
         )
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionError
-        if isinstance(body, Body):
-            await self._send_pieces(head, body, transport)
-        else:
-            self.wrote = True
-            transport.write(head.encode() + (body or b""))
-            await self._begun()
-        if self.status in _NOT_REUSED_AFTER or transport.get_write_buffer_size():
-            self.drop()
-
-    async def _begun(self) -> None:
+        self.wrote = True
+        transport.write(head.encode() + body)
         status = 0
         while status // 100 <= 1 and status != _SWITCHING:
-            message, self._stream = await self._protocol.read()
+            message, self._stream = await protocol.read()
             status, self.headers = message.code, message.headers
         self.status, self.ok = status, status in _GOOD
+        if status in _NOT_REUSED_AFTER or transport.get_write_buffer_size():
+            self.drop()
 
-    async def _send_pieces(self, head: Hidden, body: Body, transport: asyncio.Transport) -> None:
-        """Write the request while the answer may come: a service may refuse a file before it has read it."""
-        reading = asyncio.create_task(self._begun())
+    async def send_pieces(self, head: Hidden, body: Body) -> None:
+        """Write a request while the answer may come: a service may refuse a file before it has read it."""
+        pieces, transport = body.pieces(), self._protocol.transport
+        # With the first piece, so that nothing leaves before the file could be read.
+        reading = asyncio.create_task(self.send(head, await anext(pieces)))
         try:
-            async for piece in body.pieces():
+            await asyncio.sleep(0)  # `send` has written the first piece by then
+            async for piece in pieces:
+                while transport.get_write_buffer_size() and not reading.done():
+                    await asyncio.wait({reading}, timeout=_DRAIN_TICK_S)
                 if reading.done():
                     self.drop()
                     break
-                # With the first piece, so that nothing leaves before the file could be read.
-                is_first, self.wrote = not self.wrote, True
-                transport.write(head.encode() + piece if is_first else piece)
-                while transport.get_write_buffer_size() and not reading.done():
-                    await asyncio.wait({reading}, timeout=_DRAIN_TICK_S)
+                transport.write(piece)
             await reading
         finally:
             reading.cancel()

@@ -46,8 +46,9 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.speech import Model
 from speechframe.spec.texts import Pause, billed_characters, speaks, split_pauses
-from speechframe.wire.contexts import Action, Cancel, Close, Contexts, Finish, Generate, Send
+from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
+from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send
 
 log = logging.getLogger("speechframe.service")
 

@@ -28,6 +28,7 @@ except ModuleNotFoundError:
 
 MOST_VALUES = 1_000_000
 """Of JSON in one body: two bytes of it take up to two hundred in memory, and nothing else runs meanwhile."""
+REPAIRED = "text in the answer was no valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20
@@ -57,71 +58,6 @@ _BALANCE = re.compile(
 )
 _MAX_INT64 = 2**63 - 1
 _LARGEST_CAP = 100_000
-
-
-def balance_in(body: bytes) -> int | None:
-    """Return the balance in a body that cannot be read as a whole; None where none is found.
-
-    Examples
-    --------
-    >>> balance_in(b'{"remainingCharacterCount": 77, "encodedAudio": "AAAA')
-    77
-    """
-    found = _BALANCE.search(body)
-    if found is None:
-        return None
-    value = int(found[1])
-    return value if -_MAX_INT64 <= value <= _MAX_INT64 else None
-
-
-def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body.
-
-    Raises
-    ------
-    BadAnswer
-        The body holds anything else.
-    """
-    value = loaded(body)
-    if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
-    return value
-
-
-def loaded(body: bytes) -> Any:
-    """Return the JSON value in a body.
-
-    Raises
-    ------
-    BadAnswer
-        The body holds none.
-    """
-    try:
-        return loads(body)[0]
-    except NotJsonError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}") from None
-
-
-def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that holds a whole number of 64 bits; None where it holds anything else."""
-    value = fields.get(name)
-    if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
-        value = int(value)
-    return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
-
-
-def kind_of(value: Any) -> str:
-    """Return what kind of JSON value it is, in words."""
-    names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return how many calls of a pool a page of limits allows at once; None where it does not say."""
-    pools = limits.get("pools")
-    said = pools.get(pool) if isinstance(pools, Mapping) else None
-    # A page may hold anything; True is an int.
-    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
 
 
 class NotJsonError(ValueError):
@@ -220,6 +156,71 @@ def _decoded(value: bytes | memoryview) -> bytes:
         except ValidationError:
             pass  # bits behind the last byte that are not zero are refused there, and taken by the others
     return binascii.a2b_base64(value, strict_mode=True)
+
+
+def balance_in(body: bytes) -> int | None:
+    """Return the balance in a body that cannot be read as a whole; None where none is found.
+
+    Examples
+    --------
+    >>> balance_in(b'{"remainingCharacterCount": 77, "encodedAudio": "AAAA')
+    77
+    """
+    found = _BALANCE.search(body)
+    if found is None:
+        return None
+    value = int(found[1])
+    return value if -_MAX_INT64 <= value <= _MAX_INT64 else None
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body.
+
+    Raises
+    ------
+    BadAnswer
+        The body holds anything else.
+    """
+    value = loaded(body)
+    if not isinstance(value, dict):
+        raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
+    return value
+
+
+def loaded(body: bytes) -> Any:
+    """Return the JSON value in a body.
+
+    Raises
+    ------
+    BadAnswer
+        The body holds none.
+    """
+    try:
+        return loads(body)[0]
+    except NotJsonError as error:
+        raise BadAnswer(f"the answer is no JSON: {error}") from None
+
+
+def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that holds a whole number of 64 bits; None where it holds anything else."""
+    value = fields.get(name)
+    if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
+        value = int(value)
+    return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
+
+
+def kind_of(value: Any) -> str:
+    """Return what kind of JSON value it is, in words."""
+    names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
+    """Return how many calls of a pool a page of limits allows at once; None where it does not say."""
+    pools = limits.get("pools")
+    said = pools.get(pool) if isinstance(pools, Mapping) else None
+    # A page may hold anything; True is an int.
+    return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
 
 
 def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.wire.answers import MOST_VALUES
 from speechframe.wire.requests import Form, canonical, encode_form
-from speechframe.wire.speech import Said, SpokenFields, decode_spoken
+from speechframe.wire.speech import SpokenAnswer, SpokenFields, decode_spoken
 
 _FILE = "file"
 _DELIVERY = "encode_output_as_base64"
@@ -59,7 +59,7 @@ def encode_convert(
     return content, encode_form({**fields, _DELIVERY: asks_base64}, content, (_FILE, name, media_type))
 
 
-def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> Said:
+def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenAnswer:
     r"""Return what an answer of the voice changer holds.
 
     Forgiven, and named in ``notes``: a missing or unusable length or balance, a transcription far longer than

@@ -15,8 +15,6 @@ from speechframe.spec.limits import BUFFER_SIZE
 from speechframe.spec.socket import PredictiveChunking
 from speechframe.spec.texts import MARKERS, UNFINISHED_MARKER, first_spoken
 
-__all__ = ["Chunker"]
-
 # Marks that are certain without a space behind them: of Chinese, Japanese, Devanagari, Urdu, Arabic, Khmer,
 # Burmese and Ethiopic, and the doubled exclamation mark.
 _OWN_SPACE = "\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
@@ -131,13 +129,9 @@ class Chunker:
         return chunk
 
     def flush(self) -> str:
-        """Return all that waits: no more text will come."""
+        """Return all that waits, and forget it."""
         chunk, self._buffer = self._buffer, ""
         return chunk
-
-    def drop(self) -> int:
-        """Forget what waits, and return how many characters that was."""
-        return len(self.flush())
 
     def _next_cut(self, start: int) -> int | None:
         bound = start + self.longest

@@ -31,9 +31,7 @@ from speechframe.spec.limits import SOCKET_IDLE_S
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.frames import audio_frame, parse_client_frame
-from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Slots, Turn
-
-__all__ = ["Action", "Cancel", "Close", "Contexts", "Finish", "Generate", "Send", "SlotPool", "Slots"]
+from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Turn
 
 _REMEMBERED_FAILURES = 1000
 """Ids whose last turn failed; the oldest is forgotten beyond."""
@@ -56,11 +54,10 @@ class Contexts:
         voice_config that names one.
     idle_s
         Seconds without traffic after which the socket is closed.
-    requests_per_s
-        Generation requests a second and context, beyond which the client is asked to slow down.
 
     Examples
     --------
+    >>> from speechframe.wire.turns import Slots
     >>> contexts = Contexts(Slots(2), now_s=0.0, trace_id="t")
     >>> message = '{"voice_config": {"voiceId": "nora"}, "text": "Hi.", "end": true}'
     >>> for action in contexts.receive(message, now_s=0.0):
@@ -76,13 +73,11 @@ class Contexts:
         trace_id: str,
         voice_problem: Callable[[VoiceConfig], str | None] = lambda _: None,
         idle_s: float = SOCKET_IDLE_S,
-        requests_per_s: int = GENERATION_REQUESTS_PER_S,
     ) -> None:
         self._slots = slots
         self._trace_id = trace_id
         self._voice_problem = voice_problem
         self._idle_s = idle_s
-        self._requests_per_s = requests_per_s
         self._heard_s = now_s
         self._numbers = 0
         self._settings: dict[str, Any] = {}
@@ -128,7 +123,7 @@ class Contexts:
         parsed = parse_client_frame(message)
         frame = parsed.frame
         if frame is None:
-            return [self._error(ErrorCode.INVALID_JSON, parsed.error or "", None, fatal=False)]
+            return [self._error(ErrorCode.INVALID_JSON, parsed.error or "", None)]
         key = frame.context_id
         turn = self._active(key)
         actions: list[Action] = []
@@ -136,7 +131,7 @@ class Contexts:
             if not self._slots.take():
                 words = "too many contexts are active; end one, or use its id again for the next turn"
                 actions += [self._warning(one.code, one.words, key) for one in parsed.warnings]
-                actions.append(self._error(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED, words, key, fatal=False))
+                actions.append(self._error(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED, words, key))
                 return actions
             turn = self._open(key)
         actions += [self._warning(one.code, one.words, key, turn) for one in parsed.warnings]
@@ -303,13 +298,15 @@ class Contexts:
         turn.requests_s.append(now_s)
         while turn.requests_s[0] <= now_s - 1:
             turn.requests_s.popleft()
-        if len(turn.requests_s) <= self._requests_per_s:
+        if len(turn.requests_s) <= GENERATION_REQUESTS_PER_S:
             return []
         turn.requests_s.popleft()
         if turn.warned_rate_s is not None and now_s < turn.warned_rate_s + 1:
             return []
         turn.warned_rate_s = now_s
-        words = f"more than {self._requests_per_s} generation requests a second; send more text at a time"
+        words = (
+            f"more than {GENERATION_REQUESTS_PER_S} generation requests a second; send more text at a time"
+        )
         return [self._warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
 
     def _next(self, key: str | None, now_s: float) -> list[Action]:
@@ -380,16 +377,7 @@ class Contexts:
         trace_id = turn.trace_id if turn is not None else self._trace_id
         return Send(WarningFrame(warning=words, warning_code=code, context_id=context_id, trace_id=trace_id))
 
-    def _error(
-        self,
-        code: ErrorCode,
-        words: str,
-        context_id: str | None,
-        turn: Turn | None = None,
-        *,
-        fatal: bool,
-    ) -> Action:
-        trace_id = turn.trace_id if turn is not None else self._trace_id
-        return Send(
-            ErrorFrame(error=words, error_code=code, fatal=fatal, context_id=context_id, trace_id=trace_id)
-        )
+    def _error(self, code: ErrorCode, words: str, context_id: str | None) -> Action:
+        """Return an error that ends nothing."""
+        about = {"context_id": context_id, "trace_id": self._trace_id}
+        return Send(ErrorFrame(error=words, error_code=code, fatal=False, **about))

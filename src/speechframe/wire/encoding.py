@@ -2,8 +2,9 @@
 
 import zlib
 
-_KINDS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
-_DEFLATE_WITHOUT_HEADER = -zlib.MAX_WBITS
+_GZIP = zlib.MAX_WBITS | 16
+# Old servers send deflate without the zlib header that the standard asks for.
+_KINDS = {"gzip": [_GZIP], "x-gzip": [_GZIP], "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS]}
 
 
 class TooLargeError(ValueError):
@@ -45,20 +46,12 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
         return body
     if name not in _KINDS:
         raise BadEncodingError("the body has a Content-Encoding that was not asked for")
-    try:
-        return _inflated(body, _KINDS[name], max_bytes)
-    except zlib.error:
-        if name == "deflate":
-            # Old servers send deflate without the zlib header that the standard asks for.
-            return _inflated_bare(body, max_bytes)
-        raise BadEncodingError(f"the body is not {name}, as its Content-Encoding says") from None
-
-
-def _inflated_bare(body: bytes, max_bytes: int) -> bytes:
-    try:
-        return _inflated(body, _DEFLATE_WITHOUT_HEADER, max_bytes)
-    except zlib.error:
-        raise BadEncodingError("the body is not deflate, as its Content-Encoding says") from None
+    for wbits in _KINDS[name]:
+        try:
+            return _inflated(body, wbits, max_bytes)
+        except zlib.error:
+            continue
+    raise BadEncodingError(f"the body is not {name}, as its Content-Encoding says")
 
 
 def _inflated(body: bytes, wbits: int, max_bytes: int) -> bytes:

@@ -39,18 +39,6 @@ from speechframe.wire.answers import (
 )
 from speechframe.wire.errors import MAX_CODE_CHARACTERS, code_of
 
-__all__ = [
-    "AudioReceived",
-    "FrameWarning",
-    "ParsedFrame",
-    "ServerFrame",
-    "UnknownFrame",
-    "audio_frame",
-    "encode_frame",
-    "parse_client_frame",
-    "parse_server_frame",
-]
-
 _MAX_WORDS = 500
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
 _BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms")
@@ -115,13 +103,9 @@ class AudioReceived:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the server that is none of its frames; `why` says so, `fields` are what could be read.
-
-    `is_audio` where it was to carry audio, which is lost.
-    """
+    """A message of the server that is none of its frames, in words; `is_audio` where audio in it is lost."""
 
     why: str
-    fields: Mapping[str, Any]
     context_id: str | None = None
     is_audio: bool = False
 
@@ -204,9 +188,9 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
     try:
         fields, _ = loads(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))
     except NotJsonError as error:
-        return UnknownFrame(f"no JSON: {error}", {})
+        return UnknownFrame(f"no JSON: {error}")
     if not isinstance(fields, dict):
-        return UnknownFrame("no JSON object", {})
+        return UnknownFrame("no JSON object")
     context_id = _text(fields.get("context_id"))
     trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
@@ -218,11 +202,11 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
         data = decode_base64(audio.encode("utf-8", "replace")) if isinstance(audio, str) else None
         if data is not None:
             return AudioReceived(data, context_id, trace_id, final is True, said)
-        lost = UnknownFrame("audio is no Base64", fields, context_id, is_audio=True)
+        lost = UnknownFrame("audio is no Base64", context_id, is_audio=True)
         return said if isinstance(said, ErrorFrame) and said.fatal else lost
     if final:
         return FinalFrame(**about) if said is None else AudioReceived(b"", context_id, trace_id, True, said)
-    return UnknownFrame("none of the frames that are known", fields, context_id)
+    return UnknownFrame("none of the frames that are known", context_id)
 
 
 def _said(

@@ -13,6 +13,7 @@ from speechframe.spec.auth import AuthToken
 from speechframe.spec.speech import GenerateRequest, Voice
 from speechframe.wire.answers import (
     MOST_VALUES,
+    REPAIRED,
     NotJsonError,
     TooManyValuesError,
     balance_in,
@@ -25,7 +26,6 @@ from speechframe.wire.answers import (
 )
 from speechframe.wire.requests import canonical, fields_of
 
-REPAIRED = "text in the answer was no valid Unicode and was repaired"
 _DELIVERY = "encodeAsBase64"
 # Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
 _PLACE = secrets.token_hex(16)
@@ -52,7 +52,7 @@ _GENERATED = SpokenFields("encodedAudio", "audioFile", "audioLengthInSeconds", "
 
 
 @dataclass(slots=True)
-class Said:
+class SpokenAnswer:
     """An answer with audio, as the service gave it (sections 2.3 and 2.5).
 
     Parameters
@@ -106,7 +106,7 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
     return canonical(fields), canonical({**fields, _DELIVERY: delivery})
 
 
-def decode_generate(body: bytes, *, characters: int | None = None) -> Said:
+def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
     r"""Return what a generate answer holds.
 
     The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
@@ -147,7 +147,7 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> Said:
     return said
 
 
-def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[Said, dict[str, Any]]:
+def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[SpokenAnswer, dict[str, Any]]:
     """Return what every answer with audio holds, and all of its fields; see :func:`decode_generate`.
 
     `most_values` is how many JSON values the answer may hold: beside the audio there are only words.
@@ -178,7 +178,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     if remaining is None:
         notes.append(f"the answer gives no usable {names.balance}")
     warning = warning if isinstance(warning, str) and warning else None
-    return Said(audio, url, seconds, remaining, warning, notes), fields
+    return SpokenAnswer(audio, url, seconds, remaining, warning, notes), fields
 
 
 def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
@@ -280,8 +280,21 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
         return []
-    words = _plain_words(value)
-    if words is None:
+    words: list[tuple[str, int, int]] = []
+    previous_ms, is_plain = 0, True
+    try:
+        # As the document has them and in order, which is nearly always: no function call a word.
+        for item in value:
+            word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
+            is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
+            if not is_plain or not previous_ms <= start_ms <= end_ms <= _MAX_MS:
+                is_plain = False
+                break
+            previous_ms = start_ms
+            words.append((word, start_ms, end_ms))
+    except (KeyError, TypeError):
+        is_plain = False
+    if not is_plain:
         words = _odd_words(value, notes)
     # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
     if characters is not None and (
@@ -306,24 +319,6 @@ def _odd_words(value: list[Any], notes: list[str]) -> list[tuple[str, int, int]]
             notes.append(f"wordDurations run backwards at word {number}")
             break
         previous_ms = start_ms
-    return words
-
-
-def _plain_words(value: list[Any]) -> list[tuple[str, int, int]] | None:
-    # As the document has them and in order, which is nearly always: no function call a word.
-    words = []
-    previous_ms = 0
-    try:
-        for item in value:
-            word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
-            if type(word) is not str or type(start_ms) is not int or type(end_ms) is not int:
-                return None
-            if not previous_ms <= start_ms <= end_ms <= _MAX_MS:
-                return None
-            previous_ms = start_ms
-            words.append((word, start_ms, end_ms))
-    except (KeyError, TypeError):
-        return None
     return words
 
 

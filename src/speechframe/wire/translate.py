@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechframe.errors import BadAnswer
-from speechframe.wire.answers import NotJsonError, loads
+from speechframe.wire.answers import REPAIRED, NotJsonError, loads
 
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
 _MOST_CREDITS = 2**53
@@ -121,7 +121,7 @@ def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, 
     found = fields.get("translations")
     if not isinstance(found, list):
         raise BadAnswer("the answer has no list of translations")
-    notes = ["text in the answer was no valid Unicode and was repaired"] if repaired else []
+    notes = [REPAIRED] if repaired else []
     target, credits_used = _metadata(fields.get("metadata"), notes)
     return found, target, credits_used, tuple(notes)
 

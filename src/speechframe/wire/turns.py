@@ -18,8 +18,6 @@ from speechframe.spec.socket import (
 )
 from speechframe.wire.chunking import Chunker
 
-__all__ = ["Action", "Cancel", "Close", "Finish", "Generate", "Send", "SlotPool", "Slots", "Turn"]
-
 _MARKER_S = (BUFFER_DELAY_MS.default or 0) / 1000
 
 
@@ -156,7 +154,7 @@ class Turn:
 
     def drop(self) -> None:
         """Forget what is not being synthesised."""
-        self.chunker.drop()
+        self.chunker.flush()
         self.queue.clear()
         self.due_s = None
 
