@@ -25,7 +25,7 @@ _SILENT_BELOW_DB = 45.0
 """This far below its peak nothing of a line is heard."""
 _KEPT_S = 0.005
 """Of the silence at both ends: speech that begins at once would click. Engines leave some 40 ms, for which a
-dense dialogue has no room: one line in ten would run over."""
+dense dialogue has no room."""
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
