@@ -380,18 +380,39 @@ class Caller:
         query: Mapping[str, str] | None = None,
         secret: Mapping[str, str] | None = None,
     ) -> T:
-        """Return what a listing holds; asking costs nothing, so whatever failed is tried again.
+        """Return what a listing holds; `secret` is a header that is sent instead of the key."""
+        redactor = Redactor(*self.key_header.values(), *secret.values()) if secret else None
+        return await self.read(endpoint, decode, secret or self.key_header, query=query, redactor=redactor)
 
-        `secret` is a header that is sent instead of the key.
+    async def read(
+        self,
+        endpoint: str,
+        decode: Callable[[bytes], T],
+        headers: Mapping[str, str],
+        *,
+        region: str | None = None,
+        patience: Patience | None = None,
+        once: bool = False,
+        timeout_s: float | None = None,
+        **how: Any,
+    ) -> T:
+        """Return what is read in an answer of JSON, in one attempt (`once`) or as many as it takes.
+
+        Asking for something costs nothing, so that is tried again whatever failed. `how` are further
+        arguments of :meth:`ask`.
         """
-        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **(secret or self.key_header)}
-        how: dict[str, Any] = {"timeout_s": self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
-        if secret:
-            how["redactor"] = Redactor(*self.key_header.values(), *secret.values())
-        raw, _ = await self.persist(
-            lambda region: self.ask("GET", endpoint, region, headers, query=query, **how),
-            replace(self.patience, repeat_unknown=True),
-        )
+        method = by_name(endpoint).method
+        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **headers}
+        how |= {"timeout_s": timeout_s or self.timeouts.base_s, "max_bytes": self.bounds.listing_bytes}
+
+        def send(any_region: str) -> Awaitable[Raw]:
+            return self.ask(method, endpoint, region or any_region, headers, **how)
+
+        if once:
+            raw = await send(self.regions[0])
+        else:
+            usual = replace(self.patience, repeat_unknown=method == "GET")
+            raw, _ = await self.persist(send, patience or usual)
         try:
             return decode(raw.body)
         except BadAnswer as error:

@@ -3,21 +3,19 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
-from speechframe.client.answers import Raw, explained
 from speechframe.client.caller import JSON, Caller, Patience
 from speechframe.client.calls import accepted
 from speechframe.client.download import save
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.client.upload import Body, Upload, medium_of
-from speechframe.errors import AudioError, BadAnswer, InvalidRows, SpeechframeError, TimedOut
+from speechframe.errors import AudioError, InvalidRows, SpeechframeError, TimedOut
 from speechframe.settings.hidden import hidden_key
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import check
@@ -39,8 +37,6 @@ from speechframe.spec.dubbing import (
     UtterancesUpdateRequest,
     is_ready,
 )
-from speechframe.spec.endpoints import by_name
-from speechframe.wire.answers import loaded
 from speechframe.wire.dubbing import decode, decode_list, encode_job, encode_json
 
 T = TypeVar("T")
@@ -300,35 +296,22 @@ class Dubbing:
         headers: Mapping[str, str] = MappingProxyType({"Content-Type": JSON}),
         secret: str | None = None,
         timeout_s: float | None = None,
-        patience: Patience | None = None,
-        once: bool = False,
         **how: Any,
     ) -> T:
-        """Return what is read in the answer of an endpoint, in one attempt (`once`) or as many as it takes.
-
-        Asking for something costs nothing, so that is tried again whatever failed.
-        """
-        caller, method = self._caller, by_name(endpoint).method
-        headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **headers, **caller.dub_key_header}
+        """Return what is read in the answer of an endpoint; `how` are arguments of :meth:`Caller.read`."""
+        caller = self._caller
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
             how["redactor"] = Redactor(*known)
-        how |= {"place": place, "max_bytes": caller.bounds.listing_bytes}
-        how["timeout_s"] = self._call_s or timeout_s or caller.timeouts.base_s
-
-        def send(_: str = "") -> Awaitable[Raw]:
-            return caller.ask(method, endpoint, caller.regions[0], headers, **how)
-
-        if once:
-            raw = await send()
-        else:
-            raw, _ = await caller.persist(
-                send, patience or replace(caller.patience, repeat_unknown=method == "GET")
-            )
-        try:
-            return read(raw.body)
-        except BadAnswer as error:
-            raise explained(error, raw, loaded) from None
+        return await caller.read(
+            endpoint,
+            read,
+            {**headers, **caller.dub_key_header},
+            region=caller.regions[0],
+            place=place,
+            timeout_s=self._call_s or timeout_s,
+            **how,
+        )
 
 
 def _looked_at(media: Any) -> Upload:

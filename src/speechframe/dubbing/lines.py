@@ -1,6 +1,6 @@
 """Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew.
 
-A line is a mono WAV file of float32; engines leave next to no silence at its ends.
+A line is a mono WAV file of float32, without silence at its ends.
 """
 
 import hashlib
@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import soundfile
 
 from speechframe.audio import stretch
@@ -19,6 +20,12 @@ from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
 
 __all__ = ["fitted", "is_speakable", "seconds_of", "speak", "translate"]
+
+_SILENT_BELOW_DB = 45.0
+"""This far below its peak nothing of a line is heard."""
+_KEPT_S = 0.005
+"""Of the silence at both ends: speech that begins at once would click. Engines leave some 40 ms, for which a
+dense dialogue has no room."""
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
@@ -67,7 +74,7 @@ def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
     path = folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.wav"
     if not path.exists():
         speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
-        _write(path, speech.samples, speech.sample_rate_hz)
+        _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
     return path
 
 
@@ -87,6 +94,15 @@ def fitted(line: Path, speed: float) -> Path:
         samples, rate_hz = soundfile.read(line, dtype="float32")
         _write(path, stretch.fit_frames(samples, rate_hz, frames), rate_hz)
     return path
+
+
+def _without_ends(samples: Samples, sample_rate_hz: int) -> Samples:
+    loud = np.abs(samples)
+    heard = np.flatnonzero(loud > loud.max(initial=0.0) * 10 ** (-_SILENT_BELOW_DB / 20))
+    if not len(heard):
+        return samples[:1]
+    kept = round(_KEPT_S * sample_rate_hz)
+    return samples[max(0, int(heard[0]) - kept) : int(heard[-1]) + 1 + kept]
 
 
 def _write(path: Path, samples: Samples, sample_rate_hz: int) -> None:

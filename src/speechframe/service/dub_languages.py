@@ -1,12 +1,12 @@
 """Which languages can be dubbed from and into here, which voices speak, and what a request means by one."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Self
 
-from speechframe.dubbing import cast, hear
-from speechframe.engines.base import EngineVoice, Recogniser
+from speechframe.dubbing import cast
+from speechframe.engines.base import EngineVoice
 from speechframe.engines.translation import Routes, is_same_language
 from speechframe.service.answers import Refusal, refuse
 from speechframe.spec.check import shown
@@ -32,12 +32,12 @@ class Languages:
     voices: Mapping[str, EngineVoice] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, routes: Routes, recognisers: Mapping[str, Recogniser], speakers: Container[str]) -> Self:
+    def load(cls, routes: Routes, recognisers: Collection[str], speakers: Container[str]) -> Self:
         """Return what the engines can do that work here.
 
         A translation into another region's way of writing counts: its reader is warned.
         """
-        if find_spec("av") is None or hear.installed(recognisers) is None:
+        if find_spec("av") is None or not recognisers:
             return cls()
         voices = {name: entry.voice for name, entry in cast.voices().items() if entry.engine in speakers}
         spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})

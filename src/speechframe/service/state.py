@@ -147,7 +147,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         working = pool.installed.get("translator", {})
         translators = {name: engine for name, engine in registry.translators().items() if name in working}
         routes = await asyncio.to_thread(Routes, translators)
-        languages = await asyncio.to_thread(_languages, routes, pool)
+        recognisers = pool.installed.get("recogniser", ())
+        languages = await asyncio.to_thread(Languages.load, routes, recognisers, pool.engines)
         tidying = asyncio.create_task(_often(tidy))
         stack.callback(tidying.cancel)
         for work in (webhooks.run(), dubs.run()):
@@ -180,12 +181,6 @@ def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySp
     if config.dub_keys:
         return check_keys(config.dub_keys)
     return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
-
-
-def _languages(routes: Routes, pool: WorkerPool) -> Languages:
-    working = pool.installed.get("recogniser", {})
-    recognisers = {name: engine for name, engine in registry.recognisers().items() if name in working}
-    return Languages.load(routes, recognisers, pool.engines)
 
 
 def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
