@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from speechframe.batch.live import Run
+    from speechframe.batch.progress import Progress
 
 _STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _FAILURES_SHOWN = 5
@@ -96,19 +97,23 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     from speechframe.batch.progress import warnings_in_words
     from speechframe.cli import declared
 
-    if run.progress is None:
+    progress, facts = run.progress, run.stats
+    if progress is None:
         return _report_plan(run, options)
-    facts = run.stats
     counts = _counts(facts)
     code = exits.code_of_run(run.stopped_because, counts)
     if options.json:
-        show.print_json({**_identity(run), **facts, **_speed(run), "exit_code": code})
+        speed = {
+            "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
+            "warnings": progress.warned.total(),
+        }  # fmt: skip
+        show.print_json({**_identity(run), **facts, **speed, "exit_code": code})
         return code
-    for line in _lines(run, facts, counts):
+    for line in _lines(run, progress, facts, counts):
         print(line)
     if not declared.values(options).get("progress", True):
         # Else it was said when it happened.
-        warned = warnings_in_words(run.progress.warned, run.progress.examples)
+        warned = warnings_in_words(progress.warned, progress.examples)
         for words in filter(None, (run.stopped_by, warned)):
             print(words)
     if code != exits.OK:
@@ -185,35 +190,20 @@ def _identity(run: "Run") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _speed(run: "Run") -> dict[str, Any]:
-    progress = run.progress
-    if progress is None:
-        return {}
-    return {
-        "calls": progress.ended, "seconds": round(progress.seconds, 3), "balance": progress.balance,
-        "warnings": progress.warned.total(),
-    }  # fmt: skip
-
-
-def _lines(run: "Run", facts: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
+def _lines(
+    run: "Run", progress: "Progress", facts: Mapping[str, Any], counts: Mapping[str, int]
+) -> Iterator[str]:
+    from speechframe.batch.live import result_of
     from speechframe.batch.progress import counted, credits_in_words
 
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
-    yield f"{_made(facts)}; {credits_in_words(facts['credits'])} in all on {run.service}"
-    if run.progress is not None:
-        p = run.progress
-        left = "" if p.balance is None else f"; {p.balance:,} characters are left on the key"
-        yield f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s{left}"
+    yield f"{result_of(facts)}; {credits_in_words(facts['credits'])} in all on {run.service}"
+    left = "" if progress.balance is None else f"; {progress.balance:,} characters are left on the key"
+    yield f"{counted(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"
-
-
-def _made(facts: Mapping[str, Any]) -> str:
-    from speechframe.batch.live import result_of
-
-    return result_of(facts)
 
 
 def _show_failures(run: "Run") -> None:

@@ -1,24 +1,33 @@
-"""``speechframe say``: one line of text into one file of audio."""
+"""``speechframe say``: one line of text into one file of audio, or into what grows while it is being made."""
 
 import argparse
-import json
 import os
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from speechframe.cli import declared, docstrings, exits, selection, show
-from speechframe.spec.speech import Format
+from speechframe.cli.docstrings import option_name
+from speechframe.errors import SpeechframeError
+from speechframe.spec.speech import Format, StreamRequest
 
 if TYPE_CHECKING:
-    from speechframe.audio.clip import Clip
+    from speechframe.client import SyncStream
 
 STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
 _TRIES = 1000
+_TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
+"""Arguments that a stream takes."""
+
+
+class _Said(NamedTuple):
+    file: Path | None
+    facts: dict[str, Any]
+    words: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,24 +64,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Say it, write the file, print its name."""
-    from speechframe import api
-
     given = declared.values(options)
     target = _target(options, given)
-    if options.stream:
-        from speechframe.cli import say_stream
-
-        return say_stream.run(options, given, target)
-    service = selection.service(options)
-    clip = api.say(options.text, **given, service=service)
+    if options.stream and (foreign := sorted(given.keys() - _TAKEN)):
+        options.parser.error(f"a stream has no {', '.join(map(option_name, foreign))}")
+    make = _streamed if options.stream else _spoken
     try:
-        written = _write(clip, target, options)
+        said = make(options, given, target, selection.service(options))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         show.note(f"speechframe say: {error.filename or target} cannot be written: {error.strerror}")
         return exits.ROWS_FAILED
-    for warning in clip.warnings:
+    for warning in said.facts["warnings"]:
         show.note(f"warning: {warning}")
-    _tell(clip, written, options)
+    if options.json and said.file is not None:
+        show.print_json({"file": str(said.file), **said.facts})
+        return exits.OK
+    if said.file is not None:
+        print(said.file)
+    show.note(said.words)
     return exits.OK
 
 
@@ -94,15 +105,76 @@ def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     return target
 
 
-def _write(clip: "Clip", target: Path | None, options: argparse.Namespace) -> Path | None:
+def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+    from speechframe import api
+
+    clip, file = api.say(options.text, **given, service=service), None
     if options.output == STDOUT:
         sys.stdout.buffer.write(clip.audio)
         sys.stdout.flush()
+    else:
+        file = clip.save(target or _free_name(clip.text, clip.voice_id, clip.format))
+    facts = {
+        "voice_id": clip.voice_id, "format": clip.format.value, "sample_rate": clip.sample_rate,
+        "audio_seconds": round(clip.audio_seconds, 3), "credits": clip.credits,
+        "warnings": list(clip.warnings),
+        "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
+    }  # fmt: skip
+    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {clip.credits:,.10g} credits"
+    return _Said(file, facts, words)
+
+
+def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+    """Write what comes as it comes, and say at the end what it was."""
+    from speechframe import api
+
+    voice = given["voice"]
+    with api.stream(options.text, **given, service=service) as stream:
+        show.note(f"first audio after {stream.first_byte_ms or 0:.0f} ms")
+        file = _poured(stream, target, options, voice)
+    summary = stream.summary
+    facts = {
+        "voice": voice, "format": summary.format.value, "sample_rate": summary.sample_rate_hz,
+        "audio_seconds": round(summary.audio_seconds, 3), "billed_characters": summary.billed_characters,
+        "bytes": summary.bytes, "first_byte_ms": round(stream.first_byte_ms or 0, 1),
+        "latency_ms": round(summary.latency_ms, 1), "warnings": list(summary.warnings),
+        "trace_id": summary.trace_id,
+    }  # fmt: skip
+    words = (
+        f"{voice}: {summary.audio_seconds:.1f} s of audio in {summary.latency_ms / 1000:.1f} s, "
+        f"{summary.billed_characters:,} billed characters, {summary.bytes:,} bytes, "
+        f"trace id {summary.trace_id}"
+    )
+    return _Said(file, facts, words)
+
+
+def _poured(
+    stream: "SyncStream", target: Path | None, options: argparse.Namespace, voice: str
+) -> Path | None:
+    if options.output == STDOUT:
+        _pour(stream, sys.stdout.buffer)
         return None
-    return clip.save(target or free_name(clip.text, clip.voice_id, clip.format))
+    path = target or _free_name(options.text, voice, stream.format)
+    if not path.suffix:
+        path = path.with_suffix(f".{stream.format.value.lower()}")
+    if path.suffix[1:].upper() == stream.format.value:
+        with path.open("wb") as file:
+            try:
+                _pour(stream, file)
+            except SpeechframeError:
+                show.note(f"{path} holds what came until then, {len(stream.audio):,} bytes")
+                raise
+    # The header of what has come leaves the length open; of another format, all of it is to be converted.
+    return stream.save(path)
 
 
-def free_name(text: str, voice: str | None, format: Format) -> Path:
+def _pour(stream: "SyncStream", out: BinaryIO) -> None:
+    for chunk in stream:
+        out.write(chunk)
+        out.flush()
+
+
+def _free_name(text: str, voice: str | None, format: Format) -> Path:
     """Return a file name that tells what is said and by whom, and is not taken."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
@@ -115,18 +187,3 @@ def free_name(text: str, voice: str | None, format: Format) -> Path:
             continue
         return path
     raise OSError(0, "too many clips of this text are here already", stem)
-
-
-def _tell(clip: "Clip", written: Path | None, options: argparse.Namespace) -> None:
-    if options.json and written is not None:
-        facts = {
-            "file": str(written), "voice_id": clip.voice_id, "format": clip.format.value,
-            "sample_rate": clip.sample_rate, "audio_seconds": round(clip.audio_seconds, 3),
-            "credits": clip.credits, "warnings": list(clip.warnings),
-            "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
-        }  # fmt: skip
-        print(json.dumps(facts, ensure_ascii=False))
-        return
-    if written is not None:
-        print(written)
-    show.note(f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {clip.credits:,.10g} credits")
