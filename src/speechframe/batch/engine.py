@@ -10,7 +10,7 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, Lanes
+from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, choose
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Outcome, Progress, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
@@ -75,7 +75,7 @@ class Engine:
         backend: Backend,
         opened: Opened,
         queue: Queue,
-        lanes: Lanes,
+        lanes: Sequence[Lane],
         budget: Budget,
         *,
         folder: Folder,
@@ -149,7 +149,7 @@ class Engine:
 
     def _start_workers(self) -> None:
         """Start the workers that lanes lack."""
-        for lane in self._lanes.choose():
+        for lane in choose(self._lanes):
             while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
                 self._workers.add(asyncio.create_task(self._work(lane)))
@@ -490,7 +490,7 @@ class Engine:
                 lane.share_learned()
             self._start_workers()
             self._heed_waits()
-            unavailable_s = time.monotonic() - self._lanes.all_unavailable_since()
+            unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self._lanes)
             if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
                 message = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))

@@ -49,8 +49,17 @@ from speechframe.store.schema import (
     TAKE,
     call_key,
 )
-from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
-from speechframe.tables.table import Table, resolve
+from speechframe.tables.table import (
+    Column,
+    Source,
+    Table,
+    column_of,
+    holds_bytes,
+    our_names,
+    problem,
+    resolve,
+    rows,
+)
 from speechframe.tables.table_input import open_table
 
 DEFAULT_ROOT = Path("speechframe-runs")

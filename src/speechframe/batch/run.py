@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.engine import Engine
-from speechframe.batch.lanes import Lanes
+from speechframe.batch.lanes import Lane
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
@@ -41,7 +41,7 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts
 from speechframe.store.schema import StopReason
-from speechframe.tables.columns import Column, Source, problem
+from speechframe.tables.table import Column, Source, problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -254,8 +254,10 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
             return Run(folder, estimate=planned, problems=prepared.problems)
-        lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
-        stack.callback(lanes.close)
+        learned = shared_folder()
+        lanes = [Lane(spec, options.max_concurrency, learned) for spec in opened.lanes]
+        for lane in lanes:
+            stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
         progress.budget, progress.currency = planned.budget, planned.currency or ""
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import shown
-from speechframe.tables.columns import as_list, is_missing, is_per_row, problem
 from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
     BATCH_ROWS,
@@ -27,10 +26,14 @@ from speechframe.tables.table import (
     HALF,
     UNFIT,
     Table,
+    as_list,
     check_names,
     drained,
     first_line,
+    is_missing,
+    is_per_row,
     not_stored,
+    problem,
     unreadable,
 )
 

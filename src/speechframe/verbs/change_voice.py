@@ -32,7 +32,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert

@@ -21,7 +21,7 @@ from speechframe.spec.pauses import strip_pauses
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import fault_of
 from speechframe.store.journal import dumps, loads
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
 from speechframe.verbs.service import SpokenBackend
