@@ -335,10 +335,11 @@ class Plan:
 class Queue:
     """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
-    `stopped` and `stopped_by` are why no more calls are handed out, and the error behind it.
+    Without a budget nothing is reserved. `stopped` and `stopped_by` are why no more calls are handed out, and
+    the error behind it.
     """
 
-    def __init__(self, plan: Plan, backend: Backend, budget: Budget) -> None:
+    def __init__(self, plan: Plan, backend: Backend, budget: Budget | None) -> None:
         self._plan, self._budget = plan, budget
         self._requests = itertools.chain(plan.packs_again(backend), backend.pack(plan.requests(plan.todo)))
         self._front: deque[Call] = deque()
@@ -376,7 +377,7 @@ class Queue:
             await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
-        if self._budget.reserve(call.request, price):
+        if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved = price
             self._out += 1
             return call

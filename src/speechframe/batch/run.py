@@ -229,7 +229,7 @@ def read_run(
 
 @dataclass
 class _Begun:
-    """A run that is planned; one that sends calls has a journal, a budget and, as a rule, a ledger, too."""
+    """A run that is planned; one that sends calls has a journal and, as a rule, a ledger, too."""
 
     prepared: Prepared
     plan: Plan
@@ -237,7 +237,7 @@ class _Begun:
     cache: Cache | None
     journal: Journal | None = None
     ledger: Ledger | None = None
-    budget: Budget | None = None
+    budget: Budget | None = None  # where something limits what it spends
     update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
 
 
@@ -249,7 +249,7 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         begun = await in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
-        if begun.journal is None or begun.budget is None:
+        if begun.journal is None:
             # A notebook shows the run, which says the same.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
@@ -263,7 +263,8 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
-        begun.budget.alert = partial(_alert, progress, options.on_alert)
+        if begun.budget is not None:
+            begun.budget.alert = partial(_alert, progress, options.on_alert)
         backend.tell = progress.note
         queue = Queue(begun.plan, backend, begun.budget)
         engine = Engine(
@@ -336,7 +337,8 @@ def _begin(
     stack.callback(journal.close)
     found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
     budget, update_budget = _open_budget(past, rules, limit, prepared, opened, tags)
-    stack.push_async_callback(asyncio.to_thread, budget.close)
+    if budget is not None:
+        stack.push_async_callback(asyncio.to_thread, budget.close)
     if is_stopped():
         raise asyncio.CancelledError
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
@@ -377,8 +379,10 @@ def _open_budget(
     prepared: Prepared,
     opened: Opened,
     tags: Mapping[str, str],
-) -> tuple[Budget, Callable[[], None] | None]:
+) -> tuple[Budget | None, Callable[[], None] | None]:
     """Return what the run may spend, and what learns from the ledger how much other machines have spent.
+
+    Both are None where nothing limits the run.
 
     Processes of one machine share a file, and never pass a limit together. What runs have spent that is not
     in the file is read from the ledger: now, and if the ledger is at an address again after each part. So a
@@ -388,7 +392,7 @@ def _open_budget(
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
     if limit is None and not over_runs:
-        return Budget(None, 0), None
+        return None, None
     attempts = all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
     place = default_ledger_folder() if is_remote else ledger.path

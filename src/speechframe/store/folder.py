@@ -84,7 +84,8 @@ class Folder:
 
     def publish(self, name: str) -> None:
         """Give the temporary file its name; afterwards it survives a power cut."""
-        temporary, final = self.temporary(name), self.inside(name)
+        temporary = self.temporary(name)
+        final = temporary.with_name(Path(name).name)
         sync(temporary)
         temporary.replace(final)
         sync(final.parent)
