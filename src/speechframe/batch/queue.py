@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from types import MappingProxyType
@@ -57,10 +57,7 @@ class Call:
     failures: int = 0  # those among them that count against max_attempts
     began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
-    rows: tuple[Request, ...] = field(init=False)  # the requests that get a record each
-
-    def __post_init__(self) -> None:
-        self.rows = self.request.parts or (self.request,)
+    rows: tuple[Request, ...] = ()  # the requests that get a record each; known once it is handed out
 
 
 class Verdict(Enum):
@@ -378,7 +375,7 @@ class Queue:
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget is None or self._budget.reserve(call.request, price):
-            call.reserved = price
+            call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
             return call
         self._front.appendleft(call)
