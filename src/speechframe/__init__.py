@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
-    from speechframe.tables.columns import col
+    from speechframe.tables.table import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, review, watch
 
 # A library writes to its log and leaves it to its user who reads that.
@@ -116,7 +116,7 @@ _MODULES = {
     "speechframe.analysis.report": ("report",),
     "speechframe.analysis.usage": ("UsageTable", "plot_usage", "usage"),
     "speechframe.audio.clip": ("Clip",),
-    "speechframe.tables.columns": ("col",),
+    "speechframe.tables.table": ("col",),
     "speechframe._allocator": ("tune_allocator",),
     "speechframe.batch.backend": (
         "Answer",

@@ -18,8 +18,8 @@ if sys.platform == "linux":
 
 CAN_SHARE = sys.platform == "linux"
 
-_MEMBERS = 1 << 33
-"""From here on each user of the file locks the byte of its process id."""
+SLOTS, USERS = (0, 1 << 33), (1 << 33, 1 << 34)
+"""Bytes of the file: the slots, and those of which each user locks the one of its process id."""
 _PIDS = 1 << 22
 """More process ids than Linux has: two users with one process id (two containers) are this far apart."""
 _FLOCK = struct.Struct("hhqqi0q")
@@ -69,7 +69,7 @@ class Slots:
         except OSError as error:
             _log_alone(f"the file for it cannot be used: {error}")
             return
-        member = _MEMBERS + os.getpid()
+        member = USERS[0] + os.getpid()
         while not self._lock(member):
             member += _PIDS
 
@@ -86,14 +86,6 @@ class Slots:
         self._mine.remove(slot)
         if self._file >= 0:
             self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, slot, 1)
-
-    def held_by_others(self) -> int:
-        """Return how many slots the other users of the file hold."""
-        return self._count_others(0, _MEMBERS)
-
-    def others(self) -> int:
-        """Return how many other users the file has now."""
-        return self._count_others(_MEMBERS, 2 * _MEMBERS)
 
     def close(self) -> None:
         """Free all slots; safe to call twice."""
@@ -115,8 +107,9 @@ class Slots:
         order = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         return _FLOCK.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
-    def _count_others(self, start: int, stop: int) -> int:
-        count, gaps = 0, [(start, stop)]
+    def count_others(self, what: tuple[int, int]) -> int:
+        """Return how many slots the other users of the file hold (:data:`SLOTS`), or how many they are."""
+        count, gaps = 0, [what]
         while self._file >= 0 and gaps:
             start, stop = gaps.pop()
             kind, _, first, length = self._order(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, stop - start)

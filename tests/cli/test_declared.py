@@ -19,7 +19,7 @@ from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
 from speechframe.cli.verb import verb_of
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 
 VERBS = declared.verb_summaries()
 
@@ -31,7 +31,7 @@ from speechframe.batch.backend import MAKERS
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs.generate import GenerateBackend
 
 

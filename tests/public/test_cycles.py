@@ -35,9 +35,9 @@ def test_imports_within_functions_and_for_type_checkers_are_found():
     source = (
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from speechframe.batch.live import Run\n"
-        "def f():\n    from speechframe.store import parts\n    import speechframe.tables.columns\n"
+        "def f():\n    from speechframe.store import parts\n    import speechframe.tables.table\n"
     )
-    wanted = {"speechframe.batch.live", "speechframe.store.parts", "speechframe.tables.columns"}
+    wanted = {"speechframe.batch.live", "speechframe.store.parts", "speechframe.tables.table"}
     assert imported_by("speechframe.batch.run", source) == wanted
 
 

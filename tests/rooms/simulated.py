@@ -5,7 +5,7 @@ import itertools
 import random
 
 from speechframe import Answer
-from speechframe.batch.lanes import SHARING_PERIOD_S
+from speechframe.batch.lanes import SHARING_PERIOD_S, choose
 from speechframe.errors import service_error
 
 WAY_S = 0.001
@@ -95,10 +95,11 @@ class Run:
                 lane.share_learned()
             self.staff()
             yield SHARING_PERIOD_S
-        self.lanes.close()
+        for lane in self.lanes:
+            lane.close()
 
     def staff(self):
-        for lane in self.lanes.choose():
+        for lane in choose(self.lanes):
             while lane.workers_to_add > 0 and self.rows:
                 lane.workers += 1
                 self.world.start(self.work(lane))

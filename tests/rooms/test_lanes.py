@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from tests.rooms.simulated import PASSED, REFUSED, UNAVAILABLE, Run, Service, World, refused
 
 from speechframe import LaneSpec
-from speechframe.batch.lanes import Cap, Lanes, Ticket
+from speechframe.batch.lanes import Cap, Lane, Ticket, choose
 
 
 def _lanes(world, folder, *specs, most=None):
     specs = specs or (LaneSpec("us-east", "us-east/key"),)
-    return Lanes(specs, max_concurrency=most, folder=folder, clock=world.clock, wall_clock=world.clock)
+    return [Lane(spec, most, folder, world.clock, world.clock) for spec in specs]
+
+
+def _unavailable_since(lanes):
+    return max(lane.unavailable_since_s for lane in lanes)
 
 
 def _used(service, runs):
@@ -45,7 +49,7 @@ def test_a_cap_that_nobody_tells_is_learned(tmp_path, seed):
     runs = _run(tmp_path, service, world, rows=900, most=100)
     assert service.refused <= 0.02 * 900
     assert _used(service, runs) >= 0.95
-    assert _lanes(world, tmp_path).choose()[0].workers_to_add == 15, "the next run knows it"
+    assert choose(_lanes(world, tmp_path))[0].workers_to_add == 15, "the next run knows it"
 
 
 @pytest.mark.sampled(1)
@@ -89,8 +93,8 @@ def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     assert service.most_in_flight == 3
     [lane] = _lanes(world, None, most=100)
     assert lane.workers_to_add <= 16
-    assert _lanes(world, None).choose()[0].workers_to_add == 2
-    assert _lanes(world, None, LaneSpec("in", "in/key", guess=7)).choose()[0].workers_to_add == 7
+    assert choose(_lanes(world, None))[0].workers_to_add == 2
+    assert choose(_lanes(world, None, LaneSpec("in", "in/key", guess=7)))[0].workers_to_add == 7
 
 
 @pytest.mark.sampled(2)
@@ -149,15 +153,15 @@ def test_a_long_wait_is_kept_and_the_next_run_says_until_when(tmp_path):
     [lane] = lanes
     for _ in range(3):
         lane.end(lane.begin(0), refused(3600.0))
-    assert (lanes.choose(), lane.wait_s()) == ([], 3600.0)
-    lanes.close()
+    assert (choose(lanes), lane.wait_s()) == ([], 3600.0)
+    lane.close()
     lanes = _lanes(world, tmp_path)
     [lane] = lanes
-    assert (lanes.choose(), lane.wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
+    assert (choose(lanes), lane.wait_s(), lane.waits_until) == ([], 3600.0, 3600.0)
     other = _lanes(world, tmp_path, LaneSpec("us-east", "us-east/other-key"))
-    assert other.choose()
+    assert choose(other)
     world.now = 3600.0
-    assert (lanes.choose(), lane.wait_s(), lane.waits_until) == ([lane], 0.0, None)
+    assert (choose(lanes), lane.wait_s(), lane.waits_until) == ([lane], 0.0, None)
 
 
 def test_a_service_that_refuses_everything_is_asked_ever_more_rarely(tmp_path):
@@ -203,14 +207,14 @@ def test_a_fallback_is_used_only_while_no_other_lane_works():
     )
     lanes = _lanes(world, None, main, fallback)
     main, fallback = lanes
-    assert (lanes.choose(), fallback.workers_to_add) == ([main], 0)
+    assert (choose(lanes), fallback.workers_to_add) == ([main], 0)
     tickets = [main.begin(0) for _ in range(3)]
     for ticket in tickets:
         main.end(ticket, UNAVAILABLE)
-    assert (lanes.choose(), fallback.workers_to_add) == ([fallback], 2)
-    assert lanes.all_unavailable_since() == math.inf
+    assert (choose(lanes), fallback.workers_to_add) == ([fallback], 2)
+    assert _unavailable_since(lanes) == math.inf
     world.now = 1.0
     fallback.end(fallback.begin(0), UNAVAILABLE)
-    assert lanes.all_unavailable_since() == 1.0
+    assert _unavailable_since(lanes) == 1.0
     main.end(main.begin(0), PASSED)
-    assert (lanes.choose(), lanes.all_unavailable_since()) == ([main], math.inf)
+    assert (choose(lanes), _unavailable_since(lanes)) == ([main], math.inf)

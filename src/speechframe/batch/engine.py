@@ -10,16 +10,15 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, Lanes
+from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, choose
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Outcome, Progress, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
@@ -47,17 +46,6 @@ FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
 """Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
 
 
-_COST = attrgetter("millicredits")
-
-
-class _Judged(NamedTuple):
-    """What came of the rows of an answer, in their order."""
-
-    status: str  # of the attempt
-    ends: list[Ended]
-    errors: list[SpeechframeError | None]  # why a row gets no usable answer, else None
-
-
 class _EndedAttempt(NamedTuple):
     """An attempt that has ended."""
 
@@ -75,8 +63,8 @@ class Engine:
         backend: Backend,
         opened: Opened,
         queue: Queue,
-        lanes: Lanes,
-        budget: Budget,
+        lanes: Sequence[Lane],
+        budget: Budget | None,
         *,
         folder: Folder,
         journal: Journal,
@@ -149,7 +137,7 @@ class Engine:
 
     def _start_workers(self) -> None:
         """Start the workers that lanes lack."""
-        for lane in self._lanes.choose():
+        for lane in choose(self._lanes):
             while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
                 self._workers.add(asyncio.create_task(self._work(lane)))
@@ -186,14 +174,14 @@ class Engine:
         call.sends += 1
         call.began = call.began or now
         rows = []
-        for part in call.rows:
+        for asked in call.rows:
             row_facts = {
-                "request_key": part.key,
-                "take": part.take,
-                "characters": part.characters,
-                "price": part.price,
-                "millicredits": 0 if call.is_paid else part.price,
-                **part.facts,
+                "request_key": asked.key,
+                "take": asked.take,
+                "characters": asked.characters,
+                "price": asked.price,
+                "millicredits": 0 if call.is_paid else asked.price,
+                **asked.facts,
             }
             rows.append(row_facts)
         self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
@@ -270,7 +258,7 @@ class Engine:
                 if isinstance(judged, SpeechframeError):
                     self._handle_failure(ended.call, ended.lane, judged)
                 elif isinstance(ended.outcome, Answer):
-                    self._write_answer(ended.call, ended.outcome, judged)
+                    self._write_answer(ended.call, ended.outcome, *judged)
                 ended.booked.set()
                 self._ended.task_done()
             if self._journal.is_full:
@@ -278,8 +266,11 @@ class Engine:
                     await self._cutting
                 self._cutting = self._on_disk(self._cut, self._journal.roll())
 
-    def _judge(self, ended: _EndedAttempt) -> _Judged | SpeechframeError:
-        """Decode and judge an answer, in a thread; return an error where it is of no use for any row."""
+    def _judge(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
+        """Decode and judge an answer, in a thread; return the status of the attempt, and the end of each row.
+
+        An error is returned where the answer is of no use for any row.
+        """
         call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
             return answer
@@ -287,24 +278,24 @@ class Engine:
             records = self._backend.records(call.request, answer)
         except SpeechframeError as error:
             return error
-        ends, row_errors, statuses = list[Ended](), list[SpeechframeError | None](), set[str]()
-        for part, record in zip(call.rows, records, strict=True):
-            charged_before = part.price if call.is_paid else 0
+        ends, statuses = list[Ended](), set[str]()
+        for asked, record in zip(call.rows, records, strict=True):
+            charged_before = asked.price if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
                 statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
-                row = self._failed_row(call, part, lane, record, status)
-                price = part.price if is_billed else 0
-                ends.append(Ended(price - charged_before, "computed" if is_billed else "none", row))
-                row_errors.append(record)
+                row = self._failed_row(call, asked, lane, record, status)
+                price = asked.price if is_billed else 0
+                basis = "computed" if is_billed else "none"
+                ends.append(Ended(price - charged_before, basis, row, error=record))
                 continue
             findings = (
-                self._backend.judge(part, record, self._judge_memory) if self._options.truth_checks else ()
+                self._backend.judge(asked, record, self._judge_memory) if self._options.truth_checks else ()
             )
-            price = part.price if record.millicredits is None else record.millicredits
+            price = asked.price if record.millicredits is None else record.millicredits
             statuses.add(status := SUSPECT if findings else DONE)
             row = {
-                **self._row(call, part, lane, status, price),
+                **self._row(call, asked, lane, status, price),
                 **record.values,
                 "audio": record.audio_name,
                 "balance_after": answer.balance,
@@ -317,32 +308,31 @@ class Engine:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
             ends.append(Ended(price - charged_before, record.basis, row, record.audio))
-            row_errors.append(None)
         # FAILED says that nothing was billed for any row, so an attempt with a CHARGED_UNKNOWN row is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
-        return _Judged(status, ends, row_errors)
+        return status, ends
 
-    def _write_answer(self, call: Call, answer: Answer, judged: _Judged) -> None:
+    def _write_answer(self, call: Call, answer: Answer, status: str, ends: list[Ended]) -> None:
         """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,
             "balance_after": answer.balance,
         }
-        self._settle(call, judged.status, judged.ends, facts)
+        self._settle(call, status, ends, facts)
         self._usable += 1
         if answer.balance is not None:
             self._progress.balance = answer.balance
         retakes: list[Call] = []
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
-        for part, end, error in zip(call.rows, judged.ends, judged.errors, strict=True):
-            row = self._report(part, end, error)
+        for asked, end in zip(call.rows, ends, strict=True):
+            row = self._report(asked, end)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
-                self._disk_thread.submit(self._cache.put, part.key, row, end.audio)
+                self._disk_thread.submit(self._cache.put, asked.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
-                retakes.append(Call(part.as_take(part.take + 1), retakes=call.retakes + 1))
+                retakes.append(Call(asked.as_take(asked.take + 1), retakes=call.retakes + 1))
         self._queue.finish(retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
@@ -369,8 +359,8 @@ class Engine:
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed:
                 # Unless an answer is written later, this record stands: the row may have been billed.
-                for part, end in zip(call.rows, ends, strict=True):
-                    end.row = self._failed_row(call, part, lane, error, CHARGED_UNKNOWN)
+                for asked, end in zip(call.rows, ends, strict=True):
+                    end.row = self._failed_row(call, asked, lane, error, CHARGED_UNKNOWN)
             self._settle(call, RETRIED, ends, facts)
             if self._queue.stopped is None:
                 self._progress.retried(code_of(error))
@@ -380,7 +370,7 @@ class Engine:
             middle = len(request.parts) // 2
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle(call, RETRIED, ends, facts)
-            smaller = [part for half in halves for part in self._backend.pack(iter(half))]
+            smaller = [one for half in halves for one in self._backend.pack(iter(half))]
             self._queue.finish(map(Call, smaller))
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # An earlier attempt may have been billed, but its answer is lost: make a new call for it, once.
@@ -398,7 +388,7 @@ class Engine:
         """Set `is_unknown` and `is_paid` of a call by a failed attempt; return what that cost each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
-            ends = [Ended(0 if call.is_paid else part.price, basis) for part in call.rows]
+            ends = [Ended(0 if call.is_paid else asked.price, basis) for asked in call.rows]
             # Further attempts cost nothing where repeats are free, or a noted answer is only fetched.
             call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
             return ends
@@ -407,7 +397,7 @@ class Engine:
             # its answer. A pack needs this, since its halves are billed anew; a call of one row keeps the
             # price and ends as `charged_unknown`.
             call.is_unknown = call.is_paid = False
-            return [Ended(-part.price, "computed") for part in call.rows]
+            return [Ended(-asked.price, "computed") for asked in call.rows]
         return [Ended(0, "none") for _ in call.rows]
 
     def _fail(
@@ -416,12 +406,12 @@ class Engine:
         """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         message = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
-        for part, end in zip(call.rows, ends, strict=True):
-            end.row = self._failed_row(call, part, lane, error, status)
+        for asked, end in zip(call.rows, ends, strict=True):
+            end.row, end.error = self._failed_row(call, asked, lane, error, status), error
             end.row["error_message"] += message if waits_s else ""
         self._settle(call, status, ends, facts)
-        for part, end in zip(call.rows, ends, strict=True):
-            self._report(part, end, error)
+        for asked, end in zip(call.rows, ends, strict=True):
+            self._report(asked, end)
         self._queue.finish()
         if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
@@ -429,10 +419,11 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
-        self._budget.settle(call.request, call.reserved, list(map(_COST, ends)))
+        if self._budget is not None:
+            self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
         call.reserved = 0
 
-    def _report(self, part: Request, end: Ended, error: SpeechframeError | None) -> Row:
+    def _report(self, asked: Request, end: Ended) -> Row:
         """Report a row whose record has been written, and return the record."""
         row = end.row or {}
         status = row["status"]
@@ -440,23 +431,25 @@ class Engine:
             self._progress.warn(warning_kind(warning), warning)
         self._progress.add(
             Outcome(
-                part.row_id,
-                part.key,
+                asked.row_id,
+                asked.key,
                 status,
                 row["attempts"],
                 row.get("audio_seconds"),
                 end.millicredits,
                 reason=row["error_message"] if status == SUSPECT else None,
-                error=error,
+                error=end.error,
             )
         )
         return row
 
-    def _failed_row(self, call: Call, part: Request, lane: Lane, error: SpeechframeError, status: str) -> Row:
+    def _failed_row(
+        self, call: Call, asked: Request, lane: Lane, error: SpeechframeError, status: str
+    ) -> Row:
         """Return the record of a row without a usable answer."""
-        price = part.price if status == CHARGED_UNKNOWN else 0
+        price = asked.price if status == CHARGED_UNKNOWN else 0
         return {
-            **self._row(call, part, lane, status, price),
+            **self._row(call, asked, lane, status, price),
             "error_code": code_of(error),
             "error_message": getattr(error, "message", None) or str(error),
             "error_status": getattr(error, "status", None),
@@ -465,14 +458,14 @@ class Engine:
             PACK: call.request.key if call.request.parts else None,
         }
 
-    def _row(self, call: Call, part: Request, lane: Lane, status: str, price: int) -> Row:
+    def _row(self, call: Call, asked: Request, lane: Lane, status: str, price: int) -> Row:
         return {
-            **part.facts,
-            "request_key": part.key,
-            "take": part.take,
+            **asked.facts,
+            "request_key": asked.key,
+            "take": asked.take,
             "status": status,
             "credits": price / 1000,
-            "billed_characters": part.characters,
+            "billed_characters": asked.characters,
             "attempts": call.sends,
             "lane": lane.name,
             "service": self._backend.service,
@@ -490,7 +483,7 @@ class Engine:
                 lane.share_learned()
             self._start_workers()
             self._heed_waits()
-            unavailable_s = time.monotonic() - self._lanes.all_unavailable_since()
+            unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self._lanes)
             if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
                 message = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from speechframe import errors
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
-from speechframe.slots import Slots
+from speechframe.slots import SLOTS, USERS, Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
 
 MOST_CALLS = 256
@@ -348,7 +348,7 @@ class Lane:
         now, self._refused_at = self._clock(), self._wall_clock()
         has_retry_after, is_again = retry_at > self._refused_at, self._pause_s > 0
         cap, limit = self._cap, self._cap.limit
-        beside = self.in_flight + self._slots.held_by_others()
+        beside = self.in_flight + self._slots.count_others(SLOTS)
         if self._pace.per_second is not None:
             self._pace.note_refusal(now, ticket.began_s)
         elif cap.note_refusal(ticket, beside, is_lone=beside == ticket.others == 0 and not has_retry_after):
@@ -380,7 +380,7 @@ class Lane:
 
         Where the file cannot be used each process learns by itself, which is no reason to stop a run.
         """
-        self._processes = self._pace.processes = 1 + self._slots.others()
+        self._processes = self._pace.processes = 1 + self._slots.count_others(USERS)
         if self._file is None:
             return
         cap, pace = self._cap, self._pace
@@ -415,31 +415,9 @@ class Lane:
         self._slots.close()
 
 
-class Lanes(list[Lane]):
-    """All lanes of a run, the preferred first; `max_concurrency` and `folder` hold for each lane."""
-
-    def __init__(
-        self,
-        specs: Sequence[LaneSpec],
-        *,
-        max_concurrency: int | None,
-        folder: Path | None,
-        **clocks: Callable[[], float],
-    ) -> None:
-        super().__init__(Lane(spec, max_concurrency, folder, **clocks) for spec in specs)
-
-    def choose(self) -> list[Lane]:
-        """Make fall-backs stand by while another lane works, and return the lanes that may take calls now."""
-        works = any(not (lane.is_fallback or lane.is_resting) for lane in self)
-        for lane in self:
-            lane.stands_by = lane.is_fallback and works
-        return [lane for lane in self if not (lane.stands_by or (lane.is_resting and lane.wait_s()))]
-
-    def all_unavailable_since(self) -> float:
-        """Return since when all lanes are unavailable (time of `clock`); infinite while one is not."""
-        return max(lane.unavailable_since_s for lane in self)
-
-    def close(self) -> None:
-        """Keep what was learned and free all permits."""
-        for lane in self:
-            lane.close()
+def choose(lanes: Sequence[Lane]) -> list[Lane]:
+    """Make fall-backs stand by while another lane works, and return the lanes that may take calls now."""
+    works = any(not (lane.is_fallback or lane.is_resting) for lane in lanes)
+    for lane in lanes:
+        lane.stands_by = lane.is_fallback and works
+    return [lane for lane in lanes if not (lane.stands_by or (lane.is_resting and lane.wait_s()))]

@@ -252,8 +252,8 @@ class Run(StoredRun):
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
         # As this process has counted them: asyncio asks for the repr of whatever it returns.
         warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
-        parts = [f"{self.operation}, {self.state_in_words()}", plan, warned]
-        return f"<Run {self.short_path!r}: {'; '.join(filter(None, parts))}>"
+        said = [f"{self.operation}, {self.state_in_words()}", plan, warned]
+        return f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

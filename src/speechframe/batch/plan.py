@@ -158,7 +158,7 @@ class Estimate:
 
     @property
     def balance_share(self) -> float | None:
-        """Which part of the balance the calls cost; None where no balance is known."""
+        """Which share of the balance the calls cost; None where no balance is known."""
         return self.credits / self.balance if self.balance else None
 
     def by(self, *columns: str) -> "pd.DataFrame":
@@ -202,7 +202,7 @@ class Estimate:
         in_money = money_in_words(self.money or 0.0, self.currency)
         identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
         passes_budget = self.budget is not None and self.credits > left
-        parts = (
+        said = (
             (True, counted(self.rows, "row")),
             (True, f"{self.unique:,} unique"),
             (self.finished, f"{self.finished:,} done before"),
@@ -222,7 +222,7 @@ class Estimate:
             (self.identical_retakes, identical),
         )
         remark = f"; {self.remark}" if self.remark else ""
-        return ", ".join(words for is_said, words in parts if is_said) + remark
+        return ", ".join(words for is_said, words in said if is_said) + remark
 
 
 def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:

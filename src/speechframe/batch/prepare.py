@@ -49,8 +49,17 @@ from speechframe.store.schema import (
     TAKE,
     call_key,
 )
-from speechframe.tables.columns import Column, Source, column_of, holds_bytes, our_names, problem, rows
-from speechframe.tables.table import Table, resolve
+from speechframe.tables.table import (
+    Column,
+    Source,
+    Table,
+    column_of,
+    holds_bytes,
+    our_names,
+    problem,
+    resolve,
+    rows,
+)
 from speechframe.tables.table_input import open_table
 
 DEFAULT_ROOT = Path("speechframe-runs")
@@ -258,9 +267,9 @@ class _Checker:
         self._expands_rows = type(backend).expand is not Backend.expand
         # How each key begins: equal calls of one operation and service have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
-        for part in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
+        for name in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
-            self._digest.update(len(part).to_bytes(8, "big") + part)
+            self._digest.update(len(name).to_bytes(8, "big") + name)
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
         self.current_takes: Mapping[str, int] = {}  # by base key; calls in take 0 are left out

@@ -412,10 +412,10 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
     shown = {kind: f" ({words})" for kind, words in examples.items() if words != kind}
-    parts = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
+    said = [f"{n:,} {kind}{shown.get(kind, '')}" for kind, n in kinds]
     if len(counts) > len(kinds):
-        parts.append(counted(len(counts) - len(kinds), "other kind"))
-    return f"{counted(counts.total(), 'warning')}: {', '.join(parts)}; run.warnings shows them"
+        said.append(counted(len(counts) - len(kinds), "other kind"))
+    return f"{counted(counts.total(), 'warning')}: {', '.join(said)}; run.warnings shows them"
 
 
 def counted(number: int, thing: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from types import MappingProxyType
@@ -57,10 +57,7 @@ class Call:
     failures: int = 0  # those among them that count against max_attempts
     began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
-    rows: tuple[Request, ...] = field(init=False)  # the requests that get a record each
-
-    def __post_init__(self) -> None:
-        self.rows = self.request.parts or (self.request,)
+    rows: tuple[Request, ...] = ()  # the requests that get a record each; known once it is handed out
 
 
 class Verdict(Enum):
@@ -335,10 +332,11 @@ class Plan:
 class Queue:
     """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
-    `stopped` and `stopped_by` are why no more calls are handed out, and the error behind it.
+    Without a budget nothing is reserved. `stopped` and `stopped_by` are why no more calls are handed out, and
+    the error behind it.
     """
 
-    def __init__(self, plan: Plan, backend: Backend, budget: Budget) -> None:
+    def __init__(self, plan: Plan, backend: Backend, budget: Budget | None) -> None:
         self._plan, self._budget = plan, budget
         self._requests = itertools.chain(plan.packs_again(backend), backend.pack(plan.requests(plan.todo)))
         self._front: deque[Call] = deque()
@@ -376,8 +374,8 @@ class Queue:
             await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
-        if self._budget.reserve(call.request, price):
-            call.reserved = price
+        if self._budget is None or self._budget.reserve(call.request, price):
+            call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
             return call
         self._front.appendleft(call)

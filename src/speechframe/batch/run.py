@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.engine import Engine
-from speechframe.batch.lanes import Lanes
+from speechframe.batch.lanes import Lane
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
@@ -41,7 +41,7 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts
 from speechframe.store.schema import StopReason
-from speechframe.tables.columns import Column, Source, problem
+from speechframe.tables.table import Column, Source, problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def read_run(
 
 @dataclass
 class _Begun:
-    """A run that is planned; one that sends calls has a journal, a budget and, as a rule, a ledger, too."""
+    """A run that is planned; one that sends calls has a journal and, as a rule, a ledger, too."""
 
     prepared: Prepared
     plan: Plan
@@ -237,7 +237,7 @@ class _Begun:
     cache: Cache | None
     journal: Journal | None = None
     ledger: Ledger | None = None
-    budget: Budget | None = None
+    budget: Budget | None = None  # where something limits what it spends
     update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
 
 
@@ -249,19 +249,22 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         begun = await in_thread(begin)
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
-        if begun.journal is None or begun.budget is None:
+        if begun.journal is None:
             # A notebook shows the run, which says the same.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
             return Run(folder, estimate=planned, problems=prepared.problems)
-        lanes = Lanes(opened.lanes, max_concurrency=options.max_concurrency, folder=shared_folder())
-        stack.callback(lanes.close)
+        learned = shared_folder()
+        lanes = [Lane(spec, options.max_concurrency, learned) for spec in opened.lanes]
+        for lane in lanes:
+            stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
         progress.budget, progress.currency = planned.budget, planned.currency or ""
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
-        begun.budget.alert = partial(_alert, progress, options.on_alert)
+        if begun.budget is not None:
+            begun.budget.alert = partial(_alert, progress, options.on_alert)
         backend.tell = progress.note
         queue = Queue(begun.plan, backend, begun.budget)
         engine = Engine(
@@ -334,7 +337,8 @@ def _begin(
     stack.callback(journal.close)
     found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
     budget, update_budget = _open_budget(past, rules, limit, prepared, opened, tags)
-    stack.push_async_callback(asyncio.to_thread, budget.close)
+    if budget is not None:
+        stack.push_async_callback(asyncio.to_thread, budget.close)
     if is_stopped():
         raise asyncio.CancelledError
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
@@ -375,8 +379,10 @@ def _open_budget(
     prepared: Prepared,
     opened: Opened,
     tags: Mapping[str, str],
-) -> tuple[Budget, Callable[[], None] | None]:
+) -> tuple[Budget | None, Callable[[], None] | None]:
     """Return what the run may spend, and what learns from the ledger how much other machines have spent.
+
+    Both are None where nothing limits the run.
 
     Processes of one machine share a file, and never pass a limit together. What runs have spent that is not
     in the file is read from the ledger: now, and if the ledger is at an address again after each part. So a
@@ -386,7 +392,7 @@ def _open_budget(
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
     if limit is None and not over_runs:
-        return Budget(None, 0), None
+        return None, None
     attempts = all_attempts(folder, BUDGET_COLUMNS)
     is_remote = ledger.work != ledger.path
     place = default_ledger_folder() if is_remote else ledger.path

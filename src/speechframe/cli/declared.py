@@ -146,7 +146,7 @@ def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
 
 
 def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
-    from speechframe.tables.columns import Column
+    from speechframe.tables.table import Column
 
     members = [m for m in _members(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
@@ -287,7 +287,7 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
     """Return what was given on the command line, as the function takes it."""
-    from speechframe.tables.columns import col
+    from speechframe.tables.table import col
 
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():

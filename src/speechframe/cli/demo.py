@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     table = _table(options)
     from speechframe import api
     from speechframe.local import shared_service
-    from speechframe.tables.columns import col
+    from speechframe.tables.table import col
     from speechframe.tables.table_input import open_table
 
     started = time.monotonic()

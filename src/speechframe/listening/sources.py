@@ -11,7 +11,7 @@ from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 
 __all__ = ["Material", "material_of", "nearest_in_words"]
 

@@ -3,7 +3,6 @@
 import base64
 import fcntl
 import getpass
-import itertools
 import json
 import os
 import socket
@@ -65,8 +64,8 @@ class Folder:
 
     def numbers(self, folder: str) -> list[int]:
         """Return the numbers that are the names of Parquet files in a folder, such as ``000001.parquet``."""
-        names = map(str.removesuffix, self.names(folder), itertools.repeat(".parquet"))
-        return list(map(int, filter(str.isdecimal, names)))
+        stems = [name.partition(".")[0] for name in self.names(folder)]
+        return list(map(int, filter(str.isdecimal, stems)))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file; FileNotFoundError when it is not there."""
@@ -84,7 +83,8 @@ class Folder:
 
     def publish(self, name: str) -> None:
         """Give the temporary file its name; afterwards it survives a power cut."""
-        temporary, final = self.temporary(name), self.inside(name)
+        temporary = self.temporary(name)
+        final = temporary.with_name(Path(name).name)
         sync(temporary)
         temporary.replace(final)
         sync(final.parent)

@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from speechframe.errors import SpeechframeError
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import AUDIO, FINISHED, Row
 
@@ -50,6 +51,7 @@ class Ended:
     basis: str
     row: Row | None = None
     audio: bytes | None = None
+    error: SpeechframeError | None = None  # why the row has no usable answer; not written
 
 
 class Journal:
@@ -83,14 +85,14 @@ class Journal:
         return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
 
     def sent(
-        self, call: str, attempt: int, lane: str, time: float, parts: Sequence[Row], **facts: Any
+        self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
     ) -> None:
         """Write that an attempt of a call begins, before it does; `call` is the key of its request.
 
-        `parts` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
+        `entries` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
         ``millicredits``, the cost if no end is ever written. `facts` has columns that all rows share.
         """
-        sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "parts": parts}
+        sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "entries": entries}
         line = dumps({"sent": sent}) + b"\n"
         self._open[call] = [line]
         self._write(self._lines, line)
@@ -201,25 +203,25 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
 def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
     """Add an attempt that has ended: a row of the ledger for each row of its call, and their records."""
     attempt = {**header, **sent, **ended}
-    parts, costs = sent["parts"], ended["costs"]
-    del attempt["call"], attempt["parts"], attempt["costs"]
-    for part, (millicredits, basis), row in zip(parts, costs, rows, strict=True):
-        entry = _entry(attempt, part)
+    entries, costs = sent["entries"], ended["costs"]
+    del attempt["call"], attempt["entries"], attempt["costs"]
+    for known, (millicredits, basis), row in zip(entries, costs, rows, strict=True):
+        entry = _entry(attempt, known)
         entry["credits"], entry["credits_basis"] = millicredits / 1000, basis
         entry["reported"] = entry["credits"] if basis == "reported" else None
-        entry["computed"] = part["millicredits"] / 1000 if basis == "reported" else entry["credits"]
+        entry["computed"] = known["millicredits"] / 1000 if basis == "reported" else entry["credits"]
         if row is not None and row["status"] in FINISHED:
-            entry["saved"] = (part.get("rows", 1) - 1) * part["price"] / 1000
+            entry["saved"] = (known.get("rows", 1) - 1) * known["price"] / 1000
         entry["audio_seconds"] = None if row is None else row.get("audio_seconds")
         contents.attempts.append(entry)
         if row is not None:
             contents.rows.append(row)
 
 
-def _entry(attempt: Row, part: Row) -> Row:
+def _entry(attempt: Row, known: Row) -> Row:
     """Return the row of the ledger for one row of a call; its own tags are added to those of all rows."""
-    tags = {**(attempt.get("tags") or {}), **(part.get("tags") or {})}
-    return {**attempt, **part, "tags": [*tags.items()]}
+    tags = {**(attempt.get("tags") or {}), **(known.get("tags") or {})}
+    return {**attempt, **known, "tags": [*tags.items()]}
 
 
 def segments(folder: Folder) -> list[int]:

@@ -116,23 +116,23 @@ def recover(
         log = journal.Journal(folder, next_number(folder), header)
         for sent, noted in journal.read_contents(folder, *earlier).open.values():
             costs = []
-            for part in sent["parts"]:
+            for entry in sent["entries"]:
                 row = {
-                    name: part.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")
+                    name: entry.get(name) for name in ("request_key", "take", "model", "locale", "voice_id")
                 }
                 row |= {
                     "status": "charged_unknown",
                     "error_code": "Interrupted",
                     "error_message": "the process that sent this call ended before an answer came",
-                    "billed_characters": part.get("characters"),
-                    "credits": part["price"] / 1000,
+                    "billed_characters": entry.get("characters"),
+                    "credits": entry["price"] / 1000,
                     "attempts": sent["attempt"],
                     "lane": sent["lane"],
                     "finished_at": time,
                     NOTED: noted.hex() if noted is not None else None,
-                    PACK: sent["call"] if len(sent["parts"]) > 1 else None,
+                    PACK: sent["call"] if len(sent["entries"]) > 1 else None,
                 }
-                costs.append(journal.Ended(part["millicredits"], "unknown", row))
+                costs.append(journal.Ended(entry["millicredits"], "unknown", row))
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
     # Closed, so on the disk, before any of the segments that it speaks of is cut.
@@ -168,7 +168,9 @@ def noted(folder: Folder) -> dict[str, bytes]:
                 found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
                 for sent, data in contents.open.values():
                     if data is not None:
-                        found |= dict.fromkeys((part["request_key"] for part in sent["parts"]), data.hex())
+                        found |= dict.fromkeys(
+                            (entry["request_key"] for entry in sent["entries"]), data.hex()
+                        )
     return {key: bytes.fromhex(data) for key, data in found.items()}
 
 

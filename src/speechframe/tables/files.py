@@ -14,8 +14,7 @@ from pyarrow import csv as arrow_csv
 
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.settings.typed import expanded
-from speechframe.tables.columns import holds_bytes, problem
-from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS
+from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, holds_bytes, problem
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")

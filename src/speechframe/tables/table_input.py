@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.spec.check import shown
-from speechframe.tables.columns import as_list, is_missing, is_per_row, problem
 from speechframe.tables.files import JSON_SUFFIXES, contents, table_file
 from speechframe.tables.table import (
     BATCH_ROWS,
@@ -27,10 +26,14 @@ from speechframe.tables.table import (
     HALF,
     UNFIT,
     Table,
+    as_list,
     check_names,
     drained,
     first_line,
+    is_missing,
+    is_per_row,
     not_stored,
+    problem,
     unreadable,
 )
 
@@ -114,11 +117,14 @@ def _from_object(
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
         return _from_runs(runs, make_table, carry, named)
-    reader = _READERS.get((library, kind))
-    if reader is None and hasattr(source, "__arrow_c_stream__"):
-        reader = _from_arrow
-    if reader is not None:
-        return reader(source, make_table, carry)
+    if (library, kind) == ("pandas", "DataFrame"):
+        return _from_pandas(source, make_table, carry)
+    if library == "datasets" and kind in {"Dataset", "IterableDataset"}:
+        schema = None if source.features is None else source.features.arrow_schema
+        return make_table(source.with_format("arrow").iter(CARRIED_ROWS if carry else BATCH_ROWS), schema)
+    if hasattr(source, "__arrow_c_stream__"):
+        is_polars = (library, kind) == ("polars", "DataFrame")
+        return _from_arrow(_from_polars(source) if is_polars else source, make_table)
     if isinstance(source, Mapping):
         chunks: Iterable[Any] = [_columns(source)]
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
@@ -163,34 +169,20 @@ def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
     return make_table(source, read.schema, ids=ids, carried=carried)
 
 
-def _from_dataset(dataset: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
-    size = CARRIED_ROWS if carry else BATCH_ROWS
-    schema = None if dataset.features is None else dataset.features.arrow_schema
-    return make_table(dataset.with_format("arrow").iter(size), schema)
-
-
-def _from_polars(frame: Any, make_table: Callable[..., Table], _: frozenset[str]) -> Table:
+def _from_polars(frame: Any) -> Any:
     odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
     if odd:  # polars would give Arrow the addresses of objects, and Arrow has no integers of 128 bits.
         raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
     # Not the frame's own stream: it has newer types, which not every Arrow version can filter.
-    return _from_arrow(frame.to_arrow(), make_table)
+    return frame.to_arrow()
 
 
-def _from_arrow(table: Any, make_table: Callable[..., Table], _: frozenset[str] = frozenset()) -> Table:
+def _from_arrow(table: Any, make_table: Callable[..., Table]) -> Table:
     try:
         reader = pa.RecordBatchReader.from_stream(table)
     except pa.ArrowException as error:
         raise InvalidRows([problem("table", f"cannot be read by Arrow: {first_line(error)}")]) from None
     return make_table(reader, reader.schema)
-
-
-_READERS: dict[tuple[str, str], Callable[[Any, Callable[..., Table], frozenset[str]], Table]] = {
-    ("pandas", "DataFrame"): _from_pandas,
-    ("polars", "DataFrame"): _from_polars,
-    ("datasets", "Dataset"): _from_dataset,
-    ("datasets", "IterableDataset"): _from_dataset,
-}
 
 
 def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:

@@ -21,7 +21,7 @@ from speechframe.store.reader import StoredRun
 from speechframe.store.records import WORDS_FOLDER, WORDS_SCHEMA
 from speechframe.store.rows import Rows, Selection
 from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 
 if TYPE_CHECKING:
     from speechframe.analysis.alignment import WordAligner

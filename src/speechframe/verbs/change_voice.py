@@ -32,7 +32,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
@@ -127,36 +127,30 @@ class ChangeVoiceBackend(SpokenBackend):
             value = next((v for v in (value.get("bytes"), pair, value.get("path")) if v is not None), None)
         if isinstance(value, (str, os.PathLike)):
             found = self._looked_up(os.fspath(value))
-            if isinstance(found, str):
-                raise AudioError(found)
+            if isinstance(found, AudioError):
+                raise AudioError(str(found))
             return found
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._kept(bytes(value))
+            return kept(self.folder, upload_of_bytes(bytes(value)))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return self._kept(file_of_samples(*value))
+            return kept(self.folder, upload_of_bytes(file_of_samples(*value)))
         kind = "missing" if value is None else type(value).__name__
         raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
 
-    def _look_up(self, text: str) -> Upload | str:
+    def _look_up(self, text: str) -> Upload | AudioError:
         """Return the clip of a path or URL, or what is wrong with it: nobody waits twice for a dead host."""
-        try:
-            return self._found(text)
-        except AudioError as error:
-            return str(error)
-
-    def _found(self, text: str) -> Upload:
-        if not text.strip():
-            raise AudioError("is missing")
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
-        if scheme in {"http", "https"}:
-            # In a loop of its own, as rows are checked in a thread.
-            return self._kept(asyncio.run(_download(text.strip())))
-        if scheme:
-            raise AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
-        return upload_of(self._base / Path(text).expanduser())
-
-    def _kept(self, data: bytes) -> Upload:
-        return kept(self.folder, upload_of_bytes(data))
+        try:
+            if scheme in {"http", "https"}:
+                # In a loop of its own, as rows are checked in a thread.
+                return kept(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
+            if scheme:
+                return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
+            if not text.strip():
+                return AudioError("is missing")
+            return upload_of(self._base / Path(text).expanduser())
+        except AudioError as error:
+            return error
 
     def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""

@@ -38,7 +38,7 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
-from speechframe.tables.columns import Column, problem
+from speechframe.tables.table import Column, problem
 from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares

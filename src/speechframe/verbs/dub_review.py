@@ -9,7 +9,7 @@ from speechframe.errors import InvalidRows, JobFailed
 from speechframe.settings import Settings
 from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
 from speechframe.store.schema import FINISHED
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 from speechframe.verbs.dub_job import detail_of
 
 if TYPE_CHECKING:

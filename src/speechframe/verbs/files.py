@@ -9,7 +9,7 @@ from typing import Any
 from speechframe.client.upload import Upload
 from speechframe.errors import InvalidRows
 from speechframe.store.folder import RUN_FILE
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 
 
 def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:

@@ -20,7 +20,7 @@ from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
 from speechframe.store.journal import dumps, loads
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
 from speechframe.verbs.service import SpokenBackend

@@ -6,7 +6,7 @@ from typing import Any
 
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 from speechframe.tables.table_input import open_table
 from speechframe.verbs.placeholders import Span
 

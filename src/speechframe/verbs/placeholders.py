@@ -43,7 +43,7 @@ _TIME_OF_DAY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a text that is sent as a token."""
+    """A piece of a text that is sent as a token."""
 
     start: int
     end: int

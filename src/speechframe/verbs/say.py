@@ -10,7 +10,7 @@ from speechframe.errors import InvalidRows
 from speechframe.spec.billing import to_credits
 from speechframe.spec.locales import is_within, nearest
 from speechframe.spec.speech import Format, Model, Voice
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 from speechframe.verbs.generate import ARGUMENTS, GenerateBackend, model_of
 
 if TYPE_CHECKING:

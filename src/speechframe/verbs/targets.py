@@ -9,7 +9,7 @@ from speechframe.batch.backend import Request, packed
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
 from speechframe.spec.billing import CREDIT
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 
 _SHOWN_CHARACTERS = 400
 

@@ -23,7 +23,7 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
-from speechframe.tables.columns import Column
+from speechframe.tables.table import Column
 from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
@@ -77,7 +77,7 @@ class _Text:
 
 
 class TranslateBackend(CallBackend):
-    """How a text becomes a part of a translation call, and its translation a row."""
+    """How a text becomes one of a translation call, and its translation a row."""
 
     operation = "translate"
     columns = COLUMNS
@@ -176,13 +176,13 @@ class TranslateBackend(CallBackend):
         filling: dict[tuple[str, str | None], list[Request]] = {}
         for request in requests:
             kind = self._kind(request)
-            parts = filling.setdefault(kind, [])
-            characters = sum(part.characters for part in parts) + request.characters
-            if parts and characters > self._most_characters:
+            rows = filling.setdefault(kind, [])
+            characters = sum(row.characters for row in rows) + request.characters
+            if rows and characters > self._most_characters:
                 yield packed_rows(filling.pop(kind))
-                parts = filling[kind] = []
-            parts.append(request)
-            if len(parts) >= self._most_texts:
+                rows = filling[kind] = []
+            rows.append(request)
+            if len(rows) >= self._most_texts:
                 yield packed_rows(filling.pop(kind))
         yield from map(packed_rows, filling.values())
 
@@ -220,13 +220,13 @@ class TranslateBackend(CallBackend):
         costs: list[int | None] = [None for _ in request.rows]
         if said.credits_used is not None:
             costs = [*shares([row.price for row in request.rows], said.credits_used)]
-        for part, translation, route, told, cost in zip(
+        for row, translation, route, told, cost in zip(
             request.rows, said.texts, routes, of_texts, costs, strict=True
         ):
             if isinstance(translation, BadAnswer):
                 found.append(translation)
                 continue
-            text, remarks = _Text.of(part), [*told, *of_all]
+            text, remarks = _Text.of(row), [*told, *of_all]
             terms = [Span(*term, is_term=True) for term in text.glossary]
             protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
             restored = protected.restore(translation)

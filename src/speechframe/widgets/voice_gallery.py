@@ -14,7 +14,7 @@ from speechframe.page.arguments import text as said
 from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
 from speechframe.spec.texts import billed_characters
-from speechframe.tables.columns import problem
+from speechframe.tables.table import problem
 from speechframe.verbs.generate import ARGUMENTS
 from speechframe.widgets.base import PageWidget, table
 from speechframe.widgets.comparison import VoiceComparison, compare_voices
