@@ -73,6 +73,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
 
     It costs nothing. Dubs keep their names in the run's folder; their columns in the run, such as
     ``overruns``, stay those of the first version.
+    The same call again, after one that was cut off, fetches what that one has made.
 
     Parameters
     ----------
