@@ -272,6 +272,8 @@ def test_a_limit_is_a_number_of_credits(name, tmp_path):
             spf.SettingsError, match=f"{name}=1000.*; allowed: .* to 1,000,000,000,000,000, inf for no limit"
         ):
             make(**{name: 10**400})
+        with pytest.raises(spf.SettingsError, match=f"{name}=Decimal.*inf for no limit"):
+            make(**{name: Decimal("1E+400")})
 
 
 @pytest.mark.parametrize(

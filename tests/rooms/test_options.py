@@ -20,6 +20,10 @@ import speechframe as spf
         ({"sep": ";;"}, "sep=';;'; allowed: one character"),
         ({"tags": ["ads"]}, "tags=['ads']; allowed: a mapping of name to value or column"),
         ({"tags": {"team": ["ads"]}}, "tags['team']=['ads']; allowed: a text, a number"),
+        ({"tags": {"team": "\ud800"}}, r"tags['team']='\ud800'; allowed: a text, a number"),
+        ({"tags": {"": "ads"}}, "tags['']=''; allowed: a name as text"),
+        ({"max_retakes": True}, "max_retakes=True; allowed: a whole number of at least 0"),
+        ({"on_error": "cry"}, "on_error='cry'; allowed: 'column' or 'raise'"),
         ({"cache": ""}, "cache=''; allowed: a folder"),
     ],
 )

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from speechframe.settings.typed import (
+    ALLOWED,
     CONFIG,
     Allowed,
     Credits,
@@ -123,7 +124,7 @@ def _is_folder(value: Any) -> Any:
 
 def _is_mapping(value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise PydanticCustomError("allowed", "a mapping of name to value or column")
+        raise PydanticCustomError(ALLOWED, "a mapping of name to value or column")
     return value
 
 

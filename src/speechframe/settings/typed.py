@@ -27,6 +27,8 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -49,8 +51,8 @@ _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # -- how a refusal reads ---------------------------------------------------------------
 
-_ALLOWED = "allowed"
-_SECRET = "secret"  # noqa: S105 - a kind of error
+# Kinds of errors: the words say what is allowed; the value may hold a password and is not repeated.
+ALLOWED, _MASKED = "allowed", "masked"
 _UNKNOWN = "unexpected_keyword_argument"
 
 
@@ -62,7 +64,7 @@ class Allowed:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the check of the type, with these words for any of its errors."""
-        return core_schema.custom_error_schema(handler(source), _ALLOWED, custom_error_message=self.words)
+        return core_schema.custom_error_schema(handler(source), ALLOWED, custom_error_message=self.words)
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> SettingsError:
@@ -89,8 +91,8 @@ def refused(
         said = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
     else:
         path = f"{name}{''.join(f'[{part!r}]' for part in inner if part != '[key]')}"
-        given = "" if kind == _SECRET else f"={shown(first['input'])}"
-        choices = words if kind == _ALLOWED else first.get("ctx", {}).get("expected")
+        given = "" if kind == _MASKED else f"={shown(first['input'])}"
+        choices = words if kind == ALLOWED else first.get("ctx", {}).get("expected")
         said = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
     return SettingsError(f"{where}: {said}" if (where := told_by.get(str(name))) else said)
 
@@ -129,16 +131,16 @@ def read_toml(path: Path, kind: type[_T]) -> _T:
 def _key(value: SecretStr, info: ValidationInfo) -> SecretStr:
     text = value.get_secret_value()
     if not isinstance(text, str):
-        raise PydanticCustomError(_SECRET, f"is of type {type(text).__name__}; allowed: a key as text")
+        raise PydanticCustomError(_MASKED, f"is of type {type(text).__name__}; allowed: a key as text")
     return SecretStr(header_text(value, f"the {str(info.field_name).replace('_', ' ')}"))
 
 
 def _address(value: Any) -> str:
     if not isinstance(value, str):
-        raise PydanticCustomError(_SECRET, f"is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
+        raise PydanticCustomError(_MASKED, f"is of type {type(value).__name__}; allowed: {_AN_ADDRESS}")
     if {*"@?#"} & {*value}:
         raise PydanticCustomError(
-            _SECRET,
+            _MASKED,
             f"holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
             f"{KEY_VARIABLE}",
         )
@@ -147,7 +149,7 @@ def _address(value: Any) -> str:
 
 def _mapping(value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise PydanticCustomError(_SECRET, f"is of type {type(value).__name__}; allowed: {_ADDRESSES}")
+        raise PydanticCustomError(_MASKED, f"is of type {type(value).__name__}; allowed: {_ADDRESSES}")
     return value
 
 
@@ -162,7 +164,8 @@ def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
     return regions
 
 
-Text = Annotated[str, Strict()]
+# With a bound on its length a text is read: a lone surrogate is half a character, and no file can hold it.
+Text = Annotated[str, Strict(), Field(min_length=0)]
 Name = Annotated[Text, Allowed("a name as text")]
 Key = Annotated[SecretStr, AfterValidator(_key)]
 Address = Annotated[str, PlainValidator(_address)]
@@ -205,7 +208,7 @@ def expanded(path: "str | os.PathLike[str]") -> Path:
 
 def _local_path(value: Any) -> Path:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise PydanticCustomError(_ALLOWED, _A_PATH)
+        raise PydanticCustomError(ALLOWED, _A_PATH)
     if is_address(value):
         raise ValueError(f"is an address; allowed: {_A_PATH}")
     if "\0" in os.fspath(value):
@@ -229,8 +232,10 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-def _at_most(credits: float) -> float:
-    if MOST_CREDITS < credits < inf:
+def _at_most(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    # What is finite and beyond all floats is no infinity, which would lift the limit.
+    credits = check(value)
+    if credits > MOST_CREDITS and value != inf:
         raise ValueError
     return credits
 
@@ -242,7 +247,7 @@ Credits = Annotated[
     float,
     Strict(),
     Field(ge=0),
-    AfterValidator(_at_most),
+    WrapValidator(_at_most),
     Allowed(f"a number of credits from 0 to {MOST_CREDITS:,}, inf for no limit"),
 ]
 Switch = Annotated[bool, Strict(), Allowed("True or False, and true or false in a settings file")]
