@@ -338,12 +338,7 @@ def plan(
         if row[NOTED] is not None or (is_same_key and row["finished_at"].timestamp() > until)
     }
     stays = [] if options.on_unknown == "retry" else unknown.keys() - due.keys()
-    # Codes are given in the order in which their keys come: a key stands for the first time where its code is
-    # larger than all before.
-    codes = keys.dictionary_encode().indices.to_numpy()
-    first = np.ones(len(codes), dtype=bool)
-    first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
-    first &= ~among(keys, bytes(KEY_BYTES))  # the zeros of rows without a call
+    first = first_of_each(keys)
     is_done = among(keys, index.keys[index.with_status(FINISHED)].tobytes())
     is_kept = among(keys, bytes.fromhex("".join(stays)))
     todo = first & ~is_done & ~is_kept
@@ -379,8 +374,16 @@ def plan(
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))
-    counts = np.bincount(codes, minlength=1)[codes]
-    return Plan(prepared, keys, counts, todo, free, cached, due, in_packs), estimate
+    return Plan(prepared, keys, todo, free, cached, due, in_packs), estimate
+
+
+def first_of_each(keys: Any) -> Mask:
+    """Return True where a key stands for the first time; never for the zeros of a row without a call."""
+    # Codes are given in the order in which their keys come.
+    codes = keys.dictionary_encode().indices.to_numpy()
+    first = np.ones(len(codes), dtype=bool)
+    first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
+    return first & ~among(keys, bytes(KEY_BYTES))
 
 
 def among(keys: Any, known: bytes) -> Mask:

@@ -268,7 +268,6 @@ class Plan:
 
     prepared: Prepared
     keys: Any  # of each row's call, 16 bytes each in an Arrow array
-    counts: npt.NDArray[np.int64]  # how many rows have the call of a row
     todo: Mask  # rows whose call is to be made
     free: Mask  # those among them that cost nothing: they are paid already
     cached: Mask  # rows whose answer the cache has
@@ -300,13 +299,15 @@ class Plan:
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
         folder, start = self.prepared.table_folder, 0
         source = folder.source(self.prepared.entry.file)
+        codes = self.keys.dictionary_encode().indices.to_numpy()
+        counts = np.bincount(codes, minlength=1)[codes]  # how many rows have the call of each row
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
                     return
                 places = start + np.flatnonzero(wanted[start : start + batch.num_rows])
                 rows = batch.take(places - start).to_pylist()
-                keys, numbers = self.keys.take(places).to_pylist(), self.counts[places].tolist()
+                keys, numbers = self.keys.take(places).to_pylist(), counts[places].tolist()
                 for row, key, number in zip(rows, keys, numbers, strict=True):
                     known, _, body = row[REQUEST].partition(b"\n")
                     characters, varies, facts = loads(known)
