@@ -42,6 +42,17 @@ class Slow(spf.Backend):
         return [spf.Record({"said": answer.data})]
 
 
+class Large(Slow):
+    """Three calls at once, of whose answers two find room."""
+
+    async def open(self):
+        return spf.Opened((spf.LaneSpec("here", f"large {id(self)}", published=3),))
+
+    async def send(self, request, attempt):
+        await attempt.admit(100 << 20)
+        return await super().send(request, attempt)
+
+
 @pytest.fixture
 def begin(tmp_path):
     return lambda *given, **options: start(tmp_path / "run", *given, **options)
@@ -258,3 +269,11 @@ def test_sigterm_waits_for_no_more_than_eight_seconds(tmp_path, way):
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+
+
+@pytest.mark.timeout(30)
+async def test_a_run_that_is_stopped_while_an_answer_waits_for_room_ends(tmp_path):
+    run = await spf.aio.run(Large(0.5), list("abcdef"), run_dir=tmp_path, progress=False, wait=False)
+    await asyncio.sleep(0.3)
+    run.stop()
+    assert (await run).to_pandas()["status"].tolist() == ["done"] * 3 + ["pending"] * 3

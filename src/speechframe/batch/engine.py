@@ -147,7 +147,7 @@ class Engine:
         booked = asyncio.Event()  # whether the worker's last answer is written down
         booked.set()
         try:
-            while (missing := lane.workers_to_add) >= 0:
+            while not self._queue.is_over and (missing := lane.workers_to_add) >= 0:
                 if missing > 0:
                     self._start_workers()
                 if (slot := lane.take_permit(slot)) is None:
@@ -159,9 +159,6 @@ class Engine:
                     await booked.wait()
                     booked.clear()
                     self._ended.put_nowait(_EndedAttempt(call, lane, outcome, booked))
-                    continue
-                if self._queue.is_over:
-                    break
         finally:
             lane.workers -= 1
             if slot is not None:

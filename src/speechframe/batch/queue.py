@@ -372,7 +372,8 @@ class Queue:
                 call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
         else:
             self._is_plan_read = True
-            await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
+            if not self.is_over:
+                await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget is None or self._budget.reserve(call.request, price):
@@ -394,12 +395,11 @@ class Queue:
         return None
 
     async def wait_for_change(self, timeout_s: float | None = None) -> None:
-        """Wait until a call has ended or was put back, `timeout_s` at most; not at all when all is over."""
-        if not self.is_over:
-            self._changed.clear()  # whoever waits already was woken when it was set
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._changed.wait()
+        """Wait until a call has ended or was put back, `timeout_s` at most."""
+        self._changed.clear()  # whoever waits already was woken when it was set
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     def put_back(self, call: Call, delay_s: float = 0.0) -> None:
         """Put a call back that was taken: to the front, or for later."""
