@@ -119,7 +119,7 @@ def test_ls_looks_where_it_is_told_and_passes_by_what_is_hidden(here, made, tmp_
     said = here("runs", "ls", "elsewhere")
     assert said.code == exits.OK
     assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["elsewhere/one"]
-    assert f"not listed: {tmp_path}/elsewhere/other has layout None, this version reads layout 2" in said.err
+    assert f"not listed: {tmp_path}/elsewhere/other has layout None, this version reads layout 3" in said.err
     assert here("runs", "ls").out == "no runs below speechframe-runs, runs\n"
     missing = here("runs", "ls", "nowhere")
     assert missing.code == exits.FOLDER

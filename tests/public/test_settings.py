@@ -1,6 +1,7 @@
 """Where calls go and what they may cost: precedence, completeness, and keys that never show."""
 
 import math
+import traceback
 from dataclasses import fields
 from decimal import Decimal
 from fractions import Fraction
@@ -69,11 +70,11 @@ def test_every_variable_sets_its_field(monkeypatch, tmp_path):
 def test_profiles_of_the_file(tmp_path):
     (tmp_path / "speechframe.toml").write_text(
         'api_key = "common"\n[profiles.work]\nbase_url = "https://work.example"\n'
-        '[profiles.home]\nbase_url = "https://home.example"\napi_key = "own"\n'
+        '[profiles.my-key]\nbase_url = "https://home.example"\napi_key = "own"\n'
     )
     assert resolve(profile="work").base_url == "https://work.example"
-    assert resolve(profile="home").api_key == SecretStr("own")
-    with pytest.raises(spf.SettingsError, match="work, home"):
+    assert resolve(profile="my-key").api_key == SecretStr("own")
+    with pytest.raises(spf.SettingsError, match="work, my-key"):
         resolve(profile="school")
 
 
@@ -179,6 +180,24 @@ def test_what_configure_refuses_changes_nothing(values, tmp_path):
         spf.configure(**values)
     assert (read().profile, read().base_url, read().regions) == ("team", None, ())
     assert scripted.make(tmp_path / "run", ["a", "b", "c", "d"]).stats["done"] == 3
+
+
+def test_configured_tags_are_the_caller_s_own():
+    tags = {"keyword": "ads"}
+    spf.configure(tags=tags)
+    assert tags == {"keyword": "ads"}
+
+
+def test_names_have_no_space_around_them_and_none_is_empty():
+    assert read(regions=["us-east ", ""], require_tags=" team,, ").regions == ("us-east",)
+    assert read(require_tags=" team,, ").require_tags == ("team",)
+
+
+def test_a_report_with_locals_shows_options_that_were_refused():
+    with pytest.raises(spf.SettingsError) as refused:
+        spf.configure(max_credits=-1)
+    report = traceback.TracebackException.from_exception(refused.value, capture_locals=True)
+    assert "max_credits=-1; allowed" in "".join(report.format())
 
 
 def test_regions_and_their_order():

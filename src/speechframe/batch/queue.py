@@ -330,6 +330,12 @@ class Plan:
                 start += batch.num_rows
 
 
+def _sources(plan: Plan, backend: Backend) -> Iterator[Iterator[Request]]:
+    yield plan.packs_again(backend)
+    # Begun only now: what goes out again in packs is not among the rest.
+    yield backend.pack(plan.requests(plan.todo))
+
+
 class Queue:
     """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
 
@@ -339,7 +345,7 @@ class Queue:
 
     def __init__(self, plan: Plan, backend: Backend, budget: Budget | None) -> None:
         self._plan, self._budget = plan, budget
-        self._requests = itertools.chain(plan.packs_again(backend), backend.pack(plan.requests(plan.todo)))
+        self._requests = itertools.chain.from_iterable(_sources(plan, backend))
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()

@@ -354,7 +354,7 @@ def _merged(
     profile = given.get("profile") or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
     # A profile without a file is a name only: it stands for the service in run folders.
-    if profile and profiles and profile not in profiles and not is_any_profile:
+    if isinstance(profile, str) and profiles and profile not in profiles and not is_any_profile:
         raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
     path = Path(FILE_NAME).resolve()
     variables = [(variable, name) for variable, name in ENVIRONMENT.items() if os.environ.get(variable)]
@@ -379,12 +379,22 @@ def _merged(
         raise _refused(error, told_by) from None
 
 
+def _hidden(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table of the file, and the tables in it, with its keys hidden."""
+    tables = {
+        name: _hidden(value)
+        for name, value in table.items()
+        if isinstance(value, dict) and name != "region_urls"
+    }
+    return hide({name: value for name, value in table.items() if name not in tables}) | tables
+
+
 def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
     """Return what the file says for all, and its profiles by name; nothing where there is no file."""
     path, content, problem = Path(FILE_NAME), {}, ""
     try:
         with path.open("rb") as file:
-            content = hide(tomllib.load(file))
+            content = _hidden(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
     # ValueError: no TOML, or no UTF-8.

@@ -111,8 +111,6 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
             values[name] = without_keys(value)
         elif name == "region_urls" and isinstance(value, Mapping):
             values[name] = {region: without_keys(url) for region, url in value.items()}
-        elif isinstance(value, dict):
-            hide(value)  # profiles of a file
     return values
 
 

@@ -154,7 +154,11 @@ def _mapping(value: Any) -> Any:
 
 
 def _split(names: Any) -> Any:
-    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+    return names.split(",") if isinstance(names, str) else names
+
+
+def _stripped(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
@@ -170,7 +174,7 @@ Name = Annotated[Text, Allowed("a name as text")]
 Key = Annotated[SecretStr, AfterValidator(_key)]
 Address = Annotated[str, PlainValidator(_address)]
 Addresses = Annotated[Mapping[Name, Address], BeforeValidator(_mapping), AfterValidator(MappingProxyType)]
-_Listed = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+_Listed = Annotated[tuple[Text, ...], BeforeValidator(_split), AfterValidator(_stripped)]
 Names = Annotated[_Listed, Allowed("names, as a list or with commas between them")]
 Regions = Annotated[
     _Listed,

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 
-LAYOUT = 2
+LAYOUT = 3
 RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
 _LOOK_S = 0.1
 
