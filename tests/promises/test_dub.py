@@ -19,7 +19,8 @@ import speechframe as spf
 from served import Served
 from speechframe.client import SyncClient
 from speechframe.local import local_service
-from speechframe.verbs.dub_job import jobs_of
+from speechframe.spec.dubbing import DownloadDetail
+from speechframe.verbs.dub_job import Dub, _suffix, jobs_of
 
 TARGETS = ["pt-BR", "fr-FR"]
 SECONDS = 2.0
@@ -218,6 +219,14 @@ def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
         medium.stat().st_size,
         medium.stat().st_size + 1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"), [("talk", ".wav"), ("Dr. Smith", ".wav"), ("talk.MP4", ".mp4"), ("talk.bin", ".wav")]
+)
+def test_a_dub_ends_as_its_medium_where_its_address_does_not_say(name, ending):
+    dub = Dub("pt-BR", {"path": name, "media_type": "audio/wav"}, {}, None, False, [], None)
+    assert _suffix(dub, DownloadDetail(download_url="http://x/a?sig=1.mp3")) == ending
 
 
 def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
