@@ -208,7 +208,9 @@ def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
 
 def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
     service = serving()
-    table = pd.DataFrame({"id": ["a/b", "a b"], "media": [medium.read_bytes(), medium.read_bytes() + b"\0"]})
+    table = pd.DataFrame(
+        {"id": ["a/b", "a b"], "media": [medium.read_bytes(), bytearray(medium.read_bytes() + b"\0")]}
+    )
     run = dub(service, table, id="id", targets="fr_fr")
     assert list(run.to_pandas()["row_id"]) == ["a/b/fr-FR", "a b/fr-FR"]
     paths = list(run.to_pandas()["dub_path"])
@@ -259,6 +261,7 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"priority": "SOON"}, "priority: is not one of the allowed values .value 'SOON'.; allowed: .*HIGH"),
         ({"table": ["/no/such.mp4"]}, "media: /no/such.mp4 does not exist"),
         ({"table": [5.0]}, "media: media are bytes, a path or a URL"),
+        ({"table": {"media": [[1]]}}, "media: media are bytes, a path or a URL"),
         ({"scripts": "no/such.srt"}, "scripts: is an addition of speechframe's own service"),
         ({"seconds": -1}, "seconds: is no length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),
