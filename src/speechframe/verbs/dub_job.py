@@ -226,7 +226,7 @@ class JobBackend(ServiceBackend):
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
-    """Return how a dub's file ends: as its address or the medium's name do, else as the medium's type says."""
+    """Return how a dub's file ends: as its address or the medium's name, else as the medium's type says."""
     for name in (urlsplit(detail.download_url or "").path, dub.name):
         if (suffix := Path(name).suffix.lower()) in MEDIA_TYPES:
             return suffix
