@@ -149,6 +149,9 @@ def test_speakers_have_voices_of_their_register_and_none_twice_while_there_are_o
         ((88.0, 138.0), ["Male", "Female"]),  # joaquim and helena
         ((138.0,), ["Female"]),
         ((119.0,), ["Male"]),
+        ((132.0,), ["Male"]),
+        ((128.0, 133.0), ["Male", "Male"]),
+        ((142.0, 170.0), ["Female", "Female"]),
         ((140.0, 220.0), ["Male", "Female"]),
         ((95.0, 118.0), ["Male", "Male"]),
     ],

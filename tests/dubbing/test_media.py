@@ -72,6 +72,22 @@ def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
     assert not list(tmp_path.glob(".*")), "what is being written beside its place is gone"
 
 
+@pytest.mark.parametrize(
+    ("name", "front"),
+    [
+        *(("a.mp4", b"\0\0\0\x18" + box + bytes(16)) for box in (b"free", b"skip", b"wide", b"uuid")),
+        ("a.mp3", bytes(500)),
+        ("a.mp3", b"APETAGEX" + bytes(24)),
+        ("a.flac", b"ID3\x04\0\0\0\0\x02\0" + bytes(256)),
+        ("rf64.wav", b""),
+    ],
+)
+def test_a_container_is_told_whatever_stands_in_front(tmp_path, name, front):
+    path = film(tmp_path / name, **KINDS.get(name, {**KINDS["a.wav"], "rf64": "always"}))
+    path.write_bytes(front + path.read_bytes())
+    assert container_of(path) == path.suffix[1:]
+
+
 def test_what_a_player_goes_by_is_kept(tmp_path):
     source = tmp_path / "turned.mp4"
     with (

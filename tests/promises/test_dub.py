@@ -19,7 +19,8 @@ import speechframe as spf
 from served import Served
 from speechframe.client import SyncClient
 from speechframe.local import local_service
-from speechframe.verbs.dub_job import jobs_of
+from speechframe.spec.dubbing import DownloadDetail
+from speechframe.verbs.dub_job import Dub, _suffix, jobs_of
 
 TARGETS = ["pt-BR", "fr-FR"]
 SECONDS = 2.0
@@ -207,7 +208,9 @@ def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
 
 def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
     service = serving()
-    table = pd.DataFrame({"id": ["a/b", "a b"], "media": [medium.read_bytes(), medium.read_bytes() + b"\0"]})
+    table = pd.DataFrame(
+        {"id": ["a/b", "a b"], "media": [medium.read_bytes(), bytearray(medium.read_bytes() + b"\0")]}
+    )
     run = dub(service, table, id="id", targets="fr_fr")
     assert list(run.to_pandas()["row_id"]) == ["a/b/fr-FR", "a b/fr-FR"]
     paths = list(run.to_pandas()["dub_path"])
@@ -218,6 +221,14 @@ def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
         medium.stat().st_size,
         medium.stat().st_size + 1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"), [("talk", ".wav"), ("Dr. Smith", ".wav"), ("talk.MP4", ".mp4"), ("talk.bin", ".wav")]
+)
+def test_a_dub_ends_as_its_medium_where_its_address_does_not_say(name, ending):
+    dub = Dub("pt-BR", {"path": name, "media_type": "audio/wav"}, {}, None, False, [], None)
+    assert _suffix(dub, DownloadDetail(download_url="http://x/a?sig=1.mp3")) == ending
 
 
 def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
@@ -250,6 +261,7 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"priority": "SOON"}, "priority: is not one of the allowed values .value 'SOON'.; allowed: .*HIGH"),
         ({"table": ["/no/such.mp4"]}, "media: /no/such.mp4 does not exist"),
         ({"table": [5.0]}, "media: media are bytes, a path or a URL"),
+        ({"table": {"media": [[1]]}}, "media: media are bytes, a path or a URL"),
         ({"scripts": "no/such.srt"}, "scripts: is an addition of speechframe's own service"),
         ({"seconds": -1}, "seconds: is no length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),

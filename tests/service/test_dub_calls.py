@@ -4,6 +4,7 @@ import asyncio
 import json
 import struct
 import time
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -12,7 +13,10 @@ from convert_lab import clip, convert, install
 from dub_lab import CREATE, MEDIUM, PROJECTS, WITH_PROJECT, create, form, listening, project, ready, status
 
 from speechframe.service.app import HANDLERS
+from speechframe.service.dub_create import _file_name
+from speechframe.service.uploads import Upload
 from speechframe.spec import chosen
+from speechframe.spec.dubbing import JobCreateRequest
 from speechframe.spec.endpoints import by_name
 
 DUB_STATUSES = {200, 400, 403, 500, 503}
@@ -120,6 +124,19 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
     assert answer.status == 200, answer.body
     assert (answer.json["file_name"], answer.json["file_url"]) == ("my talk.wav", url)
     assert "unknown" in answer.json["warning"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("C:\\Users\\ann\\talk.wav", "talk.wav"),
+        ("../a/talk.wav", "talk.wav"),
+        *((given, "medium") for given in ("..", "a/..\0", "/", "  ")),
+    ],
+)
+def test_a_medium_is_called_by_a_name_without_folders(given, name):
+    wanted = JobCreateRequest(file=b"", target_locales=["pt-BR"])
+    assert _file_name(wanted, Upload(Path(), 1, b"", given)) == name
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """The rows of dubbing jobs: whose turn it is, what is billed of a part, corrections, links that end."""
 
+import asyncio
 import sqlite3
 
 import pytest
 from pydantic import SecretStr
 
-from speechframe.dubbing.folder import Failure, Outcome, Task
-from speechframe.service import dub_jobs, keys, quota
+from speechframe.dubbing.folder import OUTCOME, Failure, Outcome, Task
+from speechframe.service import dub_jobs, dub_queue, keys, quota
 from speechframe.service.config import KeySpec, ServiceConfig
 from speechframe.service.database import Database, connect, now
 from speechframe.service.dub_jobs import Job
@@ -95,25 +96,32 @@ def test_a_job_that_its_owner_is_no_longer_at_waits_again(rows, add):
     assert dub_jobs.take(rows, "me", Turns().next).job_id == "first"
 
 
-async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with(rows, add, tmp_path, monkeypatch):
-    add("first", targets=())
+async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
+    rows, add, tmp_path, monkeypatch
+):
+    add("first", targets=("pt-BR",))
     config = ServiceConfig(data=tmp_path, keys=(KeySpec(SecretStr("key"), 35),))
     database = Database(tmp_path / "service.sqlite3")
     queue = DubQueue(config, database, "me", Webhooks(config, database))
 
     async def worked(*_):
+        (queue.folder / "first" / "pt-BR").mkdir(parents=True, exist_ok=True)
+        (queue.folder / "first" / "pt-BR" / OUTCOME).touch()
         return True
 
     def broken(*_):
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(queue, "_is_worked", worked)
+    monkeypatch.setattr(dub_queue, "_PAUSE_S", 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(dub_jobs, "end", broken)
         work = await queue.take()
         assert await queue.take() is None
         with pytest.raises(sqlite3.OperationalError):
             await work
+    assert await queue.take() is None
+    await asyncio.sleep(0.6)
     await (await queue.take())
     assert dub_jobs.known(rows, ["first"])["first"].ended_at is not None
     database.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode, UtteranceCorrection
@@ -48,10 +48,10 @@ class JsonFile(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return what is there; None where there is nothing."""
+        """Return what is there; None where there is nothing, or what a machine that lost its power left."""
         try:
             return cls.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValidationError):
             return None
 
 

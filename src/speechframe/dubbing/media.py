@@ -17,11 +17,9 @@ import soundfile
 
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, seconds_to_frames
-from speechframe.audio.lengths import HEAD_BYTES, media_type_of
 from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
 from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
-from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.locales import three_letters
 
 __all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe"]
@@ -34,6 +32,8 @@ SPEECH_RATE_HZ = 16_000
 _MAX_CHANNELS = 2
 _BITS_PER_CHANNEL = 96_000
 _BLOCK_FRAMES = RATE_HZ
+# The document type of a Matroska file, with its identifier and length, and how much of the file has it.
+_WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
 # What a header may claim beyond the last packet: containers count the padding of codecs in different ways.
 _CLAIM_SECONDS = 1.0
 # A time that is nearer to where the samples before it end is rounded, as those of MKV to a millisecond are.
@@ -79,7 +79,7 @@ def probe(path: Path, *, max_seconds: float) -> float:
     with demuxed(path) as source:
         audio = source.streams.audio[0]
         refuse_shape(audio.rate or 0, audio.channels or 0)
-        container_of(path)
+        _container(source, path)
         seconds = _seconds(source, claimed_s)
     if seconds > max_seconds:
         raise AudioError(
@@ -96,12 +96,25 @@ def container_of(path: Path) -> str:
     AudioError
         A container that is not dubbed.
     """
-    with path.open("rb") as file:
-        kind = media_type_of(file.read(HEAD_BYTES))
-    for suffix, media_type in MEDIA_TYPES.items():
-        if kind == media_type:
-            return suffix.removeprefix(".")
-    raise AudioError(f"a container that is not dubbed: {kind}. Dubbed are {', '.join(_KINDS)}")
+    with demuxed(path) as source:
+        return _container(source, path)
+
+
+def _container(source: Any, path: Path) -> str:
+    # Tags and padding may stand in front of a file: the demuxer has found what is behind them.
+    name = source.format.name.partition(",")[0]
+    if name == "mov":
+        # QuickTime is older than brands, and M4A is of audio alone.
+        brand = source.metadata.get("major_brand", "qt").strip()
+        if brand == "M4A" and _video(source) is None:
+            return "m4a"
+        return "mov" if brand == "qt" else "mp4"
+    if name == "matroska":
+        with path.open("rb") as file:
+            return "webm" if _WEBM in file.read(_HEAD_BYTES) else "mkv"
+    if name in _KINDS:
+        return str(name)
+    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
 
 
 def _video(source: Any) -> Any:

@@ -181,5 +181,7 @@ def _file_name(wanted: _Wanted, upload: Upload) -> str:
     """Return what the medium is called: a name alone, without folders and what cannot be shown."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name
-    plain = "".join(filter(str.isprintable, PurePosixPath(name).name))
-    return plain[-_LONGEST_NAME:] or "medium"
+    # Browsers on Windows once sent whole paths.
+    name = PurePosixPath(name.replace("\\", "/")).name
+    plain = "".join(filter(str.isprintable, name))[-_LONGEST_NAME:].strip()
+    return "medium" if plain in {"", ".", ".."} else plain

@@ -34,6 +34,8 @@ _BASE_S = 300.0
 """That a job may take whatever its length: models load slowly where the machine is busy with other things."""
 _PER_MEDIA_SECOND_S = 30.0
 """What a second of media and locale adds to the time that a job may take."""
+_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+"""How long a job waits whose end could not be noted, each time twice as long: others have their turn then."""
 _ORPHAN_S = 3600.0
 """A folder that no row names after this long was left by a service that was killed."""
 _EVERY = 5
@@ -86,6 +88,7 @@ class DubQueue(Background):
         self._database = database
         self._webhooks = webhooks
         self._under_way_ids: set[str] = set()
+        self._pauses_s: dict[str, float] = {}
         self._take = functools.partial(
             dub_jobs.take, owner=owner, turn=Turns().next, under_way=self._under_way_ids
         )
@@ -123,8 +126,13 @@ class DubQueue(Background):
                     break
             outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
             await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
-        finally:
-            self._under_way_ids.discard(job.job_id)
+        except Exception:
+            pause_s = self._pauses_s.get(job.job_id, _PAUSE_S)
+            self._pauses_s[job.job_id] = min(2 * pause_s, _LONGEST_PAUSE_S)
+            asyncio.get_running_loop().call_later(pause_s, self._under_way_ids.discard, job.job_id)
+            raise
+        self._pauses_s.pop(job.job_id, None)
+        self._under_way_ids.discard(job.job_id)
         self._webhooks.wake()
         await self.tidy()
 

@@ -8,7 +8,6 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -112,7 +111,7 @@ class DubBackend(JobBackend):
         super().__init__(settings)
         self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
         self._base = Path.cwd()  # of media whose paths are relative
-        self._looked_at = lru_cache(1)(self._look_at)  # a file is looked at once for all locales
+        self._last: tuple[Any, Upload, float | None] | None = None  # a file is looked at once for all locales
 
     @property
     def key(self) -> SecretStr | None:
@@ -230,13 +229,16 @@ class DubBackend(JobBackend):
                 problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
         return medium, seconds
 
-    def _look_at(self, given: Any) -> tuple[Upload, float | None]:
+    def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
         """Return a file and how long it says it is."""
-        if isinstance(given, (str, os.PathLike)):
-            path = self._base / Path(given).expanduser()
-            return medium_of(path), seconds_of(path)
-        upload = medium_of(given)
-        return kept(self.folder, upload), seconds_of(upload.data)
+        if self._last is None or self._last[0] is not given:
+            if isinstance(given, (str, os.PathLike)):
+                path = self._base / Path(given).expanduser()
+                self._last = given, medium_of(path), seconds_of(path)
+            else:
+                upload = medium_of(given)
+                self._last = given, kept(self.folder, upload), seconds_of(upload.data)
+        return self._last[1:]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield a job for all locales of a medium; its rows come one after the other."""

@@ -226,8 +226,12 @@ class JobBackend(ServiceBackend):
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
-    suffix = Path(urlsplit(detail.download_url or "").path).suffix.lower()
-    return suffix if suffix in MEDIA_TYPES else Path(dub.name).suffix.lower() or ".bin"
+    """Return how a dub's file ends: as its address or the medium's name, else as the medium's type says."""
+    for name in (urlsplit(detail.download_url or "").path, dub.name):
+        if (suffix := Path(name).suffix.lower()) in MEDIA_TYPES:
+            return suffix
+    kind = dub.medium.get("media_type")
+    return next((suffix for suffix, media_type in MEDIA_TYPES.items() if media_type == kind), ".bin")
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
