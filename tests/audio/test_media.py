@@ -122,6 +122,14 @@ def test_more_channels_than_are_mixed_are_refused(tmp_path):
     assert refused(path) == "33 channels; 1 to 32 are read"
 
 
+# WAVEX of a sub-format that there is not.
+UNKNOWN_CODEC = (
+    b"RIFF\x44\1\0\0WAVEfmt \x28\0\0\0\xfe\xff\1\0\xc0\x5d\0\0\x80\xbb\0\0\2\0\x10\0\x16\0\x10\0\4\0\0\0\3"
+     b"\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71data\0\1\0\0"
+    + bytes(256)
+)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -130,6 +138,7 @@ def test_more_channels_than_are_mixed_are_refused(tmp_path):
         (b"RIFF\xff\xff\xff\xffWAVEfmt ", "no audio that can be read"),
         (b"fLaC" + bytes(300), "no audio that can be read"),
         (b"OggS" + bytes(10), "truncated"),
+        (UNKNOWN_CODEC, "it is encoded in a way that is not known here"),
     ],
 )
 def test_what_is_no_audio_is_refused_by_what_it_is(tmp_path, data, words):

@@ -234,11 +234,13 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
             )
-            has_audio = bool(container.streams.audio)
+            audio = container.streams.audio
         except (av.error.FFmpegError, ValueError) as error:
             raise AudioError("no audio that can be read") from error
-        if not has_audio:
+        if not audio:
             raise AudioError("no audio: the file has no audio stream")
+        if audio[0].codec_context is None:
+            raise AudioError("no audio that can be read: it is encoded in a way that is not known here")
         yield container
 
 
