@@ -125,8 +125,7 @@ def test_more_channels_than_are_mixed_are_refused(tmp_path):
 # WAVEX of a sub-format that there is not.
 UNKNOWN_CODEC = (
     b"RIFF\x44\1\0\0WAVEfmt \x28\0\0\0\xfe\xff\1\0\xc0\x5d\0\0\x80\xbb\0\0\2\0\x10\0\x16\0\x10\0\4\0\0\0\3"
-     b"\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71data\0\1\0\0"
-    + bytes(256)
+    b"\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71data\0\1\0\0" + bytes(256)
 )
 
 
