@@ -71,6 +71,7 @@ def pauses_ms(speech):
     return edges[edges[:, 1] - edges[:, 0] >= 80]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("voice_id", [voice for voice in VOICES if "ja-JP" not in str(voice)])
 def test_a_word_after_a_pause_begins_when_it_is_heard(voice_id):
     """In languages with spaces: elsewhere a line is one word."""

@@ -35,10 +35,11 @@ EXCLUDED = {
     "stream_input": [positive_data_acceptance, negative_data_rejection],
     # A form has only texts: what is of a wrong type in JSON, a number for a truth value, is a right text there.
     "convert": [negative_data_rejection],
-    # And which locales, projects and jobs there are, a schema cannot say: what it allows may be refused.
+    # And which locales, projects, jobs and pages there are, a schema cannot say: what it allows may be refused.
     "create_job": [positive_data_acceptance, negative_data_rejection],
     "create_job_with_project": [positive_data_acceptance, negative_data_rejection],
     "job_status": [positive_data_acceptance],
+    "list_projects": [positive_data_acceptance],
     "create_project": [positive_data_acceptance],
     "update_project": [positive_data_acceptance],
     "utterances": [positive_data_acceptance],
