@@ -54,7 +54,7 @@ test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under
 quiet: $(VENV)/dev.done $(VENV)/browser.done
 	@$(BIN)/python -m pytest -m '$(QUIET)' -n 3 --dist loadscope --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done $(VENV)/browser.done  ## all tests, the long ones too, under 40 minutes on 2 cores
+test-all: $(VENV)/dev.done $(VENV)/browser.done  ## all tests, the long ones too, some 45 minutes on 2 cores
 	@$(MAKE) --no-print-directory -j 2 QUIET=quiet lint quiet
 	@$(BIN)/python -m pytest -m 'not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
