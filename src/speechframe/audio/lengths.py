@@ -25,7 +25,7 @@ _MEDIA_TYPES = MappingProxyType(
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
 # How files begin that are older than brands.
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# By the first name FFmpeg gives the demuxer. None of them opens another file than the one it is given.
+# By the first name FFmpeg gives the demuxer.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",

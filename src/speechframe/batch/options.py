@@ -162,7 +162,7 @@ class Options:
     take: Any = 0
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
-    # In no repr: reports of errors show Options whose making failed, which have none.
+    # Not in the repr: a report of errors shows Options that were refused, which have no tags yet.
     tags: _Tags = field(default_factory=dict, repr=False)
     on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
     cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
