@@ -88,6 +88,7 @@ def home(tmp_path_factory):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPEECHFRAME_", "HF_"))}
     env |= {
         "SPEECHFRAME_SERVICE": str(folder / ".service"),
+        "XDG_STATE_HOME": str(folder / ".state"),
         "HF_HOME": str(folder / ".huggingface"),
         "HF_HUB_OFFLINE": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}",

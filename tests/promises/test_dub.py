@@ -194,7 +194,10 @@ def test_each_call_has_the_key_of_its_kind_and_none_is_in_a_file(serving, dub, t
         spf.resume(run, service=service.settings, progress=False)
 
 
-def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(serving, dub, medium):
+def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
+    serving, dub, medium, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # a run without `run_dir` lies in the working directory
     service = serving(credits_used=20)
     assert dub(service, dry_run=True, run_dir=None).estimate.credits == 2 * SECONDS
     url = "https://example.com/film.mp4"

@@ -127,7 +127,6 @@ class DubQueue(Background):
             outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
             await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
         except Exception:
-            # Its turn comes again after a pause: taken at once, it would keep all others waiting.
             pause_s = self._pauses_s.get(job.job_id, _PAUSE_S)
             self._pauses_s[job.job_id] = min(2 * pause_s, _LONGEST_PAUSE_S)
             asyncio.get_running_loop().call_later(pause_s, self._under_way_ids.discard, job.job_id)
