@@ -33,7 +33,7 @@ import os, signal, time
 import numpy as np
 from speechframe.engines.base import Capabilities, EngineVoice, Speech, Word
 from speechframe.errors import EngineError
-from speechframe.spec.speech import Gender, Model, StyleDetails
+from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
 
 class Moody:
@@ -44,7 +44,7 @@ class Moody:
     def voices(self):
         details = {"en-US": StyleDetails(available_styles=["Plain"], detail="English (United States)")}
         return [EngineVoice("en-US-moody", "Moody", "Does what its text says", Gender.NON_BINARY, "en-US",
-                            details, frozenset({Model.GEN2}))]
+                            details, frozenset({Model.GEN2}), VoiceKind.FORMANT)]
 
     def speak(self, utterance):
         verb, _, figure = utterance.text.partition(" ")

@@ -107,6 +107,9 @@ class Attempt:
     admit
         ``await attempt.admit(n)`` before `n` bytes of an answer are read: it returns when there is room for
         them in memory, and raises :class:`BadAnswer` when there never will be.
+    extend
+        Call it when the service reports that it still has the call in its queue or works on it. The time
+        limit of the attempt then begins anew, unless the user set one with ``timeout_s``.
     """
 
     lane: str
@@ -116,6 +119,7 @@ class Attempt:
     noted: bytes | None
     note: Callable[[bytes], Awaitable[None]]
     admit: Callable[[int], Awaitable[None]]
+    extend: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -195,6 +199,22 @@ class LaneSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Throughput:
+    """How much work of one kind a service takes, as the service publishes it.
+
+    Parameters
+    ----------
+    calls_at_once
+        Number of calls that the service works on at the same time. More calls only wait there.
+    characters_per_second
+        Usual speed of all these calls together, in billed characters.
+    """
+
+    calls_at_once: int
+    characters_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """What a backend found out about its service.
 
@@ -212,6 +232,9 @@ class Opened:
         What tells the key apart without giving it away.
     is_local
         Whether it is an embedded local service.
+    throughputs
+        By kind of work (see :meth:`Backend.work_of`): what the service takes in each lane. A kind that is not
+        listed has no limit but those of the lanes.
     facts
         What else stands in run.json, such as a hash of the voices.
     """
@@ -222,6 +245,7 @@ class Opened:
     balance: int | None = None
     key_fingerprint: str = ""
     is_local: bool = False
+    throughputs: Mapping[str, Throughput] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -303,6 +327,15 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Give back what :meth:`open` took."""
+
+    async def is_answering(self) -> bool:
+        """Return whether the service answers, although calls to it have timed out; by default False."""
+        return False
+
+    def work_of(self, facts: Mapping[str, Any]) -> str:
+        """Return the kind of work of a request with these facts; by default the operation."""
+        del facts
+        return self.operation
 
     def source(self, table: Any) -> Any:
         """Return what is opened as the table instead of what was handed in; by default just that."""

@@ -55,6 +55,12 @@ class _EndedAttempt(NamedTuple):
     booked: asyncio.Event  # set when it is written down
 
 
+def _begin_anew(limit: asyncio.Timeout, limit_s: float) -> None:
+    """Let a time limit that has not ended yet begin anew."""
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+
+
 class Engine:
     """Makes the calls of a queue, and writes their answers and errors to the journal."""
 
@@ -188,6 +194,7 @@ class Engine:
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
         limit_s = math.inf if self._backend.is_long else limit_s
+        limit = asyncio.timeout(limit_s)
         attempt = Attempt(
             lane=lane.name,
             deadline_s=timeout_s,
@@ -197,10 +204,12 @@ class Engine:
             note=partial(self._note, call),
             admit=partial(self._admit, call),
         )
+        if timeout_s is None:
+            attempt.extend = partial(_begin_anew, limit, limit_s)
         ticket = lane.begin(slot)
         outcome: Answer | SpeechframeError
         try:
-            async with asyncio.timeout(limit_s):
+            async with limit:
                 outcome = await self._backend.send(request, attempt)
         except SpeechframeError as error:
             outcome = error
@@ -330,7 +339,7 @@ class Engine:
             elif row["status"] == SUSPECT and may_retake:
                 self._progress.total += 1
                 retakes.append(Call(asked.as_take(asked.take + 1), retakes=call.retakes + 1))
-        self._queue.finish(retakes)
+        self._queue.finish(call, retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
         """Write down a failed attempt; repeat, split or fail the call, or stop the run, by its verdict."""
@@ -368,11 +377,11 @@ class Engine:
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle(call, RETRIED, ends, facts)
             smaller = [one for half in halves for one in self._backend.pack(iter(half))]
-            self._queue.finish(map(Call, smaller))
+            self._queue.finish(call, map(Call, smaller))
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # An earlier attempt may have been billed, but its answer is lost: make a new call for it, once.
             self._settle(call, RETRIED, ends, facts)
-            self._queue.finish([Call(request)])
+            self._queue.finish(call, [Call(request)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
         # Do not count an answer after a lost attempt: it may be that attempt's answer, repeated and outdated.
@@ -409,7 +418,7 @@ class Engine:
         self._settle(call, status, ends, facts)
         for asked, end in zip(call.rows, ends, strict=True):
             self._report(asked, end)
-        self._queue.finish()
+        self._queue.finish(call)
         if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
 
@@ -481,7 +490,13 @@ class Engine:
             self._start_workers()
             self._heed_waits()
             unavailable_s = time.monotonic() - max(lane.unavailable_since_s for lane in self._lanes)
-            if unavailable_s > min(UNAVAILABLE_S, self._options.patience_s):
+            if unavailable_s <= min(UNAVAILABLE_S, self._options.patience_s):
+                continue
+            if await self._backend.is_answering():
+                # The service is slow, not gone.
+                for lane in self._lanes:
+                    lane.note_alive()
+            else:
                 message = "the service has not answered for a while; the run stopped and keeps what it has"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 

@@ -375,6 +375,10 @@ class Lane:
             self._not_before_s = self._clock() + self._rest_s
             self._retry_at = max(self._retry_at, retry_at)
 
+    def note_alive(self) -> None:
+        """Note that the service answers, although calls have timed out: the lane rests no longer."""
+        self.unavailable_since_s, self._rest_s, self._unavailable_calls = math.inf, 0.0, 0
+
     def share_learned(self) -> None:
         """Read what other processes have learned and write what this run has, each :data:`SHARING_PERIOD_S`.
 

@@ -4,7 +4,7 @@ Everything is read from the run's own files, so a resume needs nothing from the 
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe.batch.backend import Backend, LaneSpec, Opened
+from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
@@ -27,7 +27,7 @@ from speechframe.store import parts
 from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, Manifest, storing
 from speechframe.store.journal import loads
-from speechframe.store.ledger import seconds_a_call
+from speechframe.store.ledger import seconds_by_voice
 from speechframe.store.records import read_snapshot, spent
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
@@ -265,26 +265,59 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, (list, dict)) else value
 
 
-def timed(
-    lanes: Iterable[LaneSpec], most: int | None, calls: int, manifest: Manifest, ledger: Folder | None
+def estimate_time(
+    backend: Backend,
+    opened: Opened,
+    most: int | None,
+    calls: int,
+    breakdown: Breakdown,
+    manifest: Manifest,
+    ledger: Folder | None,
 ) -> dict[str, Any]:
-    """Return how many calls lanes take at a time, and how long `calls` take at that, as the estimate has it.
+    """Return the fields of the estimate on concurrency and time.
 
-    Lanes count that say how many they take; `most` is the caller's ceiling for each.
+    Only lanes count whose service publishes a cap. `most` is the caller's ceiling for each of them. The speed
+    of a voice is the one in the ledger, else the one that the service publishes for the voice's engine.
+    Without either the time stays unknown.
     """
-    published = {lane.name: lane.published for lane in lanes if lane.published and not lane.is_fallback}
+    published = {
+        lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
+    }
     caps = {name: min(cap, most or cap) for name, cap in published.items()}
-    every = sum(caps.values())
     if not calls or not caps:
-        return {"concurrency": every or None}
-    each_s = None if ledger is None else seconds_a_call(ledger, manifest.service, manifest.operation)
-    seconds = None if each_s is None else calls * each_s / every
+        return {"concurrency": sum(caps.values()) or None}
+    learned = {} if ledger is None else seconds_by_voice(ledger, manifest.service, manifest.operation)
+    if not (learned or opened.throughputs):
+        return {"concurrency": sum(caps.values()), **_lanes_in_words(caps, calls, None)}
+    characters_of = {voice: sums.characters for (voice,), sums in breakdown(("voice_id",)).items()}
+    works = {voice: backend.work_of({"voice_id": voice}) for voice in characters_of}
+    paces = {work: pace for work in works.values() if (pace := opened.throughputs.get(work)) is not None}
+    if len(paces) == len(set(works.values())):
+        at_once = sum(pace.calls_at_once for pace in paces.values())
+        caps = {name: min(cap, at_once) for name, cap in caps.items()}
+    every = sum(caps.values())
+    seconds: float | None = 0.0
+    for voice, characters in characters_of.items():
+        pace, each_s = paces.get(works[voice]), learned.get(voice)
+        if seconds is None or (pace is None and each_s is None):
+            seconds = None
+        elif each_s is not None:
+            here = every if pace is None else min(every, len(caps) * pace.calls_at_once)
+            seconds += characters * each_s / here
+        elif pace is not None:
+            seconds += characters / pace.characters_per_second / len(caps)
+    return {"concurrency": every, "seconds": seconds, **_lanes_in_words(caps, calls, seconds)}
+
+
+def _lanes_in_words(caps: Mapping[str, int], calls: int, seconds: float | None) -> dict[str, Any]:
+    """Return the field of the estimate that describes each lane."""
+    every = sum(caps.values())
     took = "" if seconds is None else f" = {duration(seconds)}"
     words = [
         f"{name}: {counted(round(calls * cap / every), 'row')} at cap {cap}{took}"
         for name, cap in caps.items()
     ]
-    return {"concurrency": every, "seconds": seconds, "lanes": tuple(words)}
+    return {"lanes": tuple(words)}
 
 
 def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
@@ -370,7 +403,9 @@ def plan(
         paid=int(free.sum()),
         ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,
-        **timed(opened.lanes, options.max_concurrency, calls, prepared.manifest, ledger),
+        **estimate_time(
+            backend, opened, options.max_concurrency, calls, breakdown, prepared.manifest, ledger
+        ),
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))

@@ -3,8 +3,9 @@
 import asyncio
 import heapq
 import itertools
+import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from speechframe.store.schema import (
 Mask = npt.NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 256
+_MOST_HELD = 2048
+"""Calls that are held at most while their kind of work has no room."""
 
 
 @dataclass(slots=True)
@@ -337,14 +340,25 @@ def _sources(plan: Plan, backend: Backend) -> Iterator[Iterator[Request]]:
 
 
 class Queue:
-    """Hands out calls one at a time, each with its price reserved: those put back, then the plan's.
+    """Hands out calls one at a time and reserves the price of each.
 
-    Without a budget nothing is reserved. `stopped` and `stopped_by` are why no more calls are handed out, and
-    the error behind it.
+    Calls that were put back come first, then the calls of the plan. At most `most_at_once` calls of a kind of
+    work are out. While a kind has no room, its calls are held and calls of other kinds pass them. Without a
+    budget nothing is reserved. `stopped` is the reason why no more calls are handed out, and `stopped_by` the
+    error behind that reason.
     """
 
-    def __init__(self, plan: Plan, backend: Backend, budget: Budget | None) -> None:
-        self._plan, self._budget = plan, budget
+    def __init__(
+        self,
+        plan: Plan,
+        backend: Backend,
+        budget: Budget | None,
+        most_at_once: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._plan, self._backend, self._budget = plan, backend, budget
+        self._most_at_once = most_at_once
+        self._out_of: Counter[str] = Counter()  # calls that are out, by kind of work
+        self._held: dict[str, deque[Call]] = {}  # calls of kinds without room, in the order of the plan
         self._requests = itertools.chain.from_iterable(_sources(plan, backend))
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
@@ -359,32 +373,57 @@ class Queue:
     @property
     def is_over(self) -> bool:
         """Whether no call will be handed out any more."""
-        has_calls = self._out or self._front or self._later or not self._is_plan_read
+        has_calls = self._out or self._waiting or not self._is_plan_read
         return self.stopped is not None or not has_calls
 
+    @property
+    def _waiting(self) -> int:
+        """Number of calls that were read from the plan or put back, and are not out."""
+        return len(self._front) + len(self._later) + sum(map(len, self._held.values()))
+
+    def _work_of(self, call: Call) -> str:
+        return self._backend.work_of(call.request.facts)
+
+    def _has_room(self, work: str) -> bool:
+        return self._out_of[work] < self._most_at_once.get(work, sys.maxsize)
+
+    def _next(self) -> Call | None:
+        """Return the first call whose kind of work has room, and hold the calls before it."""
+        for work, held in self._held.items():
+            if held and self._has_room(work):
+                return held.popleft()
+        while sum(map(len, self._held.values())) < _MOST_HELD:
+            if self._later and self._later[0][0] <= time.monotonic():
+                call = heapq.heappop(self._later)[2]
+            elif self._front:
+                call = self._front.popleft()
+            elif (request := next(self._requests, None)) is not None:
+                call = Call(request)
+                if (due := self._plan.due.get(request.key)) is not None:
+                    call.is_unknown = call.is_paid = True
+                    call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+            else:
+                self._is_plan_read = True
+                return None
+            if self._has_room(work := self._work_of(call)):
+                return call
+            self._held.setdefault(work, deque()).append(call)
+        return None
+
     async def take(self) -> Call | None:
-        """Return the next call; None when no more will come, or after a wait for a change: ask again then."""
-        call: Call | None = None
+        """Return the next call. Return None if none is left, or after a wait for a change: ask again then."""
         if self.stopped is not None:
             return None
-        if self._later and self._later[0][0] <= time.monotonic():
-            call = heapq.heappop(self._later)[2]
-        elif self._front:
-            call = self._front.popleft()
-        elif (request := next(self._requests, None)) is not None:
-            call = Call(request)
-            if (due := self._plan.due.get(request.key)) is not None:
-                call.is_unknown = call.is_paid = True
-                call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
-        else:
-            self._is_plan_read = True
+        if (call := self._next()) is None:
             if not self.is_over:
-                await self.wait_for_change(self._later[0][0] - time.monotonic() if self._later else None)
+                later_s = self._later[0][0] - time.monotonic() if self._later else 0.0
+                await self.wait_for_change(later_s if later_s > 0 else None)
             return None
         price = 0 if call.is_paid else call.request.price
         if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
+            self._out_of[self._work_of(call)] += 1
             return call
         self._front.appendleft(call)
         if self._out and self._budget_error is None:
@@ -395,7 +434,8 @@ class Queue:
         if self._budget_error is None:
             self._budget_error = self._budget.why_not(price)
             self._plan.todo &= self._plan.free
-        self._front = deque(call for call in self._front if call.is_paid)
+        waiting = itertools.chain(self._front, *self._held.values())
+        self._front, self._held = deque(call for call in waiting if call.is_paid), {}
         self._later = [entry for entry in self._later if entry[2].is_paid]
         heapq.heapify(self._later)
         return None
@@ -413,12 +453,13 @@ class Queue:
             heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), call))
         else:
             self._front.append(call)
-        self.finish()
+        self.finish(call)
 
-    def finish(self, instead: Iterable[Call] = ()) -> None:
-        """Note that a call that was taken has ended; the calls `instead` of it are handed out next."""
+    def finish(self, call: Call, instead: Iterable[Call] = ()) -> None:
+        """Note that a call that was taken has ended. The calls `instead` of it are handed out next."""
         self._front.extend(instead)
         self._out -= 1
+        self._out_of[self._work_of(call)] -= 1
         self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:

@@ -266,7 +266,9 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         if begun.budget is not None:
             begun.budget.alert = partial(_alert, progress, options.on_alert)
         backend.tell = progress.note
-        queue = Queue(begun.plan, backend, begun.budget)
+        lane_count = max(1, sum(not spec.is_fallback for spec in opened.lanes))
+        most_at_once = {work: each.calls_at_once * lane_count for work, each in opened.throughputs.items()}
+        queue = Queue(begun.plan, backend, begun.budget, most_at_once)
         engine = Engine(
             backend,
             opened,

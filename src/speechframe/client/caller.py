@@ -19,7 +19,7 @@ from yarl import URL
 from speechframe.client.answers import Raw, explained
 from speechframe.client.calls import MIB, Bounds, Call, Timeouts
 from speechframe.client.download import fetch
-from speechframe.client.exchange import Admit, CutOffError, Exchange
+from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore
 from speechframe.client.masking import Redactor, refusal, without_secrets
 from speechframe.client.upload import Body
 from speechframe.errors import (
@@ -32,7 +32,13 @@ from speechframe.errors import (
 )
 from speechframe.settings import Settings, resolve
 from speechframe.settings.hidden import header_text, hidden_key, without_keys
-from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER, TRACE_HEADER
+from speechframe.spec.chosen import (
+    API_KEY_HEADER,
+    IDEMPOTENCY_HEADER,
+    PROGRESS_HEADER,
+    TAKE_HEADER,
+    TRACE_HEADER,
+)
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import by_name
 from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_object, loaded, one_line
@@ -256,11 +262,13 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
+        progress: Progress = ignore,
     ) -> Awaitable[Raw]:
         """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
         `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
-        before so many more bytes of the answer are read.
+        before so many more bytes of the answer are read. Without `deadline_s` the time limit begins anew, and
+        `progress` is called, each time that the service reports the call as queued or worked on.
 
         Raises
         ------
@@ -283,6 +291,7 @@ class Caller:
             timeout_s=limit_s if deadline_s is None else deadline_s,
             max_bytes=most_bytes if max_bytes is None else max_bytes,
             admit=admit,
+            progress=progress if deadline_s is None else None,
         )
 
     async def ask(
@@ -425,6 +434,7 @@ class Caller:
             # Uncompressed: Base64 audio does not shrink, and compressing would cost both ends time.
             "Accept-Encoding": "identity",
             "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON,
+            PROGRESS_HEADER: "102",
             **self.key_header,
         }
         if call.idempotency_key is not None:

@@ -30,11 +30,12 @@ from speechframe.client.upload import Body
 from speechframe.errors import AudioError, BadAnswer, ConnectionFailed, SettingsError, TimedOut
 from speechframe.settings import is_loopback
 from speechframe.settings.hidden import Hidden
-from speechframe.spec.chosen import TRACE_HEADER
+from speechframe.spec.chosen import CALL_STATE_HEADER, TRACE_HEADER
 from speechframe.wire.answers import balance_in
 from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 Admit = Callable[[int], Awaitable[None]]
+Progress = Callable[[], None]
 
 # We close idle connections after this. Common servers close theirs after 5 s, and nobody can tell
 # whether a request that was written to a connection just then was billed.
@@ -51,7 +52,7 @@ _READ_BUFFER_BYTES = 256 * 1024
 _UNADMITTED_BYTES, _ADMITTED_BYTES = 64 * 1024, 1 << 20
 _DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
-_SWITCHING = 101
+_SWITCHING, _PROCESSING = 101, 102
 _GOOD = range(200, 300)
 # After these statuses the other end may still be busy with the request: its connection is not used again.
 _NOT_REUSED_AFTER = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
@@ -97,12 +98,15 @@ class Exchange:
         max_bytes: int | None,
         max_error_bytes: int,
         admit: Admit | None = None,
+        progress: Progress | None = None,
     ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
         The URL is sent as it is spelled. A good body has at most `max_bytes`, compressed and decompressed;
         with None it is left unread, and `timeout_s` covers only the time until the answer begins. `admit` is
         awaited with the number of further bytes that a good body takes in memory; that wait does not count.
+        With `progress`, the service may report that it still works at the request: `progress` is called then,
+        and the time limit begins anew.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()
@@ -125,18 +129,19 @@ class Exchange:
                     self._target(url.origin()) if proxy is None else _target(session, url.origin(), proxy)
                 )
                 head = _head(method, url, headers, body, target if proxy is not None else None)
+                extend = functools.partial(_extend, limit, timeout_s, progress)
                 try:
                     await reply.connect(session, target, self._connect_timeout)
                     if isinstance(body, Body):
-                        await reply.send_pieces(head, body)
+                        await reply.send_pieces(head, body, extend)
                     else:
-                        await reply.send(head, body or b"")
+                        await reply.send(head, body or b"", extend)
                     if not reply.ok:
                         await reply.read_error(max_error_bytes)
                     elif max_bytes is None:
                         return reply
                     else:
-                        await reply.read_good(max_bytes, admitted)
+                        await reply.read_good(max_bytes, admitted, extend)
                 except BaseException:
                     reply.drop()
                     reply.close()
@@ -203,6 +208,17 @@ class Exchange:
         return self._session
 
 
+def ignore() -> None:
+    """Do nothing."""
+
+
+def _extend(limit: asyncio.Timeout, timeout_s: float, progress: Progress | None) -> None:
+    """Let a time limit begin anew, and call `progress`. Without `progress` do nothing."""
+    if progress is not None and not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+        progress()
+
+
 def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = None) -> aiohttp.ClientRequest:
     """Return the request by which the pool finds a connection; it is never sent."""
     loop = asyncio.get_running_loop()
@@ -259,8 +275,11 @@ class Reply:
         # cannot break another exchange that has the connection by then, and any thread may call it.
         self.drop = protocol.force_close
 
-    async def send(self, head: Hidden, body: bytes) -> None:
-        """Write a request, or the beginning of one, and wait until the answer begins."""
+    async def send(self, head: Hidden, body: bytes, progress: Progress) -> None:
+        """Write a request, or the beginning of one, and wait until the answer begins.
+
+        Calls `progress` for each interim answer that gives the state of the call.
+        """
         protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
             read_until_eof=True, auto_decompress=False, read_bufsize=_READ_BUFFER_BYTES
@@ -273,15 +292,17 @@ class Reply:
         while status // 100 <= 1 and status != _SWITCHING:
             message, self._stream = await protocol.read()
             status, self.headers = message.code, message.headers
+            if status == _PROCESSING and CALL_STATE_HEADER in self.headers:
+                progress()
         self.status, self.ok = status, status in _GOOD
         if status in _NOT_REUSED_AFTER or transport.get_write_buffer_size():
             self.drop()
 
-    async def send_pieces(self, head: Hidden, body: Body) -> None:
+    async def send_pieces(self, head: Hidden, body: Body, progress: Progress) -> None:
         """Write a request while the answer may come: a service may refuse a file before it has read it."""
         pieces, transport = body.pieces(), self._protocol.transport
         # With the first piece, so that nothing leaves before the file could be read.
-        reading = asyncio.create_task(self.send(head, await anext(pieces)))
+        reading = asyncio.create_task(self.send(head, await anext(pieces), progress))
         try:
             await asyncio.sleep(0)  # `send` has written the first piece by then
             async for piece in pieces:
@@ -296,8 +317,12 @@ class Reply:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def read_good(self, max_bytes: int, admit: Admit) -> None:
-        """Read and unpack the body of a good answer; see :meth:`Exchange.ask`."""
+    async def read_good(self, max_bytes: int, admit: Admit, progress: Progress) -> None:
+        """Read and unpack the body of a good answer; see :meth:`Exchange.ask`.
+
+        Calls `progress` for each piece of a stream that the service is still working at.
+        """
+        progress = progress if CALL_STATE_HEADER in self.headers else ignore
         error_type, chunks, size = BadAnswer, list[bytes](), 0
         try:
             # `int` cannot fail: the parser refuses a length that is no number, and several lengths.
@@ -309,6 +334,7 @@ class Reply:
                 chunk = await self._stream.readany()
                 chunks.append(chunk)
                 size += len(chunk)
+                progress()
                 if max(size, length) > max_bytes:
                     raise _too_large(max(size, length), max_bytes)
                 if size > admitted_bytes:

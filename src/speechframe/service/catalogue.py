@@ -15,7 +15,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.socket import VoiceConfig
-from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice
+from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice, VoiceKind
 
 _SHOWN_CHOICES = 12
 _COMPARED_CHARACTERS = 200
@@ -61,9 +61,9 @@ class Catalogue:
     def __init__(self, model: Model, engines: Collection[str]) -> None:
         self._model = model
         self._engines = engines
-        entries = [entry for entry in registry.catalogue(model).values() if entry.engine in engines]
-        self._voices = [entry.voice for entry in entries]
-        listed = [_listed(entry.voice, entry.engine) for entry in entries]
+        self.entries = [entry for entry in registry.catalogue(model).values() if entry.engine in engines]
+        self._voices = [entry.voice for entry in self.entries]
+        listed = [_listed(entry.voice, entry.engine) for entry in self.entries]
         self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
         """The answer of the voice listing: it never changes while the service runs."""
 
@@ -115,6 +115,15 @@ class Catalogues:
     def load(cls, engines: Collection[str]) -> "Catalogues":
         """Return the catalogues of the engines that work."""
         return cls({model: Catalogue(model, engines) for model in Model})
+
+    @property
+    def fast_engines(self) -> frozenset[str]:
+        """Names of the engines whose voices are all formant voices, which take milliseconds for a line."""
+        kinds: dict[str, set[VoiceKind | None]] = {}
+        for catalogue in self.by_model.values():
+            for entry in catalogue.entries:
+                kinds.setdefault(entry.engine, set()).add(entry.voice.kind)
+        return frozenset(engine for engine, found in kinds.items() if found == {VoiceKind.FORMANT})
 
 
 def _listed(voice: EngineVoice, engine: str) -> Voice:

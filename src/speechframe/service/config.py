@@ -46,10 +46,12 @@ class WorkerLimits:
     start_s
         Seconds a worker may take until it is ready.
     base_s, per_character_s, per_audio_second_s
-        The time limit of a job grows with its text and with the length of audio asked for; a neural voice on
-        a busy machine takes three times as long as it speaks.
+        CPU time in seconds that a job may use. It grows with the text and with the length of audio asked for.
+        A neural voice uses about a third of it.
     per_changed_second_s
-        What a second of audio that is changed, and listened to where that is needed, adds to it.
+        CPU time in seconds that each second of changed audio adds, recognition included.
+    idle_s
+        Seconds after which a worker that uses no CPU time for its job counts as hung.
     jobs
         Jobs after which a worker is replaced, so that no leak of a native library adds up.
     memory_bytes
@@ -62,11 +64,12 @@ class WorkerLimits:
     per_character_s: float = 0.25
     per_audio_second_s: float = 0.1
     per_changed_second_s: float = 2.0
+    idle_s: float = 60.0
     jobs: int = 10_000
     memory_bytes: int = 1536 * MEBI
 
     def job_s(self, characters: int, audio_seconds: float) -> float:
-        """Return the seconds a job of this size may take.
+        """Return the seconds of CPU time that a job of this size may use.
 
         Examples
         --------
@@ -76,7 +79,7 @@ class WorkerLimits:
         return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
 
     def change_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
-        """Return the seconds that changing a clip of this length into one of that length may take.
+        """Return the seconds of CPU time that changing a clip of this length into one of that length may use.
 
         Examples
         --------

@@ -76,7 +76,7 @@ async def convert(request: web.Request) -> web.StreamResponse:
         ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
-                with refusals(state):
+                with refusals():
                     return await _changed(request, state, call, form)
 
 
@@ -123,12 +123,12 @@ def _recogniser(state: State, wanted: ConvertRequest) -> str:
 
 
 def _engine(state: State, kind: str, asked: str | None) -> str | None:
-    return asked or min(state.pool.installed.get(kind, {}), default=None)
+    return asked or min(state.pools.installed.get(kind, {}), default=None)
 
 
 async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.StreamResponse:
     # Before anything is fetched or decoded: a full queue costs its caller nothing.
-    state.pool.check_room(call.key.key_hash)
+    state.pools.slow.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
         upload = form.files.get(_FILE)
         field = _FILE
@@ -145,7 +145,7 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
 
 async def _measured(state: State, key: Key, field: str, upload: Upload, samples: Path) -> _Source:
     most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
-    reply = await state.pool.run(
+    reply = await state.pools.slow.run(
         Job(
             "measure",
             {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
@@ -235,7 +235,7 @@ async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Rep
     limit_s = state.config.limits.change_s(
         len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
     )
-    reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
+    reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
     if reply.facts.refused is not None:
         refuse(f"the voice cannot be changed: {reply.facts.refused}")
     check_done(reply, "the voice changer failed")

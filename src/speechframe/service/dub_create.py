@@ -63,7 +63,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     state = request.app[STATE]
     key = require_dub_key(request)
     state.languages.check_installed()
-    with slot_in_time(state), state.slots.uploading(key), refusals(state):
+    with slot_in_time(state), state.slots.uploading(key), refusals():
         async with received(
             request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
         ) as form:
@@ -73,7 +73,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
                 # Before anything is fetched or looked at: a full queue costs its caller nothing.
-                state.pool.check_room(key.key_hash)
+                state.pools.slow.check_room(key.key_hash)
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
@@ -166,7 +166,7 @@ def _voice(state: State, speaker: str, name: str) -> str:
 async def _probed(state: State, key: Key, upload: Upload) -> float:
     """Return the length of a medium in seconds."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
-    reply = await state.pool.run(
+    reply = await state.pools.slow.run(
         WorkerJob("probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS}),
         limit_s=state.config.limits.job_s(0, most_s),
         key_hash=key.key_hash,

@@ -21,6 +21,7 @@ from speechframe.service.middleware import NOTE
 from speechframe.service.paid import Bill, check_done, mark_of, reserved, slot, take_of
 from speechframe.service.speaking import all_warnings, utterance
 from speechframe.service.state import STATE, State
+from speechframe.service.workers import WorkerPool
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import deprecation_notice
@@ -87,11 +88,12 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
     # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
-    state.pool.check_room(call.bill.key.key_hash)
+    pool = state.pools.of_engine(call.casting.engine)
+    pool.check_room(call.bill.key.key_hash)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
         async with reserved(state, call.bill, clip) as reservation:
-            reply = await _spoken(state, call, path)
+            reply = await _spoken(state, pool, call, path)
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
@@ -114,7 +116,7 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD)
 
 
-async def _spoken(state: State, call: Call, path: Path) -> Reply:
+async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Reply:
     wanted, casting = call.request, call.casting
     job = Job(
         "speak",
@@ -128,7 +130,7 @@ async def _spoken(state: State, call: Call, path: Path) -> Reply:
         str(path),
     )
     limit_s = state.config.limits.job_s(len(wanted.text), wanted.audio_duration or 0.0)
-    reply = await state.pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
+    reply = await pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
     if reply.facts.refused is not None:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
     check_done(reply, "the speech engine failed")

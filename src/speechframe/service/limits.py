@@ -20,7 +20,7 @@ from speechframe.spec.render import openapi as openapi_document
 
 def identity(state: State, *kinds: str) -> str:
     """Return what this service is as a source of something: its engines of some kinds, never its address."""
-    engines = [pair for kind in kinds for pair in sorted(state.pool.installed.get(kind, {}).items())]
+    engines = [pair for kind in kinds for pair in sorted(state.pools.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
 
@@ -105,6 +105,8 @@ async def limits(request: web.Request) -> web.Response:
             "idempotency": True,
             "idempotency_seconds": chosen.IDEMPOTENCY_SECONDS,
             "take_header": chosen.TAKE_HEADER,
+            "progress_header": chosen.PROGRESS_HEADER,
+            "paces": state.pools.paces(state.slots.cap(key, Pool.OTHER)),
             "source_language": True,
             "translation": translation(state),
             "dubbing": dubbing(state, dub_balance),
@@ -140,7 +142,7 @@ async def openapi(request: web.Request) -> web.Response:
 async def health(request: web.Request) -> web.Response:
     """Answer ``GET /healthz``: 200 while requests are served."""
     state = request.app[STATE]
-    figures = state.pool.figures()
+    figures = state.pools.figures()
     if not figures["alive"]:
         raise Refusal(HttpErrorCode.UNAVAILABLE, "no worker process is running", retry_after_s=1.0)
     return web.json_response({"status": "ok", "version": __version__, "workers": figures})

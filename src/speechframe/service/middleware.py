@@ -58,12 +58,14 @@ async def _answered(request: web.Request, handler: Handler, trace_id: str) -> we
 
 
 async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
-    if request.app[STATE].stopping:
+    state = request.app[STATE]
+    if state.stopping:
         raise Refusal(
             HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
         )
     try:
-        return await handler(request)
+        with state.progress.follow(request):
+            return await handler(request)
     except (Refusal, asyncio.CancelledError, ConnectionError):
         raise
     except web.HTTPException as answer:
@@ -107,6 +109,7 @@ def _route_words(request: web.Request) -> str:
 
 async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
     """Put the trace id on an answer that is about to be sent, whoever made it."""
+    request.app[STATE].progress.end(request)
     if chosen.TRACE_HEADER not in response.headers:
         response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
     response.headers.setdefault("X-Content-Type-Options", "nosniff")

@@ -112,13 +112,13 @@ def check_done(reply: Reply, problem: str) -> None:
 
 
 @contextlib.contextmanager
-def refusals(state: State) -> Iterator[None]:
+def refusals() -> Iterator[None]:
     """Turn what can go wrong on the way into the answer it gets."""
     try:
         yield
-    except Saturated:
+    except Saturated as full:
         raise Refusal(
-            HttpErrorCode.UNAVAILABLE, "the service is saturated", retry_after_s=state.pool.wait_s
+            HttpErrorCode.UNAVAILABLE, "the service is saturated", retry_after_s=full.wait_s
         ) from None
     except PoolClosed:
         raise Refusal(
@@ -149,7 +149,7 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     with (
         _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
         state.slots.taken(key, pool),
-        refusals(state),
+        refusals(),
     ):
         yield
 
@@ -172,7 +172,7 @@ def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
         yield
     except NoSlot as full:
         raise Refusal(
-            code, f"this key has {full.concurrency} {words}", retry_after_s=state.pool.mean_s
+            code, f"this key has {full.concurrency} {words}", retry_after_s=state.pools.mean_s
         ) from None
 
 

@@ -46,7 +46,8 @@ _TIMES = (
         ServiceConfig.body_timeout_s,
         "in which headers and body of a request must arrive, each",
     ),
-    ("--job-timeout-s", WorkerLimits.base_s, "a synthesis may take, to which time for its length is added"),
+    ("--job-timeout-s", WorkerLimits.base_s, "of CPU time for a job; more are added for its length"),
+    ("--idle-timeout-s", WorkerLimits.idle_s, "without any CPU use after which a job counts as hung"),
     ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
     (
         "--webhook-s",
@@ -238,7 +239,7 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         webhook_seconds=options.webhook_s,
         region=options.region,
         socket_idle_s=options.socket_idle_s,
-        limits=WorkerLimits(base_s=options.job_timeout_s),
+        limits=WorkerLimits(base_s=options.job_timeout_s, idle_s=options.idle_timeout_s),
     )
 
 
@@ -306,7 +307,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
             server.close()
             await _first_of(state.finished(), at_once.wait(), limit_s=config.grace_s)
             # What is still not done is told so: 503, not a cut connection.
-            await state.pool.close()
+            await state.pools.close()
         finally:
             await runner.cleanup()
     return 0

@@ -161,7 +161,7 @@ async def speak(
     """
     fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
     limit_s = state.config.limits.job_s(len(text), 0.0)
-    reply = await state.pool.run(
+    reply = await state.pools.of_engine(engine).run(
         Job("stream", fields),
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,

@@ -21,11 +21,12 @@ from speechframe.service.dub_queue import DubQueue
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
+from speechframe.service.pools import Pools
+from speechframe.service.progress import Progress
 from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
 from speechframe.service.uploads import Uploads
 from speechframe.service.webhooks import Webhooks
-from speechframe.service.workers import WorkerPool
 from speechframe.spec import chosen
 
 log = logging.getLogger("speechframe.service")
@@ -50,7 +51,7 @@ class State:
     database, ring, dub_ring, owner, shelf, uploads
         What is kept in the data folder; uploads only as long as their requests take. The second ring has the
         keys of dubbing, with balances of their own.
-    slots, pool, live, readers
+    slots, pools, progress, live, readers
         What is in flight.
     catalogues
         The voices, by model.
@@ -73,7 +74,8 @@ class State:
     shelf: shelf.Shelf
     uploads: Uploads
     slots: Slots
-    pool: WorkerPool
+    pools: Pools
+    progress: Progress
     live: Live
     readers: Readers
     catalogues: Catalogues
@@ -139,19 +141,21 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         dubs = DubQueue(config, database, owner.name, webhooks)
         tidy = functools.partial(_tidy, database, owner, folder, uploads, dubs)
         await tidy()
-        pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
-        stack.push_async_callback(pool.close)
-        await pool.start()
-        _check_engines(config, pool)
-        catalogues = Catalogues.load(pool.engines)
-        working = pool.installed.get("translator", {})
+        pools = Pools(config)
+        stack.push_async_callback(pools.close)
+        await pools.start()
+        _check_engines(config, pools)
+        catalogues = Catalogues.load(pools.engines)
+        pools.fast_engines = catalogues.fast_engines
+        working = pools.installed.get("translator", {})
         translators = {name: engine for name, engine in registry.translators().items() if name in working}
         routes = await asyncio.to_thread(Routes, translators)
-        recognisers = pool.installed.get("recogniser", ())
-        languages = await asyncio.to_thread(Languages.load, routes, recognisers, pool.engines)
+        recognisers = pools.installed.get("recogniser", ())
+        languages = await asyncio.to_thread(Languages.load, routes, recognisers, pools.engines)
         tidying = asyncio.create_task(_often(tidy))
         stack.callback(tidying.cancel)
-        for work in (webhooks.run(), dubs.run()):
+        progress = Progress()
+        for work in (webhooks.run(), dubs.run(), progress.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         slots = Slots(config.region)
         readers = Readers(config.slow_reader_s, config.unread_bytes)
@@ -167,7 +171,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             folder,
             uploads,
             slots,
-            pool,
+            pools,
+            progress,
             Live(),
             readers,
             catalogues,
@@ -183,9 +188,9 @@ def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySp
     return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
 
 
-def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
+def _check_engines(config: ServiceConfig, pools: Pools) -> None:
     for kind, asked in (("changer", config.changer), ("recogniser", config.recogniser)):
-        there = pool.installed.get(kind, {})
+        there = pools.installed.get(kind, {})
         if asked is not None and asked not in there:
             raise SettingsError(
                 f"--{kind} {asked}: there is none of that name; {', '.join(there) or 'none'} works"

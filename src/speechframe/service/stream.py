@@ -158,7 +158,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
     # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
-    state.pool.check_room(call.bill.key.key_hash)
+    state.pools.of_engine(call.casting.engine).check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
         try:
@@ -220,7 +220,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
             encoder = encoder or call.shape.encoder(part.sample_rate_hz)
             async for data in encoded(encoder, part):
                 if not response.prepared:
-                    _head(response, call, warnings)
+                    _head(request, response, call, warnings)
                     await response.prepare(request)
                 await response.write(data)
     finally:
@@ -230,7 +230,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
         raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
     rest = encoder.finish()
     if not response.prepared:
-        _head(response, call, warnings)
+        _head(request, response, call, warnings)
         await response.prepare(request)
     if rest:
         await response.write(rest)
@@ -263,7 +263,10 @@ async def _next_part(state: State, call: _Call, text: str, before: str | None) -
     return part
 
 
-def _head(response: web.StreamResponse, call: _Call, warnings: Iterable[str]) -> None:
+def _head(request: web.Request, response: web.StreamResponse, call: _Call, warnings: Iterable[str]) -> None:
+    """Set the headers of an answer."""
+    if chosen.PROGRESS_HEADER in request.headers:
+        response.headers[chosen.CALL_STATE_HEADER] = "working"
     response.headers["Content-Type"] = call.shape.content_type
     response.headers["Cache-Control"] = "no-store"
     if call.model is Model.GEN2:

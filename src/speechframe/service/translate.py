@@ -81,7 +81,7 @@ async def translate(request: web.Request) -> web.Response:
     call = _call(request, state, key, fields)
     with slot_in_time(state):
         async with state.slots.waited_for(key, Pool.OTHER):
-            with refusals(state):
+            with refusals():
                 return await _answer(request, state, call)
 
 
@@ -123,7 +123,7 @@ def _locale(wanted: TranslateRequest, field: str) -> str:
 
 
 async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
-    state.pool.check_room(call.bill.key.key_hash)
+    state.pools.slow.check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         plan = await _plan(state, call)
         said = await _translated(state, call.bill.key, call.request.texts, plan.routes)
@@ -242,7 +242,7 @@ async def _translated(
                 for text, number in where:
                     cut[text][number] = words
 
-    tasks = [asyncio.create_task(work()) for _ in range(min(state.pool.count, len(slices)))]
+    tasks = [asyncio.create_task(work()) for _ in range(min(state.pools.slow.count, len(slices)))]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -257,7 +257,8 @@ async def _done(
 ) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)
     # The call was let in when there was room: what it has done by now is not thrown away.
-    reply = await state.pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
+    pool = state.pools.slow
+    reply = await pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed
     if problem is not None:
         raise Refusal(

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import psutil
+
 from speechframe.errors import SettingsError
 from speechframe.service.config import MEBI
 from speechframe.service.job import JOB_HEAD, REPLY_HEAD, Reply, read_facts
@@ -37,6 +39,7 @@ class WorkerProcess:
         self.process = process
         self.engines = engines
         self.jobs = 0
+        self._usage = psutil.Process(process.pid)
         self._in, self._out = process.stdin, process.stdout
         self.exited = asyncio.ensure_future(process.wait())
 
@@ -79,8 +82,17 @@ class WorkerProcess:
         """End the process, whatever it does."""
         await killed(self.process)
 
-    def words(self) -> str:
-        """Return what became of the process, for the log."""
+    def cpu_s(self) -> float:
+        """Return the CPU time in seconds that the process and its children have used; blocks a little."""
+        total = 0.0
+        with contextlib.suppress(psutil.Error):
+            for process in (self._usage, *self._usage.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    total += sum(process.cpu_times()[:4])  # with children that have ended
+        return total
+
+    def describe_end(self) -> str:
+        """Return a phrase for the log that says how the process ended."""
         code = self.process.returncode
         if code is None:
             return "does not answer"

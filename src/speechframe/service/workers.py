@@ -1,8 +1,7 @@
-"""The worker processes: keys take turns at them, one job at a time each, replaced when they fall over.
+"""A pool of worker processes with one queue, in which keys take turns.
 
-A crash or a hang costs the one request that was in that worker; a request that
-does it every time costs itself only. Nothing is tried twice here: whether a
-500 is worth another try is the caller's to say.
+A crash or a hang costs the one call that was in that worker. The pool repeats
+nothing: the client decides whether a 500 is worth another attempt.
 """
 
 import asyncio
@@ -10,6 +9,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -23,14 +23,28 @@ log = logging.getLogger("speechframe.service")
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
+_LONGEST_LOOK_S = 1.0
+"""Longest time between two looks at the CPU time of busy workers."""
+_ACTIVE_CPU_S = 0.02
+"""CPU time in seconds that shows that a worker is still at work."""
 ABANDONED_S = 2.0
-"""How long a worker may go on with a job that nobody waits for: about as long as it takes to replace it."""
+"""How long a worker may finish a job after its caller left. Replacing the worker takes about as long."""
 _CLEARLY_MORE = 3
-"""How many more jobs another key must have in a full queue to give up one: fewer are not worth a refusal."""
+"""A key loses a job of a full queue only to a key that has this many fewer jobs there."""
 
 
 class Saturated(Exception):
-    """As many requests wait for a worker as may."""
+    """The queue is full, or no worker can be started.
+
+    Parameters
+    ----------
+    wait_s
+        Seconds after which a place may be free.
+    """
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
 
 
 class PoolClosed(Exception):
@@ -38,35 +52,45 @@ class PoolClosed(Exception):
 
 
 class WorkerLost(Exception):
-    """The worker crashed or hung over this job, and was replaced."""
+    """The worker crashed or hung during this job. The pool replaced it."""
 
 
 @dataclass(eq=False)
-class _Pending:
-    """A job and whoever waits for it."""
+class PendingJob:
+    """A job whose caller waits for the reply.
+
+    Attributes
+    ----------
+    is_begun
+        Whether a worker has the job.
+    cpu_s
+        CPU time in seconds that the worker has used for the job so far.
+    """
 
     message: bytes
     key_hash: bytes
     limit_s: float
     path: Path | None
-    abandoned_s: float
     under_way: bool
+    is_begun: bool = False
+    cpu_s: float = 0.0
+    cpu_before_s: float | None = None
+    active_at_s: float = 0.0
+    limit: asyncio.Timeout | None = None
     answer: "asyncio.Future[Reply]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    def shorten_when_abandoned(self, limit: asyncio.Timeout) -> None:
-        """Bring the end of a time limit nearer once nobody waits for the answer any more."""
-        loop = asyncio.get_running_loop()
+    def give_up(self) -> None:
+        """Stop waiting for the worker now. Its seat then replaces the worker."""
+        # The reply may have come in the same moment. The limit is over then.
+        with contextlib.suppress(RuntimeError):
+            if self.limit is not None:
+                self.limit.reschedule(asyncio.get_running_loop().time())
 
-        def shorten(answer: "asyncio.Future[Reply]") -> None:
-            soon = loop.time() + self.abandoned_s
-            # The reply may have come in the same moment: then there is no limit any more.
-            with contextlib.suppress(RuntimeError):
-                if answer.cancelled() and (limit.when() or soon) >= soon:
-                    limit.reschedule(soon)
 
-        self.answer.add_done_callback(shorten)
+CALL_JOBS: ContextVar[set[PendingJob] | None] = ContextVar("call_jobs", default=None)
+"""The pending jobs of the HTTP call that this task answers. None if nobody follows the call."""
 
 
 class WorkerPool:
@@ -75,49 +99,56 @@ class WorkerPool:
     Parameters
     ----------
     count
-        How many processes.
+        Number of processes.
     waiting_limit
-        How many jobs may wait while all are busy.
+        Number of jobs that may wait while all workers are busy.
     limits
         When a worker is replaced.
     """
 
+    installed: Mapping[str, Mapping[str, str]]
+    """For each kind of engine, the versions of the engines that work, by name."""
+
     def __init__(self, count: int, waiting_limit: int, limits: WorkerLimits) -> None:
         self.count = count
         self.replaced = 0
-        self.installed: Mapping[str, Mapping[str, str]] = {}
+        self.installed = {}
         self._waiting_limit = waiting_limit
         self._limits = limits
-        # By key, in the order of their turns: a key is at the end once a job of it was begun.
-        self._waiting: dict[bytes, dict[_Pending, None]] = {}
+        # Waiting jobs by key, in the order of turns. A key moves to the end when one of its jobs begins.
+        self._waiting: dict[bytes, dict[PendingJob, None]] = {}
         self._begun_last = b""
-        self._idle: list[asyncio.Future[_Pending | None]] = []
+        self._idle: list[asyncio.Future[PendingJob | None]] = []
+        self._busy: dict[WorkerProcess, PendingJob] = {}
         self._alive: set[WorkerProcess] = set()
-        self._seats: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._replacing = asyncio.Lock()
         self._closed = False
         self._mean_s = 0.05
 
     async def start(self) -> None:
-        """Start every worker; return when the first is ready.
+        """Start every worker. Return when the first one is ready.
 
         Raises
         ------
         SettingsError
-            When none can be started, with the reason.
+            No worker can be started.
         """
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._seats = [asyncio.create_task(self._seat(first)) for _ in range(self.count)]
+        self._begin(first)
         await first
 
+    def _begin(self, first: "asyncio.Future[None]") -> None:
+        self._tasks = [asyncio.create_task(self._seat(first)) for _ in range(self.count)]
+        self._tasks.append(asyncio.create_task(self._watch()))
+
     async def close(self) -> None:
-        """End every worker; jobs in the queue and in workers fail with :class:`PoolClosed`."""
+        """End every worker. Jobs in the queue and in workers fail with :class:`PoolClosed`."""
         self._closed = True
-        for pending in chain.from_iterable(self._waiting.values()):
-            _fail(pending, PoolClosed())
-        self._waiting.clear()
-        for seat in self._seats:
-            seat.cancel()
-        await asyncio.gather(*self._seats, return_exceptions=True)
+        self._fail_waiting(PoolClosed())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def run(
         self,
@@ -130,50 +161,64 @@ class WorkerPool:
     ) -> Reply:
         """Return a worker's reply to `job`.
 
-        The keys of jobs that wait take turns, so that one with much work does not keep the others waiting.
-        Cancelled while it waits, the job is never done; cancelled while it is
-        being done, its result is thrown away, its file too, and a worker that
-        would still be long at it is replaced.
+        The first job starts the workers, unless :meth:`start` did. Keys whose jobs wait take turns. If the
+        caller is cancelled, a waiting job is dropped. A job in a worker may go on for `abandoned_s`, then
+        the worker is replaced; the reply and its file are thrown away.
 
         Parameters
         ----------
         job
-            What is to be done.
+            The job.
         limit_s
-            Seconds it may take once it is begun.
+            CPU time in seconds that a worker may use for it.
         abandoned_s
-            Seconds a worker may still take once nobody waits for the job any more, before it is replaced.
+            Seconds that a worker may still take after its caller left.
         key_hash
-            Whose job it is.
+            The key that pays.
         under_way
-            Whether it belongs to a call that has begun, of which few jobs wait at a time: it finds a place in
-            a full queue, too.
+            Whether the job belongs to a call that has begun. It then finds a place in a full queue, too:
+            such a call has few jobs in the queue at a time.
 
         Raises
         ------
         Saturated
-            At once, when the queue is full; later, when a key with less work takes the place in it.
+            The queue is full, or a key with less work takes the place, or no worker can be started.
         WorkerLost
-            When the worker crashed, or did not answer within `limit_s` seconds of starting the job.
+            The worker crashed, used `limit_s` seconds of CPU time, or used no CPU time for too long.
         PoolClosed
-            When the service is stopping.
+            The service is stopping.
         """
-        path = Path(job.path) if job.path else None
-        pending = _Pending(job.encoded(), key_hash, limit_s, path, abandoned_s, under_way)
+        pending = PendingJob(
+            job.encoded(),
+            key_hash,
+            limit_s,
+            Path(job.path) if job.path else None,
+            under_way,
+        )
         if self._closed:
             raise PoolClosed
         if not under_way:
             self.check_room(key_hash)
             self._make_room()
+        if not self._tasks:
+            self._begin(asyncio.get_running_loop().create_future())
         if self._idle:
             self._idle.pop().set_result(pending)
             self._begun_last = key_hash
         else:
             self._waiting.setdefault(key_hash, {})[pending] = None
+        of_call = CALL_JOBS.get()
+        if of_call is not None:
+            of_call.add(pending)
         try:
             return await pending.answer
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(abandoned_s, pending.give_up)
+            raise
         finally:
             self._forget(pending)
+            if of_call is not None:
+                of_call.discard(pending)
 
     def check_room(self, key_hash: bytes = b"") -> None:
         """Raise what :meth:`run` would raise now, before anything is spent on the job."""
@@ -181,10 +226,10 @@ class WorkerPool:
             raise PoolClosed
         counts = self._counts()
         if self._is_full(counts) and counts[key_hash] + _CLEARLY_MORE > max(counts.values(), default=0):
-            raise Saturated
+            raise Saturated(self.wait_s)
 
     def _counts(self) -> Counter[bytes]:
-        """Return how many jobs wait, by key, without those that belong to a call that has begun."""
+        """Return the number of waiting jobs by key, without those of calls that have begun."""
         return Counter(
             pending.key_hash
             for pending in chain.from_iterable(self._waiting.values())
@@ -195,19 +240,25 @@ class WorkerPool:
         return not self._idle and counts.total() >= self._waiting_limit
 
     def _make_room(self) -> None:
-        """Send away, out of a full queue, what came last of the key that has the most in it."""
+        """Drop the newest job of the key that has the most jobs in a full queue."""
         counts = self._counts()
         if self._is_full(counts):
             jobs = self._waiting[max(counts, key=counts.__getitem__)]
             last = next(pending for pending in reversed(jobs) if not pending.under_way)
             self._forget(last)
-            _fail(last, Saturated())
+            _fail(last, Saturated(self.wait_s))
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """Fail every job that waits for a worker."""
+        for pending in chain.from_iterable(self._waiting.values()):
+            _fail(pending, error)
+        self._waiting.clear()
 
     @property
     def _waiting_count(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def _forget(self, pending: _Pending) -> None:
+    def _forget(self, pending: PendingJob) -> None:
         jobs = self._waiting.get(pending.key_hash, {})
         jobs.pop(pending, None)
         if not jobs:
@@ -215,24 +266,19 @@ class WorkerPool:
 
     @property
     def wait_s(self) -> float:
-        """About how long a job that came now would wait, in seconds: what a 503 tells."""
+        """Seconds that a job would wait if it came now. A 503 asks for this wait."""
         return self._mean_s * (self._waiting_count + 1) / self.count
 
     @property
     def mean_s(self) -> float:
-        """About how long a job takes, in seconds (moving average): what a 429 tells."""
+        """Moving average of the seconds that a job takes."""
         return self._mean_s
 
-    @property
-    def engines(self) -> Mapping[str, str]:
-        """The speech engines that work here: name to version."""
-        return self.installed.get("speaker", {})
-
     def figures(self) -> dict[str, int]:
-        """Return how the pool is doing, for the health page."""
+        """Return counts of workers and jobs for the health page."""
         busy = len(self._alive) - len(self._idle)
         return {
-            "count": self.count,
+            "count": self.count if self._tasks else 0,
             "alive": len(self._alive),
             "busy": max(0, busy),
             "waiting": self._waiting_count,
@@ -244,16 +290,44 @@ class WorkerPool:
         return [worker.process.pid for worker in self._alive]
 
     async def _seat(self, first: "asyncio.Future[None]") -> None:
-        """Keep one worker alive and busy."""
+        """Keep one worker at work for as long as the pool is open.
+
+        A worker that still runs ends only when the next one is ready. Seats do so one after the other, so
+        some worker always takes jobs.
+        """
+        worker = await self._start_worker(first, _FIRST_PAUSE_S)
         pause_s = _FIRST_PAUSE_S
-        while not self._closed:
+        try:
+            while worker is not None:
+                await self._serve(worker)
+                self.replaced += 1
+                if worker.exited.done():
+                    self._alive.discard(worker)
+                    # A worker that ended before its first job may do so again: avoid a tight loop.
+                    pause_s = _FIRST_PAUSE_S if worker.jobs else min(pause_s * 2, _LONGEST_PAUSE_S)
+                    await asyncio.sleep(0 if worker.jobs else pause_s)
+                async with contextlib.nullcontext() if worker.exited.done() else self._replacing:
+                    following = await self._start_worker(first, pause_s)
+                self._alive.discard(worker)
+                await worker.end()
+                worker = following
+        finally:
+            if worker is not None:
+                self._alive.discard(worker)
+                await worker.end()
+
+    async def _start_worker(self, first: "asyncio.Future[None]", pause_s: float) -> WorkerProcess | None:
+        """Return a new worker, after as many tries as it takes. Return None if the very first one fails."""
+        while True:
             try:
                 worker = await WorkerProcess.started(self._limits.start_s)
             except (SettingsError, OSError) as error:
                 if not first.done():
                     first.set_exception(SettingsError(str(error)))
-                    return
-                log.error("a worker could not be started: %s", error)  # noqa: TRY400 - the words are enough
+                    return None
+                log.error("a worker could not be started: %s", error)  # noqa: TRY400 - the message is enough
+                if not self._alive:
+                    self._fail_waiting(Saturated(pause_s))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
@@ -261,30 +335,19 @@ class WorkerPool:
             self._alive.add(worker)
             if not first.done():
                 first.set_result(None)
-            try:
-                await self._serve(worker)
-            finally:
-                self._alive.discard(worker)
-                await worker.end()
-            self.replaced += 1
-            # One that fell before it was given a job may be about to fall again: not in a tight loop.
-            if worker.jobs:
-                pause_s = _FIRST_PAUSE_S
-            else:
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            return worker
 
     async def _serve(self, worker: WorkerProcess) -> None:
-        """Give jobs to a worker until it is lost or worn out."""
+        """Give jobs to a worker until it must be replaced."""
         while worker.jobs < self._limits.jobs:
             pending = await self._next(worker)
             if pending is None:
-                log.warning("an idle worker %s and is replaced", worker.words())
+                log.warning("an idle worker %s and is replaced", worker.describe_end())
                 return
             if pending.answer.done():
                 continue
             try:
-                reply = await self._asked(worker, pending)
+                reply = await self._ask(worker, pending)
             except WorkerLost as error:
                 _fail(pending, error)
                 _discard(pending)
@@ -301,19 +364,19 @@ class WorkerPool:
                 log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
                 return
 
-    async def _next(self, worker: WorkerProcess) -> _Pending | None:
-        """Return the next job, or None when the worker dies while it waits for one."""
+    async def _next(self, worker: WorkerProcess) -> PendingJob | None:
+        """Return the next job. Return None if the worker dies before there is one."""
         if self._waiting:
-            return self._taken()
-        given: asyncio.Future[_Pending | None] = asyncio.get_running_loop().create_future()
+            return self._take()
+        given: asyncio.Future[PendingJob | None] = asyncio.get_running_loop().create_future()
 
-        def woken(_: "asyncio.Future[int]") -> None:
+        def wake(_: "asyncio.Future[int]") -> None:
             if not given.done():
                 self._idle.remove(given)
                 given.set_result(None)
 
         self._idle.append(given)
-        worker.exited.add_done_callback(woken)
+        worker.exited.add_done_callback(wake)
         try:
             return await given
         except asyncio.CancelledError:
@@ -323,10 +386,10 @@ class WorkerPool:
                 _fail(handed, PoolClosed())
             raise
         finally:
-            worker.exited.remove_done_callback(woken)
+            worker.exited.remove_done_callback(wake)
 
-    def _taken(self) -> _Pending:
-        """Take the next job out of the queue: of the key whose turn it is, the one that came first."""
+    def _take(self) -> PendingJob:
+        """Remove the oldest job of the key whose turn it is from the queue, and return the job."""
         turns = [key for key in self._waiting if key != self._begun_last] or [self._begun_last]
         pending = next(iter(self._waiting[turns[0]]))
         jobs = self._waiting.pop(pending.key_hash)
@@ -336,34 +399,58 @@ class WorkerPool:
         self._begun_last = pending.key_hash
         return pending
 
-    async def _asked(self, worker: WorkerProcess, pending: _Pending) -> Reply:
+    async def _ask(self, worker: WorkerProcess, pending: PendingJob) -> Reply:
+        """Return a worker's reply, or raise WorkerLost if the worker died or was given up."""
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        began_s = pending.active_at_s = loop.time()
+        pending.is_begun = True
+        self._busy[worker] = pending
         try:
-            async with asyncio.timeout(pending.limit_s) as limit:
-                pending.shorten_when_abandoned(limit)
+            async with asyncio.timeout(None) as pending.limit:
                 reply = await worker.ask(pending.message)
         except TimeoutError:
             if pending.answer.cancelled():
-                log.info("a worker did not end what nobody waits for and is replaced")
-            else:
-                log.error("a worker took longer than %.0f s and is replaced", pending.limit_s)  # noqa: TRY400 - same
+                log.info("a worker was still at a job that no caller waits for and is replaced")
             raise WorkerLost from None
         except (asyncio.IncompleteReadError, OSError):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(worker.exited), END_S)
-            log.error("a worker %s and is replaced", worker.words())  # noqa: TRY400 - same
+            log.error("a worker %s and is replaced", worker.describe_end())  # noqa: TRY400 - the message is enough
             raise WorkerLost from None
-        self._mean_s += 0.1 * (loop.time() - started - self._mean_s)
+        finally:
+            pending.limit = None
+            del self._busy[worker]
+        self._mean_s += 0.1 * (loop.time() - began_s - self._mean_s)
         return reply
 
+    async def _watch(self) -> None:
+        """Give up workers that used too much CPU time for a job, or none for too long."""
+        loop, idle_s = asyncio.get_running_loop(), self._limits.idle_s
+        while True:
+            await asyncio.sleep(min(_LONGEST_LOOK_S, idle_s / 4, self._limits.base_s / 4))
+            watched = list(self._busy.items())
+            totals_s = await asyncio.to_thread(lambda: [worker.cpu_s() for worker, _ in watched])  # noqa: B023 - awaited here
+            for (_, pending), total_s in zip(watched, totals_s, strict=True):
+                if pending.cpu_before_s is None:
+                    pending.cpu_before_s = total_s
+                used_s = total_s - pending.cpu_before_s
+                if used_s - pending.cpu_s >= _ACTIVE_CPU_S:
+                    pending.cpu_s, pending.active_at_s = used_s, loop.time()
+                if used_s > pending.limit_s:
+                    log.error("a worker used %.0f s of CPU time for a job and is replaced", used_s)
+                    pending.give_up()
+                elif loop.time() - pending.active_at_s > idle_s:
+                    log.error("a worker used no CPU time for %.0f s of a job and is replaced", idle_s)
+                    pending.give_up()
 
-def _fail(pending: _Pending, error: Exception) -> None:
+
+def _fail(pending: PendingJob, error: Exception) -> None:
     if not pending.answer.done():
         pending.answer.set_exception(error)
 
 
-def _discard(pending: _Pending) -> None:
+def _discard(pending: PendingJob) -> None:
+    """Remove the file of a job whose reply is thrown away."""
     if pending.path is not None:
         with contextlib.suppress(OSError):
             pending.path.unlink(missing_ok=True)

@@ -69,6 +69,15 @@ def parameters_of() -> dict[str, Any]:
             },
             **_ADDITION,
         },
+        "Progress": {
+            "name": chosen.PROGRESS_HEADER,
+            "in": "header",
+            "required": False,
+            "description": f"Send an interim answer 102 every {chosen.PROGRESS_SECONDS:g} s while the call "
+            f"waits or is worked on, with {chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}.",
+            "schema": {"type": "string"},
+            **_ADDITION,
+        },
         "Take": {
             "name": chosen.TAKE_HEADER,
             "in": "header",
@@ -128,6 +137,18 @@ def own_schemas() -> dict[str, Any]:
                 "max_upload_bytes": {"type": "integer"},
                 "idempotency": {"type": "boolean"},
                 "take_header": {"type": "string"},
+                "progress_header": {"type": "string"},
+                "paces": {
+                    "type": "object",
+                    "description": "For each speech engine, translation and voice change.",
+                    "additionalProperties": {
+                        "type": "object",
+                        "properties": {
+                            "calls_at_once": {"type": "integer"},
+                            "characters_per_second": {"type": "number"},
+                        },
+                    },
+                },
                 "source_language": {"type": "boolean"},
                 "translation": {"type": "object"},
                 "remaining_characters": {"type": "integer", "format": "int64"},

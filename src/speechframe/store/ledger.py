@@ -7,6 +7,7 @@ stands there from the start of a run until all of its attempts are in the ledger
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -24,7 +25,7 @@ from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
 _NEWEST = 8
-"""Files of the ledger that tell how long a call takes."""
+"""Number of files of the ledger from which the speed of calls is learned."""
 
 
 class Ledger:
@@ -105,25 +106,26 @@ def millis(amounts: Any) -> Any:
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 
-def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None:
-    """Return how long answered calls took, by the newest files of a ledger; None where nothing is known.
+def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str | None, float]:
+    """Return how many seconds a character took in the newest files of a ledger, by voice id.
 
-    Calls of several rows that went in one attempt share its time.
+    The id is None for calls without a voice. Calls of several rows that went in one attempt share its time.
     """
-    if folder.work != folder.path:  # elsewhere files are not asked for their age
-        return None
+    if folder.work != folder.path:  # at a remote address files have no age
+        return {}
     files = [folder.inside(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
-    attempt = ["run_id", "time", "latency_ms"]
+    attempt = ["run_id", "time", "latency_ms", "voice_id"]
     wanted: Any = (pc.field("service") == service) & (pc.field("operation") == operation)
     wanted &= (pc.field("status") == "done") & pc.field("latency_ms").is_valid()
-    calls, busy_ms = 0, 0.0
+    characters, busy_ms = Counter[str | None](), Counter[str | None]()
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
-        with suppress(OSError, pa.ArrowException):  # who sums is told of damage
-            answered = pq.read_table(path, columns=attempt, filters=wanted)
-            calls += answered.num_rows
-            of_attempts = answered.group_by(attempt).aggregate([]).column("latency_ms")
-            busy_ms += pc.sum(of_attempts).as_py() or 0.0
-    return busy_ms / calls / 1000 if calls else None
+        with suppress(OSError, pa.ArrowException):  # `usage` reports damage
+            answered = pq.read_table(path, columns=[*attempt, "characters"], filters=wanted)
+            attempts = answered.group_by(attempt).aggregate([("characters", "sum")])
+            for row in attempts.to_pylist():
+                characters[row["voice_id"]] += row["characters_sum"] or 0
+                busy_ms[row["voice_id"]] += row["latency_ms"]
+    return {voice: busy_ms[voice] / 1000 / count for voice, count in characters.items() if count}
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:

@@ -162,6 +162,11 @@ class ChangeVoiceBackend(SpokenBackend):
         asked = ConvertRequest.model_validate({**fields, _FILE: b""})
         return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)
 
+    def work_of(self, facts: Mapping[str, Any]) -> str:
+        """Return the operation: speech is the smaller part of the work."""
+        del facts
+        return self.operation
+
     def describe(self, price: int) -> str | None:
         """Return the length of the clips that a price is paid for."""
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"

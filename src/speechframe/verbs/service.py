@@ -17,7 +17,17 @@ import pyarrow as pa
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
-from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
+from speechframe.batch.backend import (
+    Answer,
+    Attempt,
+    Backend,
+    Finding,
+    LaneSpec,
+    Opened,
+    Record,
+    Request,
+    Throughput,
+)
 from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SettingsError, SpeechframeError
@@ -30,7 +40,7 @@ from speechframe.spec.locales import is_within, language_of, nearest, normalise
 from speechframe.spec.speech import Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.verbs.judging import SpokenRecord, judge
-from speechframe.wire.answers import published_cap, whole_number
+from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
 _MOST_CONNECTIONS = 256  # per lane; a lane never has more permits, and they are the real limit
@@ -38,6 +48,7 @@ _LONGEST_IDENTITY = 200
 _LONGEST_REPEATS_FREE_S = 366 * 86_400.0
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
 _MOST_SHOWN = 5
+_HEALTH_S = 20.0  # a health page may take so long on a busy machine
 
 
 class ServiceBackend(Backend):
@@ -83,8 +94,19 @@ class ServiceBackend(Backend):
             balance=whole_number(self.limits, "remaining_characters"),
             key_fingerprint=key_fingerprint,
             is_local=self.service.startswith(_LOCAL_PREFIX),
+            throughputs={work: Throughput(*pace) for work, pace in published_paces(self.limits).items()},
             facts=facts,
         )
+
+    async def is_answering(self) -> bool:
+        """Return whether a service of ours answers its health page, although calls have timed out."""
+        if not self.limits:
+            return False
+        try:
+            await self.client.read("health", decode_object, {}, once=True, timeout_s=_HEALTH_S)
+        except SpeechframeError:
+            return False
+        return True
 
     async def look_up(self) -> Mapping[str, Any]:
         """Ask :attr:`client` for what rows are checked against, and return what run.json keeps of it."""
@@ -162,6 +184,7 @@ class CallBackend(ServiceBackend):
             deadline_s=attempt.deadline_s,
             max_bytes=self.max_answer_bytes,
             admit=attempt.admit,
+            progress=attempt.extend,
         )
         if call.audio_url(raw) is None:
             return Answer((call, raw), raw.trace_id, raw.latency_ms)
@@ -326,6 +349,11 @@ class SpokenBackend(CallBackend):
             "format": request.format.value,
         }
         return request, facts, problems
+
+    def work_of(self, facts: Mapping[str, Any]) -> str:
+        """Return the name of the engine that speaks for a request, or the operation."""
+        voice = self.book.voices.get(facts.get("voice_id") or "")
+        return self.operation if voice is None or voice.engine is None else voice.engine
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
         """Return the record of an answer; oddities that leave its audio usable are among the warnings."""

@@ -6,7 +6,9 @@ Headers are multidicts, which find a name in any case and may have it several ti
 """
 
 import binascii
+import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -221,6 +223,18 @@ def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
     said = pools.get(pool) if isinstance(pools, Mapping) else None
     # A page may hold anything; True is an int.
     return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
+
+
+def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
+    """Return by kind of work the calls that a service takes at once, and its usual characters per second."""
+    page, paces = limits.get("paces"), {}
+    for work, pace in page.items() if isinstance(page, Mapping) else ():
+        # A page may hold anything. True is an int.
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            at_once, speed = int(pace["calls_at_once"]), float(pace["characters_per_second"])
+            if at_once >= 1 and 0 < speed < math.inf:
+                paces[str(work)] = min(at_once, _LARGEST_CAP), speed
+    return paces
 
 
 def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:

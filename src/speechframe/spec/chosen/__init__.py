@@ -12,6 +12,8 @@ from speechframe.spec.chosen import calls, changer, dubbing, socket, speech, tra
 from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.calls import (
     API_KEY_HEADER,
+    CALL_CPU_HEADER,
+    CALL_STATE_HEADER,
     DEFAULT_CONCURRENCY,
     DEFAULT_QUOTA_CHARACTERS,
     DEPRECATION_HEADER,
@@ -23,6 +25,8 @@ from speechframe.spec.chosen.calls import (
     MAX_JSON_DEPTH,
     MAX_JSON_VALUES,
     MAX_TAKE,
+    PROGRESS_HEADER,
+    PROGRESS_SECONDS,
     QUEUE_SECONDS,
     RETRY_AFTER_HEADER,
     SLOW_READER_S,
@@ -98,6 +102,8 @@ from speechframe.spec.chosen.translate import (
 
 __all__ = [
     "API_KEY_HEADER",
+    "CALL_CPU_HEADER",
+    "CALL_STATE_HEADER",
     "CONTENT_TYPES",
     "CUE_CHARACTERS_PER_SECOND",
     "CUE_LINES",
@@ -138,6 +144,8 @@ __all__ = [
     "PAGE_DEFAULT",
     "PAGE_LIMIT",
     "PAUSE_SECONDS",
+    "PROGRESS_HEADER",
+    "PROGRESS_SECONDS",
     "QUEUE_SECONDS",
     "RAW_G711_RATE_HZ",
     "RETRY_AFTER_HEADER",

@@ -43,6 +43,14 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 """Understood by the local service."""
 TAKE_HEADER = "X-Take"
 """Which of several equally good takes is wanted."""
+PROGRESS_HEADER = "X-Call-Progress"
+"""A client that sends this header gets interim answers."""
+PROGRESS_SECONDS = 5.0
+"""Seconds between two interim answers to a call."""
+CALL_STATE_HEADER = "X-Call-State"
+"""State of a call in an interim answer: ``queued`` or ``working``."""
+CALL_CPU_HEADER = "X-Call-CPU-Seconds"
+"""CPU time that a call has used so far, in an interim answer."""
 DEPRECATION_HEADER = "Deprecation"
 """On answers to calls that the document deprecates."""
 RETRY_AFTER_HEADER = "Retry-After"
@@ -165,6 +173,23 @@ POINTS: tuple[OpenPoint, ...] = (
         "a translation, a clip. Of one key, first come, first served. Where the queue is full, the key with "
         "the most jobs in it gives up its last one (503) for a key with three fewer.",
         "Fifty long texts of one key would keep all others waiting.",
+        "ours",
+    ),
+    OpenPoint(
+        "two-queues",
+        "Fast and slow engines",
+        "Formant voices have workers and a queue of their own. Neural voices, translation and voice change "
+        "share the others. /v1/limits publishes for each how many calls are taken at once, and the speed.",
+        "A line takes a formant engine milliseconds and a neural engine many seconds.",
+        "ours",
+    ),
+    OpenPoint(
+        "progress",
+        "How long a client waits for an answer",
+        f"To a request with the header {PROGRESS_HEADER} the service sends an interim answer 102 every "
+        f"{PROGRESS_SECONDS:g} s while the call waits in the queue or a worker is at it, with "
+        f"{CALL_STATE_HEADER} and {CALL_CPU_HEADER}. The client's time limit then begins anew.",
+        "A call that is still worked on must not time out and be paid for nothing.",
         "ours",
     ),
     OpenPoint(

@@ -1,0 +1,59 @@
+"""Interim answers: a caller learns that its call waits, or is worked on, and keeps waiting.
+
+A client that asks for them gets an HTTP status 102 every few seconds while its
+call has a job in the queue or in a worker. So the client needs no time limit for
+work that goes on. Other clients get none: some of them take any status but 100
+for the end of the answer.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from speechframe.service.workers import CALL_JOBS, PendingJob
+from speechframe.spec import chosen
+
+
+class Progress:
+    """Sends interim answers to the callers that asked for them."""
+
+    def __init__(self) -> None:
+        self._calls: dict[web.BaseRequest, set[PendingJob]] = {}
+
+    @contextmanager
+    def follow(self, request: web.Request) -> Iterator[None]:
+        """Send interim answers to a request for the length of a block, if its caller asks for them."""
+        if request.headers.get(chosen.PROGRESS_HEADER) is None or request.version < (1, 1):
+            yield
+            return
+        jobs = self._calls[request] = set()
+        token = CALL_JOBS.set(jobs)
+        try:
+            yield
+        finally:
+            CALL_JOBS.reset(token)
+            self.end(request)
+
+    def end(self, request: web.BaseRequest) -> None:
+        """Send no more interim answers to a request, because its answer begins."""
+        self._calls.pop(request, None)
+
+    async def run(self) -> None:
+        """Send an interim answer to every followed call that has a job, again and again."""
+        while True:
+            await asyncio.sleep(chosen.PROGRESS_SECONDS)
+            for request, jobs in list(self._calls.items()):
+                if jobs and request.transport is not None and not request.transport.is_closing():
+                    request.transport.write(_interim_answer(jobs))
+
+
+def _interim_answer(jobs: set[PendingJob]) -> bytes:
+    """Return a 102 that gives the state of a call with these jobs."""
+    state = "working" if any(job.is_begun for job in jobs) else "queued"
+    cpu_s = sum(job.cpu_s for job in jobs)
+    return (
+        f"HTTP/1.1 102 Processing\r\n{chosen.CALL_STATE_HEADER}: {state}\r\n"
+        f"{chosen.CALL_CPU_HEADER}: {cpu_s:.1f}\r\n\r\n"
+    ).encode()
