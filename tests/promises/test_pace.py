@@ -157,6 +157,13 @@ def test_regions_work_on_one_queue_and_one_that_is_down_rests_and_comes_back(ser
     assert service.books().most_in_flight_of["us-east"] >= 2, "the region that came back got no rows"
 
 
+def test_a_service_that_answers_its_health_page_is_slow_and_not_gone(services, speak, lines):
+    service = services(faults={"hang": 1.0}, idempotent=False)
+    run = speak(service, lines(9), timeout_s=0.5, patience_s=1.5, max_concurrency=3)
+    # Every row was sent: the run did not stop as unreachable after `patience_s`.
+    assert statuses(run) == ["charged_unknown"] * 9
+
+
 @pytest.mark.parametrize("other", ["silent", "refuses connections"])
 def test_a_region_that_hangs_or_refuses_holds_few_rows(services, silent, lines, tmp_path, other):
     service = services(latency=0.01, idempotent=False, limits_page=False)

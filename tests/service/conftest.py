@@ -62,6 +62,9 @@ class Moody:
             os.write(1, b"noise of a native library" * 100)
         if verb == "sleep":
             time.sleep(float(figure.split()[0]))
+        if verb == "spin":
+            while True:
+                pass
         if verb == "until":
             path = figure.split()[0]
             open(path + ".begun", "w").close()

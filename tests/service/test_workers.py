@@ -72,16 +72,17 @@ async def test_idle_workers_that_die_cost_nobody_anything(http, service, tools):
 
 @pytest.mark.quiet
 async def test_a_worker_that_hangs_is_replaced_after_its_time(start, http_to, tools):
-    with start(workers=1, options=["--job-timeout-s", "0.6"]) as service:
+    with start(workers=1, options=["--job-timeout-s", "60", "--idle-timeout-s", "1"]) as service:
         http = http_to(service)
         before = await http.remaining()
+        first = tools.worker_pids(service.pid)
         started = time.monotonic()
         answer = await http.generate("hang on")
         assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
-        assert 0.5 < time.monotonic() - started < 3
+        assert 0.9 < time.monotonic() - started < 10
         # A real stop of the process, not only a sleep: nothing in it runs any more.
-        await healthy(http)
-        hung = asyncio.ensure_future(http.generate("sleep 0.3"))
+        await tools.until(lambda: not set(first) & set(tools.worker_pids(service.pid)))
+        hung = asyncio.ensure_future(http.generate("sleep 0.8"))
         await at_work(http, 1)
         (pid,) = tools.worker_pids(service.pid)
         os.kill(pid, signal.SIGSTOP)
@@ -89,6 +90,34 @@ async def test_a_worker_that_hangs_is_replaced_after_its_time(start, http_to, to
         assert (await http.generate("hello")).status == 200
         assert not tools.alive(pid)
         assert await http.remaining() == before - 5
+
+
+async def test_a_worker_that_works_has_its_cpu_time_however_busy_the_machine_is(start, http_to):
+    # More CPU time than a hung worker has of the clock, and less than the limit.
+    with start(workers=1, options=["--job-timeout-s", "1.5", "--idle-timeout-s", "1"]) as service:
+        http = http_to(service)
+        started = time.monotonic()
+        answer = await http.generate("spin")
+        assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+        assert time.monotonic() - started > 1.5
+        assert (await http.generate("hello")).status == 200
+
+
+async def test_workers_that_nobody_waits_for_are_replaced_one_after_the_other(start, http_to, tools):
+    with start(workers=2) as service:
+        http = http_to(service)
+        before = tools.worker_pids(service.pid)
+        left = [asyncio.ensure_future(http.generate("hang on")) for _ in range(4)]
+        await at_work(http, 2, waiting=2)
+        for task in left:
+            task.cancel()
+        statuses = set()
+        async with asyncio.timeout(60):
+            while set(before) & set(tools.worker_pids(service.pid)):
+                statuses.add((await http.get("/healthz")).status)
+                await asyncio.sleep(0.01)
+        assert statuses == {200}
+        assert (await http.generate("hello")).status == 200
 
 
 def test_time_limits_grow_with_text_and_length():

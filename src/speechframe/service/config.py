@@ -132,6 +132,8 @@ class ServiceConfig:
         The region this service plays: its streaming concurrency is the default of keys.
     socket_idle_s
         Seconds without traffic after which a WebSocket is closed.
+    progress_s
+        Seconds between two interim answers to a call that waits or is worked on.
     slow_reader_s
         Seconds over which a client that reads its answer too slowly is seen to do so, and dropped.
     unread_bytes
@@ -161,6 +163,7 @@ class ServiceConfig:
     webhook_seconds: float = chosen.WEBHOOK_SECONDS
     region: str = "global"
     socket_idle_s: float = SOCKET_IDLE_S
+    progress_s: float = chosen.PROGRESS_SECONDS
     slow_reader_s: float = chosen.SLOW_READER_S
     unread_bytes: int = chosen.UNREAD_BYTES
     limits: WorkerLimits = field(default_factory=WorkerLimits)

@@ -17,10 +17,18 @@ from speechframe.spec import chosen
 
 
 class Progress:
-    """Sends interim answers to the callers that asked for them."""
+    """Sends interim answers to the callers that asked for them.
 
-    def __init__(self) -> None:
-        self._calls: dict[web.BaseRequest, set[PendingJob]] = {}
+    Parameters
+    ----------
+    every_s
+        Seconds between two of them.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        # By the id of the request, which has no hash.
+        self._calls: dict[int, tuple[web.BaseRequest, set[PendingJob]]] = {}
 
     @contextmanager
     def follow(self, request: web.Request) -> Iterator[None]:
@@ -28,7 +36,8 @@ class Progress:
         if request.headers.get(chosen.PROGRESS_HEADER) is None or request.version < (1, 1):
             yield
             return
-        jobs = self._calls[request] = set()
+        jobs: set[PendingJob] = set()
+        self._calls[id(request)] = request, jobs
         token = CALL_JOBS.set(jobs)
         try:
             yield
@@ -38,13 +47,13 @@ class Progress:
 
     def end(self, request: web.BaseRequest) -> None:
         """Send no more interim answers to a request, because its answer begins."""
-        self._calls.pop(request, None)
+        self._calls.pop(id(request), None)
 
     async def run(self) -> None:
         """Send an interim answer to every followed call that has a job, again and again."""
         while True:
-            await asyncio.sleep(chosen.PROGRESS_SECONDS)
-            for request, jobs in list(self._calls.items()):
+            await asyncio.sleep(self._every_s)
+            for request, jobs in list(self._calls.values()):
                 if jobs and request.transport is not None and not request.transport.is_closing():
                     request.transport.write(_interim_answer(jobs))
 

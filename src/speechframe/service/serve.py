@@ -48,6 +48,7 @@ _TIMES = (
     ),
     ("--job-timeout-s", WorkerLimits.base_s, "of CPU time for a job; more are added for its length"),
     ("--idle-timeout-s", WorkerLimits.idle_s, "without any CPU use after which a job counts as hung"),
+    ("--progress-s", ServiceConfig.progress_s, "between two interim answers to a call that is worked on"),
     ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
     (
         "--webhook-s",
@@ -239,6 +240,7 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         webhook_seconds=options.webhook_s,
         region=options.region,
         socket_idle_s=options.socket_idle_s,
+        progress_s=options.progress_s,
         limits=WorkerLimits(base_s=options.job_timeout_s, idle_s=options.idle_timeout_s),
     )
 

@@ -154,7 +154,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         languages = await asyncio.to_thread(Languages.load, routes, recognisers, pools.engines)
         tidying = asyncio.create_task(_often(tidy))
         stack.callback(tidying.cancel)
-        progress = Progress()
+        progress = Progress(config.progress_s)
         for work in (webhooks.run(), dubs.run(), progress.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         slots = Slots(config.region)

@@ -45,8 +45,8 @@ __all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
 
-_GENERATE, _STREAM, _TRANSLATE, _VOICES, _LIMITS = (
-    by_name(name) for name in ("generate", "stream", "translate", "voices", "limits")
+_GENERATE, _STREAM, _TRANSLATE, _VOICES, _LIMITS, _HEALTH = (
+    by_name(name) for name in ("generate", "stream", "translate", "voices", "limits", "health")
 )
 _CALLS = frozenset({_GENERATE.path, _STREAM.path, _TRANSLATE.path})
 _ROUTES = {
@@ -55,6 +55,7 @@ _ROUTES = {
     _TRANSLATE.path: _TRANSLATE.method,
     _VOICES.path: _VOICES.method,
     _LIMITS.path: _LIMITS.method,
+    _HEALTH.path: _HEALTH.method,
     BOOKS_PATH: "GET",
     CONTROL_PATH: "POST",
 }
@@ -132,6 +133,8 @@ class Desk:
         account = self._bank.account(request.header(API_KEY))
         if request.path in _CALLS:
             self._call(request, out, region, account, trace)
+        elif request.path == _HEALTH.path and self._knobs.limits_page:
+            out.reply(answers.http(200, [b'{"status": "ok"}'], trace=trace))
         elif account is None:
             out.reply(answers.error(403, "the key is missing or wrong", trace=trace))
         else:
