@@ -60,8 +60,7 @@ class Allotments:
 
     def is_known(self, budget: str, period: date) -> bool:
         """Return whether any run was allotted something."""
-        with self._transaction() as file:
-            return _sum(file, budget, period) is not None
+        return self._read(budget, period) is not None
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
@@ -86,23 +85,35 @@ class Allotments:
 
     def total(self, budget: str, period: date) -> int:
         """Return what all runs were allotted."""
-        with self._transaction() as file:
-            return _sum(file, budget, period) or 0
+        return self._read(budget, period) or 0
+
+    def _read(self, budget: str, period: date) -> int | None:
+        """Return the sum of all runs, without waiting for a process that is about to write."""
+        with self._opened() as file:
+            file.execute("PRAGMA query_only = ON")
+            is_there = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'allotted'").fetchone()
+            return _sum(file, budget, period) if is_there else None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open the file, or make it, for one transaction, which no other process can interrupt."""
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
+                "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
+            )
+            yield file
+            file.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the file, or make an empty one."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A rollback journal, not WAL, which does not work on network file systems.
             with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as file:
-                file.execute("BEGIN IMMEDIATE")
-                file.execute(
-                    "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
-                    "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
-                )
                 yield file
-                file.execute("COMMIT")
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
                 f"{self.path}, the count of what budgets have left, cannot be used ({error}); nothing more "
