@@ -52,7 +52,7 @@ async def audio(request: web.Request) -> web.StreamResponse:
     """Answer with the bytes of a clip, or a part of them (``Range``)."""
     state = request.app[STATE]
     name = request.match_info["name"]
-    found = await state.database.run(lambda connection: state.shelf.find(connection, name))
+    found = await state.database.read(lambda connection: state.shelf.find(connection, name))
     if found is None or not found.path.is_file():
         raise Refusal(HttpErrorCode.NOT_FOUND, "there is no such audio, or its 24 hours are over")
     return web.FileResponse(

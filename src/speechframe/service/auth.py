@@ -77,7 +77,7 @@ async def require_key_or_token(request: web.Request) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
-        key = await state.database.run(lambda c: find_token(c, state.ring, token))
+        key = await state.database.read(lambda c: find_token(c, state.ring, token))
     if key is None:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the token is invalid or expired")
     return key

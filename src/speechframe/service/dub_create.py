@@ -69,7 +69,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
         ) as form:
             wanted, result = checked(model, form.fields(lists=(_TARGETS,)))
             mark = _mark(request, wanted, form)
-            answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
+            answer = await state.database.read(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
                 # Before anything is fetched or looked at: a full queue costs its caller nothing.
@@ -140,7 +140,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
             target_locales=wanted.target_locales,
             source_locale=wanted.source_locale,
         )
-    project = await state.database.run(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
+    project = await state.database.read(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
         refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project

@@ -86,7 +86,7 @@ async def limits(request: web.Request) -> web.Response:
         credit = quota.balance(connection, dub_key) if dub_key is not None else None
         return quota.balance(connection, key), credit
 
-    balance, dub_balance = await state.database.run(balances)
+    balance, dub_balance = await state.database.read(balances)
     return web.json_response(
         {
             "service": "speechframe",

@@ -5,6 +5,7 @@ goes away costs at most the sentence under way, and many streams take turns. One
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import sqlite3
@@ -177,9 +178,12 @@ async def _answer(request: web.Request, state: State, call: _Call) -> web.Stream
             if not response.prepared:
                 raise
             made_millis = call.made_millis
-            state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
+            posted = state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
             if not isinstance(error, Exception):
                 raise
+            # Before the cut is seen: a client that then asks for its balance finds this part billed.
+            with contextlib.suppress(sqlite3.Error):
+                await asyncio.shield(asyncio.wrap_future(posted))
             log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID])
             _cut_off(request)
             raise ConnectionResetError("the answer had begun; it was cut off") from None
