@@ -6,7 +6,6 @@ Both are sent from disk in pieces: an answer of any length takes little memory, 
 random bits; nothing lists them, and the path comes from the index.
 """
 
-import asyncio
 import base64
 import os
 import re
@@ -19,6 +18,7 @@ from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.database import now
 from speechframe.service.shelf import Clip
 from speechframe.service.state import STATE
+from speechframe.service.threads import KeyThreads
 from speechframe.spec.codes import HttpErrorCode
 
 PATH = "/v1/audio/{name:[^/]+}"
@@ -65,7 +65,13 @@ async def audio(request: web.Request) -> web.StreamResponse:
 
 
 async def json_answer(
-    request: web.Request, body: bytes, warnings: Iterable[str], *, audio: BinaryIO | None, field: str
+    request: web.Request,
+    body: bytes,
+    warnings: Iterable[str],
+    *,
+    audio: BinaryIO | None,
+    field: str,
+    threads: KeyThreads,
 ) -> web.StreamResponse:
     """Return a JSON answer; one with audio in it is sent already, for as long as its reader takes.
 
@@ -80,7 +86,9 @@ async def json_answer(
     audio
         A file, open at its beginning; None for an answer without.
     field
-        What the answer calls the audio.
+        Name of the field that holds the audio.
+    threads
+        Read the file. They belong to the key that is answered.
     """
     response = web.Response(body=body) if audio is None else web.StreamResponse()
     response.headers.update({"Content-Type": JSON, "Cache-Control": "no-store"})
@@ -91,7 +99,7 @@ async def json_answer(
     response.content_length = len(piece) + -(-os.fstat(audio.fileno()).st_size // 3) * 4 + len(end)
     await response.prepare(request)
     # Base64 holds nothing that JSON would escape.
-    while data := await asyncio.to_thread(audio.read, _PIECE_BYTES):
+    while data := await threads.run(audio.read, _PIECE_BYTES):
         await response.write(piece + base64.b64encode(data))
         piece = b""
     await response.write_eof(end)

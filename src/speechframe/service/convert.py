@@ -72,7 +72,12 @@ async def convert(request: web.Request) -> web.StreamResponse:
     key = require_key(request)
     with slot_in_time(state), state.slots.uploading(key):
         async with received(
-            request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
+            request,
+            state.config,
+            state.uploads,
+            files=(_FILE,),
+            threads=state.threads.of(key.key_hash),
+            turn=state.turn_to_read,
         ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
@@ -135,7 +140,12 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
         if upload is None:
             assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
             upload = await fetched(
-                call.request.file_url, state.config, stack.enter_context(state.uploads.lent())
+                call.request.file_url,
+                state.config,
+                stack.enter_context(state.uploads.lent()),
+                key_hash=call.key.key_hash,
+                guard=state.guard,
+                threads=state.threads,
             )
             field = _FILE_URL
         source = await _measured(state, call.key, field, upload, stack.enter_context(state.uploads.lent()))
@@ -205,7 +215,8 @@ async def _answer(
         )
         warnings = all_warnings(call.warnings, reply.facts)
         body = _body(address(request, clip), call, reply, balance, warnings)
-        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio")
+        threads = state.threads.of(call.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
 
 
 def _content(call: _Call, upload: Upload) -> bytes:

@@ -24,7 +24,7 @@ log = logging.getLogger("speechframe.service")
 T = TypeVar("T")
 
 FILE_NAME = "service.sqlite3"
-LAYOUT = 1
+LAYOUT = 2
 BUSY_S = 30.0
 _RETRY_S = 0.01
 
@@ -86,9 +86,15 @@ CREATE TABLE IF NOT EXISTS webhooks (
 """
 """Projects, jobs, and webhooks that are to be delivered.
 
-The secret that signs a webhook stands here as it is: it has to sign. Of a job, ``job`` is all of it
-(:class:`speechframe.service.dub_jobs.Job`), ``owner`` the service process whose worker is at it.
+The secret that signs a webhook is stored as it is, because it has to sign. ``job`` holds a whole job
+(:class:`speechframe.service.dub_jobs.Job`). ``owner`` is the service process whose worker has the job.
 """
+
+WEBHOOK_KEYS = """
+ALTER TABLE webhooks ADD COLUMN key_hash BLOB NOT NULL DEFAULT x'';
+CREATE INDEX webhooks_by_key ON webhooks (key_hash, due_at)
+"""
+"""Layout 2: the key whose job a webhook is about. Webhooks of layout 1 share an empty one."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -133,12 +139,6 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
         time.sleep(_RETRY_S)
 
 
-def _prepared(connection: sqlite3.Connection) -> int:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    return transaction(connection, _layout)
-
-
 def _connected(path: Path) -> sqlite3.Connection:
     # One thread at a time uses a connection: first the thread that connects, then a thread of `Database`.
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
@@ -151,14 +151,25 @@ def _reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _prepared(connection: sqlite3.Connection) -> int:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return transaction(connection, _layout)
+
+
 def _layout(connection: sqlite3.Connection) -> int:
     layout: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if layout == 0:
         for statement in SCHEMA.split(";"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    if layout > LAYOUT:
+        return layout
     for statement in (BOOKS, *DUBBING.split(";")):
         connection.execute(statement)
+    if layout < LAYOUT:
+        for statement in WEBHOOK_KEYS.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
     return layout
 
 

@@ -111,7 +111,8 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         )
         warnings = all_warnings(call.warnings, reply.facts)
         body = _body(address(request, clip) if clip is not None else "", reply, balance, warnings)
-        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD)
+        threads = state.threads.of(call.bill.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
 async def _spoken(state: State, call: Call, path: Path) -> Reply:

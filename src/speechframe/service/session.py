@@ -140,6 +140,7 @@ class Session:
             voice_problem=self._voice_problem,
             idle_s=state.config.socket_idle_s,
         )
+        self._threads = state.threads.of(key.key_hash)
         self._reader = reader
         self._outbox = Outbox(reader)
         self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
@@ -313,7 +314,7 @@ class Session:
     async def _send(self, file: _File, action: Generate, part: Part) -> None:
         if file.encoder is None:
             file.encoder, file.input_rate_hz = self._shape.encoder(part.sample_rate_hz), part.sample_rate_hz
-        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz)):
+        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz), self._threads):
             self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
             await self._outbox.room()
 
@@ -352,7 +353,7 @@ class Session:
         )
         data = b""
         if file is not None and file.encoder is not None:
-            data = await asyncio.to_thread(file.encoder.finish)
+            data = await self._threads.run(file.encoder.finish)
             for words in dictionary_warnings(file.unused_words or ()):
                 self._warn(context_id, turn, chosen.VOICE_WARNING, words)
         self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))

@@ -3,7 +3,6 @@
 How a text is to be spoken is said to a worker in one way, whatever asks for it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from speechframe.service.job import Facts, Job
 from speechframe.service.keys import Key
 from speechframe.service.readers import Reader
 from speechframe.service.state import State
+from speechframe.service.threads import KeyThreads
 from speechframe.spec.check import shown
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
@@ -178,13 +178,16 @@ async def speak(
     return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
-async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:
-    """Yield a part's audio in the encoder's format, about a second at a time."""
+async def encoded(encoder: StreamEncoder, part: Part, threads: KeyThreads) -> AsyncIterator[bytes]:
+    """Yield a part's audio in the encoder's format, about a second at a time.
+
+    Formats that take long to encode use the threads of the key that is answered.
+    """
     step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
     for start in range(0, len(part.samples), step):
         samples = part.samples[start : start + step]
         if encoder.format in _SLOW:
-            data = await asyncio.to_thread(encoder.add, samples)
+            data = await threads.run(encoder.add, samples)
         else:
             data = encoder.add(samples)
         if data:

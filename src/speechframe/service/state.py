@@ -18,11 +18,13 @@ from speechframe.service.config import KeySpec, ServiceConfig, check_keys
 from speechframe.service.database import FILE_NAME, Database
 from speechframe.service.dub_languages import Languages
 from speechframe.service.dub_queue import DubQueue
+from speechframe.service.guard import Guard
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
 from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
+from speechframe.service.threads import FairThreads
 from speechframe.service.uploads import Uploads
 from speechframe.service.webhooks import Webhooks
 from speechframe.service.workers import WorkerPool
@@ -60,6 +62,10 @@ class State:
         The dubbing jobs under way, and their folders.
     routes
         Which languages can be translated into which, by the translators that work here.
+    guard
+        Checks addresses that callers name.
+    threads
+        Threads of each key, for work that blocks.
     stopping
         True from the moment the service is asked to end: new requests get 503.
     """
@@ -80,6 +86,8 @@ class State:
     routes: Routes
     languages: Languages
     dubs: DubQueue
+    guard: Guard
+    threads: FairThreads
     stopping: bool = field(default=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -174,6 +182,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             routes,
             languages,
             dubs,
+            Guard(allow_private=config.allow_private_urls),
+            FairThreads(chosen.KEY_THREADS),
         )
 
 

@@ -222,7 +222,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
             if not len(part.samples):
                 continue
             encoder = encoder or call.shape.encoder(part.sample_rate_hz)
-            async for data in encoded(encoder, part):
+            async for data in encoded(encoder, part, state.threads.of(call.bill.key.key_hash)):
                 if not response.prepared:
                     _head(response, call, warnings)
                     await response.prepare(request)

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechframe.service.threads import KeyThreads
+
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "uploads"
@@ -110,7 +112,9 @@ class Receiver:
     path
         A name that :meth:`Uploads.lent` lent.
     limit_bytes
-        The largest that is taken.
+        The largest file that is accepted.
+    threads
+        Write the file. They belong to the key that sends it.
 
     Raises
     ------
@@ -118,8 +122,8 @@ class Receiver:
         When no file can be made.
     """
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self._path = path
+    def __init__(self, path: Path, limit_bytes: int, threads: KeyThreads) -> None:
+        self._path, self._threads = path, threads
         self._limit_bytes = limit_bytes
         self._hash = hashlib.sha256()
         self._size_bytes = 0
@@ -160,8 +164,8 @@ class Receiver:
 
     async def _flush(self) -> None:
         block, self._waiting = bytes(self._waiting), bytearray()
-        # In a thread, because a disk that is behind makes its writers wait.
-        writing = asyncio.ensure_future(asyncio.to_thread(self._keep, block))
+        # In a thread, because a slow disk makes its writers wait.
+        writing = asyncio.ensure_future(self._threads.run(self._keep, block))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
