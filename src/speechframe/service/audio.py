@@ -1,9 +1,10 @@
-"""How audio leaves: as Base64 in an answer, or behind an ``audioFile`` link that lives for 24 hours.
+"""Audio in answers: as Base64, or behind an ``audioFile`` link that lives for 24 hours.
 
-Both are sent from disk in pieces: an answer of any length takes little memory, however slowly it is read.
+Both are sent from disk in pieces. So an answer of any length takes little memory, even if a client reads
+slowly.
 
-``GET /v1/audio/<id>.<ext>`` is our address: the document only says that ``audioFile`` is a URL. Ids have 128
-random bits; nothing lists them, and the path comes from the index.
+``GET /v1/audio/<id>.<ext>`` is our choice, because the document only requires a URL. Ids have 128 random bits
+and nothing lists them. The path of a file comes from the index, not from the caller.
 """
 
 import base64
@@ -35,8 +36,8 @@ def address(request: web.Request, clip: Clip) -> str:
 
 
 def base_url(request: web.Request) -> str:
-    """Return the address the caller knows this service by."""
-    # Without a usable Host header: the socket's own end, which is where the caller got through.
+    """Return the address under which the caller reached this service."""
+    # Without a usable Host header, use the address of the socket that the caller reached.
     named = request.headers.get("Host", "")
     host = named if _HOST.fullmatch(named) else _socket_words(request)
     return f"http://{host}"
@@ -73,7 +74,7 @@ async def json_answer(
     field: str,
     threads: KeyThreads,
 ) -> web.StreamResponse:
-    """Return a JSON answer; one with audio in it is sent already, for as long as its reader takes.
+    """Return a JSON answer. An answer with audio is already sent when this returns.
 
     Parameters
     ----------

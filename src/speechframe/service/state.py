@@ -1,4 +1,4 @@
-"""What the handlers share, put together once at the start and taken apart at the end."""
+"""The parts that all handlers share. They are opened at the start and closed at the end."""
 
 import asyncio
 import contextlib
@@ -34,9 +34,9 @@ log = logging.getLogger("speechframe.service")
 
 _TIDY_S = 60.0
 _LARGE = 4096
-"""Bytes that take about as long to read as the loop to go round."""
+"""Bytes that take about as long to read as one turn of the event loop."""
 _ROUNDS = 8
-"""Of the loop between two large pieces: about as many as a short request needs from connection to answer."""
+"""Turns of the event loop between two large pieces. A short request needs about as many in all."""
 
 
 @dataclass
@@ -92,10 +92,10 @@ class State:
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def turn_to_read(self, size: int) -> None:
-        """Let the loop do what is due before a piece of so many bytes is read; large ones one at a time.
+        """Let other work of the event loop run before a piece of `size` bytes is read.
 
-        A socket hands over what has arrived without a pause, and twenty large bodies that are there at once
-        would be read in one go: each takes milliseconds.
+        Large pieces take turns. Otherwise twenty large bodies that arrive together would be read without a
+        pause, at milliseconds each.
         """
         await asyncio.sleep(0)
         if size > _LARGE:
@@ -114,7 +114,7 @@ STATE: web.AppKey[State] = web.AppKey("state", State)
 
 @contextlib.asynccontextmanager
 async def opened(config: ServiceConfig) -> AsyncIterator[State]:
-    """Open the data folder, start the workers; give everything back at the end.
+    """Open the data folder and start the workers. Close everything at the end of the block.
 
     Raises
     ------
