@@ -228,7 +228,8 @@ def local_service(
         Folders of Firefox-Translations models, beside the pairs that are installed; those of
         ``SPEECHFRAME_TRANSLATION_MODELS`` when not given. They need the extra ``speechframe[translate]``.
     allow_private_urls
-        Whether a ``file_url`` may lead to this machine and its network, as files on a server of your own do.
+        Whether a ``file_url`` or ``webhook_url`` may lead to this machine and its network, for example to a
+        server of your own.
     options
         Further options of ``speechframe serve``.
 

@@ -207,3 +207,21 @@ def test_a_region_that_hangs_now_and_again_holds_as_few_rows_as_its_width(servic
     assert set(found) <= {"done", "charged_unknown"}
     # Its width at once, and then one call that probes it, at doubling gaps.
     assert found.count("charged_unknown") <= 4 + 5
+
+
+def test_the_estimate_knows_the_speed_of_each_voice(services, speak, lines, tmp_path):
+    service = services(publish_cap=True, cap=2)
+    texts = lines(4)
+    for voice, latency_s in (("en-US-nora", 0.02), ("en-GB-finley", 1.5)):
+        service.set(latency=latency_s)
+        speak(service, texts, voice=voice, run_dir=tmp_path / voice)
+
+    def estimate_s(*voices):
+        longer = [f"Again {text}" for text in texts]
+        voice = [voices[number % len(voices)] for number in range(len(longer))]
+        planned = speak(service, longer, voice=voice, run_dir=tmp_path / "-".join(voices), dry_run=True)
+        return planned.estimate.seconds
+
+    fast_s, slow_s, both_s = estimate_s("nora"), estimate_s("finley"), estimate_s("nora", "finley")
+    assert slow_s > 3 * fast_s
+    assert fast_s < both_s < slow_s

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import os
+import socket
 import ssl
 import tracemalloc
 import zlib
@@ -21,6 +22,7 @@ from speechframe.service import guard
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig
 from speechframe.service.fetch import fetched
+from speechframe.service.threads import FairThreads
 from speechframe.spec.chosen import MAX_REDIRECTS
 
 MIB = 1 << 20
@@ -114,6 +116,12 @@ async def site():
         yield made
 
 
+def whose(options):
+    """Return what a service gives beside its configuration: a key, the guard, and the threads of keys."""
+    guard_ = guard.Guard(allow_private=options["allow_private_urls"])
+    return {"key_hash": b"key", "guard": guard_, "threads": FairThreads(2)}
+
+
 @pytest.fixture
 def get(tmp_path):
     """Fetch into a file, as the service would; private addresses are allowed unless told otherwise."""
@@ -121,7 +129,7 @@ def get(tmp_path):
     async def got(url, **options):
         options = {"allow_private_urls": True, "max_upload_bytes": MIB, "body_timeout_s": 60, **options}
         path = tmp_path / f"fetched-{len(list(tmp_path.iterdir()))}"
-        upload = await fetched(url, ServiceConfig(data=tmp_path, **options), path)
+        upload = await fetched(url, ServiceConfig(data=tmp_path, **options), path, **whose(options))
         assert upload.size_bytes == path.stat().st_size
         assert path.stat().st_mode & 0o777 == 0o600
         return path.read_bytes()
@@ -162,18 +170,17 @@ def names(monkeypatch):
     """Give names of our own to addresses, and count who asks: as a DNS server of somebody's would."""
     table = {}
     asked = []
-    loop_type = asyncio.base_events.BaseEventLoop
-    real = loop_type.getaddrinfo
+    real = socket.getaddrinfo
 
-    async def getaddrinfo(self, host, port, **options):
+    def getaddrinfo(host, port, *arguments, **options):
         asked.append(host)
         if host not in table:
-            return await real(self, host, port, **options)
+            return real(host, port, *arguments, **options)
         answers = table[host]
         found = answers.pop(0) if len(answers) > 1 else answers[0]
-        return [pair for each in found for pair in await real(self, each, port, **options)]
+        return [pair for each in found for pair in real(each, port, *arguments, **options)]
 
-    monkeypatch.setattr(loop_type, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return SimpleNamespace(table=table, asked=asked)
 
 
@@ -280,9 +287,10 @@ async def test_size_is_bounded_whether_announced_or_not(site, get):
 
 
 async def test_a_disk_that_takes_nothing_is_not_the_callers_fault(site, tmp_path):
-    config = ServiceConfig(data=tmp_path, allow_private_urls=True)
+    options = {"allow_private_urls": True}
+    config, path = ServiceConfig(data=tmp_path, **options), tmp_path / "missing" / "upload"
     with pytest.raises(Refusal) as caught:
-        await fetched(site.url + "a.wav", config, tmp_path / "missing" / "upload")
+        await fetched(site.url + "a.wav", config, path, **whose(options))
     assert caught.value.code.status == 500
     assert caught.value.message == (
         "file_url: what is there cannot be kept here: No such file or directory; nothing was billed"

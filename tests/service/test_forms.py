@@ -22,6 +22,7 @@ from speechframe.service.answers import Refusal, error_response
 from speechframe.service.config import ServiceConfig
 from speechframe.service.forms import received
 from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.threads import FairThreads
 from speechframe.service.uploads import Uploads
 
 MIB = 1 << 20
@@ -145,13 +146,15 @@ def test_headers_as_clients_write_them():
 @pytest.fixture
 async def reading(tmp_path):
     """Serve a form reader that tells what it read and what was on disk meanwhile."""
-    uploads = Uploads(tmp_path, "me")
+    uploads, threads = Uploads(tmp_path, "me"), FairThreads(2)
     config = ServiceConfig(data=tmp_path, max_upload_bytes=2 * MIB, max_body_bytes=20_000)
 
     async def read(request):
         limits = dataclasses.replace(config, body_timeout_s=made.body_timeout_s)
         try:
-            async with received(request, limits, uploads, files=("file",)) as form:
+            async with received(
+                request, limits, uploads, files=("file",), threads=threads.of(b"key")
+            ) as form:
                 there = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
                 said = {
                     "fields": {name: value or "(file)" for name, value in form.fields(lists=request.query.getall("list", ())).items()},

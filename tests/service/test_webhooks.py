@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -11,11 +12,18 @@ from dub_lab import Receiver, create, listening, ready
 
 from speechframe.service import webhooks
 from speechframe.service.config import ServiceConfig
-from speechframe.service.database import FILE_NAME, Database, connect
+from speechframe.service.database import FILE_NAME, SCHEMA, Database, connect
 from speechframe.spec import chosen
 
 SECONDS = 1.0
 BODY = b'{"eventName": "DUB_JOB"}'
+WEBHOOKS_BEFORE = """
+CREATE TABLE webhooks (
+    id TEXT PRIMARY KEY, url TEXT NOT NULL, secret TEXT, body BLOB NOT NULL,
+    tries INTEGER NOT NULL, due_at REAL NOT NULL
+) WITHOUT ROWID
+"""
+"""As the release before made it."""
 
 
 class Deliveries:
@@ -27,8 +35,8 @@ class Deliveries:
         self._webhooks = webhooks.Webhooks(config, self._database)
         self._connection = connect(folder / FILE_NAME)
 
-    async def add(self, url, secret=None):
-        await self._database.run(lambda c: webhooks.add(c, url, secret, BODY))
+    async def add(self, url, secret=None, key_hash=b"key"):
+        await self._database.run(lambda c: webhooks.add(c, key_hash, url, secret, BODY))
         self._webhooks.wake()
 
     def are_over(self):
@@ -91,6 +99,48 @@ async def test_one_that_hangs_keeps_no_other_from_its_own(tmp_path, tools):
         await tools.until(lambda: slow.received)
         await patient.add(url)
         await tools.until(lambda: quick.received, limit_s=2.0)
+
+
+async def test_dead_receivers_of_a_key_delay_no_webhook_of_another(dubbing, http_to, tools):
+    # Their jobs have no credits: they fail when they are taken, and their webhooks are due then.
+    dead, alive = http_to(dubbing, "dead"), http_to(dubbing, "alive")
+    slow, quick, count = Receiver("hang"), Receiver(200), 24
+    async with listening(slow.receive) as hanging, listening(quick.receive) as url:
+        await asyncio.gather(*[create(dead, webhook_url=hanging) for _ in range(count)])
+        await tools.until(lambda: slow.received)
+        await create(alive, webhook_url=url)
+        await tools.until(lambda: quick.received)
+        assert len(slow.received) < count, "it did not wait until each of the others was tried"
+
+
+async def test_a_folder_of_the_release_before_opens_and_its_webhooks_are_delivered(tmp_path, tools):
+    receiver = Receiver(200)
+    async with listening(receiver.receive) as url:
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as before:
+            before.executescript(f"{SCHEMA}; {WEBHOOKS_BEFORE}; PRAGMA user_version = 1")
+            before.execute("INSERT INTO webhooks VALUES ('old', ?, NULL, ?, 0, 0.0)", (url, BODY))
+            before.commit()
+        async with Deliveries(tmp_path, allow_private_urls=True).running() as deliveries:
+            await deliveries.add(url)
+            await tools.until(deliveries.are_over)
+    assert "old" in receiver.ids
+    assert [body for _, body in receiver.received] == [BODY, BODY]
+
+
+PRIVATE = (
+    "http://127.0.0.1:9/", "http://localhost/", "http://2130706433/", "http://[::ffff:10.0.0.1]/", "https://192.168.0.1/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("url", PRIVATE)
+async def test_a_private_address_is_refused_when_the_job_is_created(service, http_to, url):
+    answer = await create(http_to(service, "spare"), webhook_url=url)
+    assert answer.status == 400
+    assert answer.message.startswith("webhook_url cannot be called: its host is not on the public Internet")
+
+
+async def test_a_name_that_does_not_resolve_now_is_accepted(dubbing, http_to):
+    assert (await create(http_to(dubbing, "dead"), webhook_url="http://nothing.invalid/hook")).status == 200
 
 
 async def test_a_private_address_is_not_visited_unless_that_is_allowed(tmp_path, tools):

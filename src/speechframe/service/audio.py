@@ -1,12 +1,12 @@
-"""How audio leaves: as Base64 in an answer, or behind an ``audioFile`` link that lives for 24 hours.
+"""Audio in answers: as Base64, or behind an ``audioFile`` link that lives for 24 hours.
 
-Both are sent from disk in pieces: an answer of any length takes little memory, however slowly it is read.
+Both are sent from disk in pieces. So an answer of any length takes little memory, even if a client reads
+slowly.
 
-``GET /v1/audio/<id>.<ext>`` is our address: the document only says that ``audioFile`` is a URL. Ids have 128
-random bits; nothing lists them, and the path comes from the index.
+``GET /v1/audio/<id>.<ext>`` is our choice, because the document only requires a URL. Ids have 128 random bits
+and nothing lists them. The path of a file comes from the index, not from the caller.
 """
 
-import asyncio
 import base64
 import os
 import re
@@ -19,6 +19,7 @@ from speechframe.service.answers import JSON, Refusal, add_warnings
 from speechframe.service.database import now
 from speechframe.service.shelf import Clip
 from speechframe.service.state import STATE
+from speechframe.service.threads import KeyThreads
 from speechframe.spec.codes import HttpErrorCode
 
 PATH = "/v1/audio/{name:[^/]+}"
@@ -35,8 +36,8 @@ def address(request: web.Request, clip: Clip) -> str:
 
 
 def base_url(request: web.Request) -> str:
-    """Return the address the caller knows this service by."""
-    # Without a usable Host header: the socket's own end, which is where the caller got through.
+    """Return the address under which the caller reached this service."""
+    # Without a usable Host header, use the address of the socket that the caller reached.
     named = request.headers.get("Host", "")
     host = named if _HOST.fullmatch(named) else _socket_words(request)
     return f"http://{host}"
@@ -52,7 +53,7 @@ async def audio(request: web.Request) -> web.StreamResponse:
     """Answer with the bytes of a clip, or a part of them (``Range``)."""
     state = request.app[STATE]
     name = request.match_info["name"]
-    found = await state.database.run(lambda connection: state.shelf.find(connection, name))
+    found = await state.database.read(lambda connection: state.shelf.find(connection, name))
     if found is None or not found.path.is_file():
         raise Refusal(HttpErrorCode.NOT_FOUND, "there is no such audio, or its 24 hours are over")
     return web.FileResponse(
@@ -65,9 +66,15 @@ async def audio(request: web.Request) -> web.StreamResponse:
 
 
 async def json_answer(
-    request: web.Request, body: bytes, warnings: Iterable[str], *, audio: BinaryIO | None, field: str
+    request: web.Request,
+    body: bytes,
+    warnings: Iterable[str],
+    *,
+    audio: BinaryIO | None,
+    field: str,
+    threads: KeyThreads,
 ) -> web.StreamResponse:
-    """Return a JSON answer; one with audio in it is sent already, for as long as its reader takes.
+    """Return a JSON answer. An answer with audio is already sent when this returns.
 
     Parameters
     ----------
@@ -80,7 +87,9 @@ async def json_answer(
     audio
         A file, open at its beginning; None for an answer without.
     field
-        What the answer calls the audio.
+        Name of the field that holds the audio.
+    threads
+        Read the file. They belong to the key that is answered.
     """
     response = web.Response(body=body) if audio is None else web.StreamResponse()
     response.headers.update({"Content-Type": JSON, "Cache-Control": "no-store"})
@@ -91,7 +100,7 @@ async def json_answer(
     response.content_length = len(piece) + -(-os.fstat(audio.fileno()).st_size // 3) * 4 + len(end)
     await response.prepare(request)
     # Base64 holds nothing that JSON would escape.
-    while data := await asyncio.to_thread(audio.read, _PIECE_BYTES):
+    while data := await threads.run(audio.read, _PIECE_BYTES):
         await response.write(piece + base64.b64encode(data))
         piece = b""
     await response.write_eof(end)

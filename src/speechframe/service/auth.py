@@ -1,4 +1,4 @@
-"""Who asks (section 5), and the token call (section 4.4)."""
+"""Keys and tokens of requests (section 5), and the token call (section 4.4)."""
 
 from aiohttp import web
 
@@ -26,7 +26,7 @@ def require_key(request: web.Request) -> Key:
 
 
 def require_any_key(request: web.Request) -> tuple[Key | None, Key | None]:
-    """Return the speech key and the dubbing key that a request's key is; at least one of them is.
+    """Return the speech key and the dubbing key of a request. At least one of them is not None.
 
     Raises
     ------
@@ -63,12 +63,12 @@ def _found(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> K
 
 
 async def require_key_or_token(request: web.Request) -> Key:
-    """Return the key of a request that may show a token instead; one good one of the two is enough.
+    """Return the key of a request that may send a token instead. One valid value of the two is enough.
 
     Raises
     ------
     Refusal
-        403 when neither is there, or neither is good.
+        403 if both are missing, or if neither is valid.
     """
     state = request.app[STATE]
     token = Hidden(request.headers.get(chosen.TOKEN_HEADER, ""))
@@ -77,14 +77,14 @@ async def require_key_or_token(request: web.Request) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
-        key = await state.database.run(lambda c: find_token(c, state.ring, token))
+        key = await state.database.read(lambda c: find_token(c, state.ring, token))
     if key is None:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the token is invalid or expired")
     return key
 
 
 async def token(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/auth/token``: the one call where a bad key is 401 and a missing one 400."""
+    """Answer ``GET /v1/auth/token``. Only here, a bad key gives 401 and a missing key 400."""
     state = request.app[STATE]
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:

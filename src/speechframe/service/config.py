@@ -121,7 +121,7 @@ class ServiceConfig:
         The longest ``audioDuration`` that is served, and the longest clip that is taken: the document names
         no end, a machine's memory does.
     allow_private_urls
-        Whether a ``file_url`` may lead to addresses that are not on the public Internet.
+        Whether a ``file_url`` or ``webhook_url`` may lead to addresses that are not on the public Internet.
     changer, recogniser
         Names of the engines to use where several of a kind are installed; the first by name without one.
     shelf_bytes

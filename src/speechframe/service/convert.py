@@ -1,9 +1,8 @@
 """``POST /v1/voice-changer/convert`` (section 2.5): from an uploaded clip to an answer that is billed once.
 
-The order of checks is that of the room, with what an upload adds: the form is
-read to disk before its fields are checked, which is when a slot is waited for;
-only then a ``file_url`` is fetched and the clip decoded. Its length in seconds
-is the price: it is set aside before the voice is changed.
+The package's docstring lists the order of checks. An upload adds some steps. The form is read to disk, and
+its fields are checked. Then the request waits for a slot. Then a ``file_url`` is fetched, and the clip is
+decoded. The length of the clip decides the price, which is reserved before the voice is changed.
 """
 
 import contextlib
@@ -40,13 +39,13 @@ from speechframe.spec.speech import Model
 
 _FILE, _FILE_URL = "file", "file_url"
 
-# A clip has at least this many bytes a second: speech at 8 kbit/s. What unpacks to more is cut off by time.
+# A clip has at least this many bytes a second, as speech at 8 kbit/s has. A time limit cuts off longer ones.
 _LEAST_BYTES_S = 1000
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A request whose fields are good: what is to be done, for whom, and with which engines."""
+    """A valid request, with its key and its engines."""
 
     request: ConvertRequest
     key: Key
@@ -59,7 +58,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Source:
-    """The clip, decoded: where its samples are, their rate in Hz, and its length."""
+    """The decoded clip: path of its samples, sample rate in Hz, and length."""
 
     samples: Path
     sample_rate_hz: int
@@ -72,7 +71,12 @@ async def convert(request: web.Request) -> web.StreamResponse:
     key = require_key(request)
     with slot_in_time(state), state.slots.uploading(key):
         async with received(
-            request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
+            request,
+            state.config,
+            state.uploads,
+            files=(_FILE,),
+            threads=state.threads.of(key.key_hash),
+            turn=state.turn_to_read,
         ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
@@ -127,7 +131,7 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
 
 
 async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.StreamResponse:
-    # Before anything is fetched or decoded: a full queue costs its caller nothing.
+    # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
     state.pools.slow.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
         upload = form.files.get(_FILE)
@@ -135,7 +139,12 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
         if upload is None:
             assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
             upload = await fetched(
-                call.request.file_url, state.config, stack.enter_context(state.uploads.lent())
+                call.request.file_url,
+                state.config,
+                stack.enter_context(state.uploads.lent()),
+                key_hash=call.key.key_hash,
+                guard=state.guard,
+                threads=state.threads,
             )
             field = _FILE_URL
         source = await _measured(state, call.key, field, upload, stack.enter_context(state.uploads.lent()))
@@ -161,7 +170,7 @@ async def _measured(state: State, key: Key, field: str, upload: Upload, samples:
 
 
 def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
-    # The price is that of the clip: it may not buy the reading of a book.
+    # The clip alone decides the price, so a short clip must not pay for a long text.
     characters = len((wanted.transcription or "").strip())
     a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
     most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
@@ -205,11 +214,12 @@ async def _answer(
         )
         warnings = all_warnings(call.warnings, reply.facts)
         body = _body(address(request, clip), call, reply, balance, warnings)
-        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio")
+        threads = state.threads.of(call.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
 
 
 def _content(call: _Call, upload: Upload) -> bytes:
-    """Return what was asked for, however it was written: the clip's hash, and what each field means."""
+    """Return the request in one canonical form: the hash of the clip, and the meaning of each field."""
     wanted = call.request
     means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
     means["return_transcription"] = wanted.return_transcription
@@ -258,7 +268,7 @@ def _conversion(call: _Call) -> dict[str, Any]:
 
 
 def _words(wanted: ConvertRequest) -> dict[str, Any]:
-    """Return what is said, as far as it is known, and whether it is spoken again."""
+    """Return the transcription, if there is one, and whether it is spoken anew."""
     return {
         "transcription": (wanted.transcription or "").strip() or None,
         "retain_accent": wanted.retain_accent,

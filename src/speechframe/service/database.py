@@ -1,9 +1,11 @@
-"""The service's SQLite file and the one thread that talks to it.
+"""The service's SQLite file: one thread that writes, and one thread that reads.
 
-Every use is one transaction, taken with ``BEGIN IMMEDIATE`` so that two
-service processes over one data folder wait for each other instead of failing
-half-way. WAL with ``synchronous=NORMAL``: what is committed survives a kill -9
-of the process; a power cut may take the last moments, never the consistency.
+Every use is one transaction. Writes begin with ``BEGIN IMMEDIATE``, so that two service processes over one
+data folder wait for each other instead of failing half-way. Reads see a consistent snapshot. They wait for
+writers neither of this process nor of another one. A read sees all writes that its caller has awaited.
+
+The file is in WAL mode with ``synchronous=NORMAL``. Committed writes survive a kill -9 of the process. A
+power cut may lose the last moments, never the consistency.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ log = logging.getLogger("speechframe.service")
 T = TypeVar("T")
 
 FILE_NAME = "service.sqlite3"
-LAYOUT = 1
+LAYOUT = 2
 BUSY_S = 30.0
 _RETRY_S = 0.01
 
@@ -84,19 +86,24 @@ CREATE TABLE IF NOT EXISTS webhooks (
 """
 """Projects, jobs, and webhooks that are to be delivered.
 
-The secret that signs a webhook stands here as it is: it has to sign. Of a job, ``job`` is all of it
-(:class:`speechframe.service.dub_jobs.Job`), ``owner`` the service process whose worker is at it.
+The secret that signs a webhook is stored as it is, because it has to sign. ``job`` holds a whole job
+(:class:`speechframe.service.dub_jobs.Job`). ``owner`` is the service process whose worker has the job.
 """
+
+WEBHOOK_KEYS = """
+ALTER TABLE webhooks ADD COLUMN key_hash BLOB NOT NULL DEFAULT x'';
+CREATE INDEX webhooks_by_key ON webhooks (key_hash, due_at)
+"""
+"""Layout 2: the key whose job a webhook is about. Webhooks of layout 1 share an empty one."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, making it or refusing it.
+    """Return a connection that may write. The file is made if it is missing, and brought to this layout.
 
     Raises
     ------
     SettingsError
-        When the folder cannot be written, the file is no such database, or a
-        newer release made it.
+        The folder cannot be written, the file is not such a database, or a newer release made it.
     """
     try:
         connection, layout = _opened(path)
@@ -115,15 +122,14 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
-    # Held by one thread at a time: the one that connects, then the one of `Database`.
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = _connected(path)
     end = time.monotonic() + BUSY_S
     while True:
         try:
             return connection, _prepared(connection)
         except sqlite3.OperationalError as error:
-            # Of several that make the file at once, SQLite turns some away without waiting: the change to
-            # WAL is the one thing its own patience does not cover.
+            # SQLite waits for other processes, except while it changes to WAL. If several make the file at
+            # the same time, some fail at once and try again here.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 connection.close()
                 raise
@@ -131,6 +137,18 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
             connection.close()
             raise
         time.sleep(_RETRY_S)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # One thread at a time uses a connection: first the thread that connects, then a thread of `Database`.
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def _reading(path: Path) -> sqlite3.Connection:
+    """Return a connection whose writes fail."""
+    connection = _connected(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 def _prepared(connection: sqlite3.Connection) -> int:
@@ -144,15 +162,29 @@ def _layout(connection: sqlite3.Connection) -> int:
     if layout == 0:
         for statement in SCHEMA.split(";"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    if layout > LAYOUT:
+        return layout
     for statement in (BOOKS, *DUBBING.split(";")):
         connection.execute(statement)
+    if layout < LAYOUT:
+        for statement in WEBHOOK_KEYS.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
     return layout
 
 
 def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return what `work` returns, with everything it wrote committed, or nothing of it."""
-    connection.execute("BEGIN IMMEDIATE")
+    """Return the result of `work`, which may write. Either all its writes are committed, or none."""
+    return _transaction(connection, work, "BEGIN IMMEDIATE")
+
+
+def snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return the result of `work`, which only reads, at one moment. No lock of a writer is waited for."""
+    return _transaction(connection, work, "BEGIN")
+
+
+def _transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+    connection.execute(begin)
     try:
         result = work(connection)
     except BaseException:
@@ -163,7 +195,7 @@ def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connecti
 
 
 class Database:
-    """A connection in a thread of its own, so that the event loop never waits for a disk.
+    """Two connections, each in a thread of its own, so that the event loop never waits for a disk.
 
     Parameters
     ----------
@@ -172,21 +204,42 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection = connect(path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
+        self._writing, self._reading = connect(path), _reading(path)
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
+        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite-read")
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` as one transaction. Once begun it happens, even if the caller is cancelled."""
-        return await asyncio.wrap_future(self._thread.submit(transaction, self._connection, work))
+        """Run `work` as one transaction that may write. Once begun, it goes on if the caller is cancelled."""
+        return await asyncio.wrap_future(self._write_thread.submit(transaction, self._writing, work))
 
-    def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run `work` after everything asked for so far, without waiting; a failure is logged."""
-        self._thread.submit(transaction, self._connection, work).add_done_callback(_report)
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a snapshot, without waiting for any writer.
+
+        Raises
+        ------
+        sqlite3.OperationalError
+            When `work` tries to write.
+        """
+        return await asyncio.wrap_future(self._read_thread.submit(snapshot, self._reading, work))
+
+    def post(self, work: Callable[[sqlite3.Connection], object]) -> "Future[object]":
+        """Run `work` after all writes so far, without waiting. Log a failure.
+
+        A caller whose next answer depends on it awaits the returned future, shielded: a future that is
+        cancelled takes its work out of the queue.
+        """
+        posted = self._write_thread.submit(transaction, self._writing, work)
+        posted.add_done_callback(_report)
+        return posted
 
     def close(self) -> None:
-        """Finish what was asked for and close the file."""
-        self._thread.shutdown(wait=True)
-        self._connection.close()
+        """Finish all work so far and close the file."""
+        for thread, connection in (
+            (self._read_thread, self._reading),
+            (self._write_thread, self._writing),
+        ):
+            thread.shutdown(wait=True)
+            connection.close()
 
 
 def _report(done: "Future[object]") -> None:
@@ -195,5 +248,5 @@ def _report(done: "Future[object]") -> None:
 
 
 def now() -> float:
-    """Return the Unix time in seconds; one place, so that tests can move it."""
+    """Return the Unix time in seconds. It stands in one place, so that tests can move it."""
     return time.time()

@@ -56,7 +56,7 @@ async def job_status(request: web.Request) -> web.Response:
 async def _status(request: web.Request, key: Key, warning: str | None = None) -> web.Response:
     state, url = request.app[STATE], base_url(request)
     job = await _job(request, state, key)
-    told = await state.database.run(lambda c: dub_jobs.status_of(c, job, url))
+    told = await state.database.read(lambda c: dub_jobs.status_of(c, job, url))
     return json_response(told, [warning])
 
 
@@ -90,7 +90,7 @@ async def update_utterances(request: web.Request) -> web.Response:
 
 async def _job(request: web.Request, state: State, key: Key) -> Job:
     job_id = request.match_info["job_id"]
-    job = await state.database.run(lambda c: dub_jobs.find(c, key.key_hash, job_id))
+    job = await state.database.read(lambda c: dub_jobs.find(c, key.key_hash, job_id))
     if job is None:
         refuse(f"there is no such job of this key (got {shown(job_id)})")
     return job
@@ -139,7 +139,7 @@ async def file(request: web.Request) -> web.StreamResponse:
     """Answer with a file of a dub, or a part of it (``Range``)."""
     state = request.app[STATE]
     link, name = request.match_info["link"], request.match_info["name"]
-    found = await state.database.run(lambda c: dub_jobs.find_file(c, link, name))
+    found = await state.database.read(lambda c: dub_jobs.find_file(c, link, name))
     path = state.dubs.folder / (found or "-")
     if not path.is_file():
         refuse("there is no such file, or its 72 hours are over")
@@ -233,7 +233,7 @@ async def list_projects(request: web.Request) -> web.Response:
         )
         return [Project.model_validate_json(project) for (project,) in rows.fetchall()]
 
-    found = await state.database.run(read)
+    found = await state.database.read(read)
     page = found[: wanted.limit]
     return json_response(
         ProjectPage(projects=page, next=page[-1].project_id if len(found) > len(page) else None)

@@ -22,12 +22,14 @@ from speechframe.service.body import checked, unknown_warning
 from speechframe.service.dub_jobs import Job
 from speechframe.service.fetch import fetched
 from speechframe.service.forms import Form, received
+from speechframe.service.guard import Forbidden, NotFound, parsed
 from speechframe.service.idempotency import Mark
 from speechframe.service.job import Job as WorkerJob
 from speechframe.service.keys import Key
 from speechframe.service.middleware import NOTE
 from speechframe.service.paid import check_done, mark_of, refusals, slot_in_time
 from speechframe.service.state import STATE, State
+from speechframe.service.threads import NoTurn
 from speechframe.service.uploads import Upload
 from speechframe.spec import chosen
 from speechframe.spec.check import shown
@@ -65,23 +67,54 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     state.languages.check_installed()
     with slot_in_time(state), state.slots.uploading(key), refusals():
         async with received(
-            request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
+            request,
+            state.config,
+            state.uploads,
+            files=(_FILE,),
+            threads=state.threads.of(key.key_hash),
+            turn=state.turn_to_read,
         ) as form:
             wanted, result = checked(model, form.fields(lists=(_TARGETS,)))
             mark = _mark(request, wanted, form)
-            answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
+            answer = await state.database.read(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
+                await _check_webhook(state, key, wanted.webhook_url)
                 # Before anything is fetched or looked at: a full queue costs its caller nothing.
                 state.pools.slow.check_room(key.key_hash)
                 with state.uploads.lent() as path:
-                    upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
+                    upload = form.files.get(_FILE) or await fetched(
+                        wanted.file_url or "",
+                        state.config,
+                        path,
+                        key_hash=key.key_hash,
+                        guard=state.guard,
+                        threads=state.threads,
+                    )
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
                     told = job.answer.model_copy(update={"file_name": name})
                     job = job.model_copy(update={"answer": told, "media_s": media_s})
                     answer = await state.dubs.add(job, upload.path, mark)
     request[NOTE] = f"key {key.fingerprint} job {answer.job_id}"
     return json_response(answer)
+
+
+async def _check_webhook(state: State, key: Key, address: str | None) -> None:
+    """Refuse an address that no webhook would be delivered to.
+
+    A host name that does not resolve now is accepted, because it may resolve when the job ends. A delivery
+    checks the address again.
+    """
+    if address is None:
+        return
+    try:
+        await state.guard.addresses(key.key_hash, parsed(address))
+    except (NotFound, NoTurn):
+        return
+    except Forbidden as problem:
+        refuse(
+            f"webhook_url cannot be called: {problem}; give another address, or none and ask for the status"
+        )
 
 
 def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
@@ -140,7 +173,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
             target_locales=wanted.target_locales,
             source_locale=wanted.source_locale,
         )
-    project = await state.database.run(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
+    project = await state.database.read(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
         refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
     return project

@@ -290,7 +290,7 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
     if job.answer.webhook_url is not None:
         data = status_of(connection, job, job.base_url).model_dump(mode="json", exclude_none=True)
         body = json.dumps({"eventName": "DUB_JOB", "data": data}).encode()
-        webhooks.add(connection, job.answer.webhook_url, job.webhook_secret, body)
+        webhooks.add(connection, job.key_hash, job.answer.webhook_url, job.webhook_secret, body)
 
 
 def correct(

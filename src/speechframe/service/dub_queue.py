@@ -171,7 +171,7 @@ class DubQueue(Background):
         """Remove what nobody can ask for any more, and what a service that was killed left without a job."""
         there = await asyncio.to_thread(lambda: list(self.folder.iterdir()))
         names = [place.name for place in there]
-        jobs = await self._database.run(functools.partial(dub_jobs.known, job_ids=names))
+        jobs = await self._database.read(functools.partial(dub_jobs.known, job_ids=names))
         await asyncio.to_thread(_tidy, there, jobs)
 
 

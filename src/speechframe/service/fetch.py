@@ -1,9 +1,9 @@
-"""``file_url``: a medium fetched for somebody, from where that somebody may go too.
+"""Media files fetched from a ``file_url``.
 
-- where :mod:`~speechframe.service.guard` lets it go
-- at most five redirects, each looked at in the same way
-- size, pauses and time on the whole are bounded, of what is unpacked as of what is sent
-- what goes wrong is told by its kind, never by what was found there
+- :mod:`~speechframe.service.guard` checks the address.
+- The service follows at most five redirects, and checks each address in the same way.
+- Size, pauses and total time are bounded, for packed and for unpacked bytes.
+- A refusal names the kind of failure. It never repeats anything that was found there.
 """
 
 import contextlib
@@ -18,9 +18,10 @@ from yarl import URL
 
 from speechframe.service.answers import Refusal
 from speechframe.service.config import MEBI, ServiceConfig
-from speechframe.service.guard import Forbidden, checked, parsed, session_to
+from speechframe.service.guard import Forbidden, Guard, checked, parsed
+from speechframe.service.threads import FairThreads, NoTurn
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
-from speechframe.spec.chosen import MAX_REDIRECTS
+from speechframe.spec.chosen import LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
 __all__ = ["fetched"]
@@ -30,37 +31,47 @@ _BLOCK_BYTES = 1 << 16
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {
     "Accept": "audio/*, video/*;q=0.9, */*;q=0.5",
-    # What is unpacked here is unpacked in bounded pieces; it is better not packed.
+    # Packed answers work too, but unpacked ones cost less.
     "Accept-Encoding": "identity",
 }
-# zlib's way to say: gzip or zlib, look which.
+# zlib detects by itself if the data is gzip or zlib.
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
-async def fetched(url_words: str, config: ServiceConfig, path: Path) -> Upload:
-    """Fetch a medium into a file.
+async def fetched(
+    url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
+) -> Upload:
+    """Fetch a media file into a file of ours.
 
     Parameters
     ----------
     url_words
         The value of ``file_url``.
     config
-        Holds ``max_upload_bytes``, ``body_timeout_s`` (the longest pause) and ``allow_private_urls``.
+        Holds ``max_upload_bytes`` and ``body_timeout_s``, the longest pause.
     path
         A name that :meth:`~speechframe.service.uploads.Uploads.lent` lent.
+    key_hash
+        The key that gave the address.
+    guard
+        Checks the address.
+    threads
+        Write the file.
 
     Raises
     ------
     Refusal
-        400 for an address that may not be visited, or that nothing can be fetched from: the kind of failure;
-        500 where what is there cannot be kept, on a full disk for instance.
+        400 if the address may not be visited, or if nothing can be fetched from it. 500 if the file cannot be
+        written, for example on a full disk. 503 if too many host names of the key are being looked up.
     """
-    with _refusals(config), contextlib.closing(Receiver(path, config.max_upload_bytes)) as receiver:
+    with (
+        _refusals(config),
+        contextlib.closing(Receiver(path, config.max_upload_bytes, threads.of(key_hash))) as receiver,
+    ):
         url = parsed(url_words)
         for _ in range(MAX_REDIRECTS + 1):
+            session = await guard.session_to(key_hash, url, _HEADERS)
             pace = Pace(config.body_timeout_s)
-            async with pace.kept():
-                session = await session_to(url, _HEADERS, allow_private=config.allow_private_urls)
             onward = await _visited(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
@@ -76,7 +87,7 @@ def _redirected(url: URL, location: str) -> URL:
 
 
 async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: Pace) -> str | None:
-    """Receive what is at an address; return where it is redirected to, if it is."""
+    """Receive the file at an address. Return the address of a redirect instead, if there is one."""
     async with session, contextlib.AsyncExitStack() as stack:
         async with pace.kept():
             answer = await stack.enter_async_context(session.get(url, allow_redirects=False))
@@ -129,6 +140,13 @@ def _refusals(config: ServiceConfig) -> Iterator[None]:
         yield
     except Forbidden as problem:
         _refuse(str(problem))
+    except NoTurn as busy:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE,
+            f"{_FIELD} cannot be fetched now: {busy.at_once} host names of this key are being looked up, "
+            f"which is its limit, and none was found within {LOOKUP_SECONDS:g} s; try again later",
+            retry_after_s=LOOKUP_SECONDS,
+        ) from None
     except TooLarge:
         raise Refusal(
             HttpErrorCode.PAYLOAD_TOO_LARGE,

@@ -22,6 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from speechframe.service.answers import Refusal, refuse
 from speechframe.service.config import MEBI, ServiceConfig
 from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.threads import KeyThreads
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
 from speechframe.spec.check import shown
 from speechframe.spec.codes import HttpErrorCode
@@ -81,6 +82,7 @@ async def received(
     uploads: Uploads,
     *,
     files: Collection[str],
+    threads: KeyThreads,
     turn: Callable[[int], Awaitable[object]] = _no_turn,
 ) -> AsyncIterator[Form]:
     """Read a request's form; its files are there until the block ends.
@@ -94,6 +96,8 @@ async def received(
         Where files go.
     files
         The fields that are files.
+    threads
+        Write the files. They belong to the key that sends them.
     turn
         Waited for before a piece of so many bytes is read.
 
@@ -104,16 +108,15 @@ async def received(
         stalls, or that is cut off; 500 where it cannot be kept, on a full disk for instance.
     """
     with contextlib.ExitStack() as stack:
-        yield await _read(request, config, uploads, files, turn, stack)
+        reader = _Reader(config, uploads, files, threads, stack)
+        yield await _read(request, config, turn, reader)
 
 
 async def _read(
     request: web.Request,
     config: ServiceConfig,
-    uploads: Uploads,
-    files: Collection[str],
     turn: Callable[[int], Awaitable[object]],
-    stack: contextlib.ExitStack,
+    reader: "_Reader",
 ) -> Form:
     # Not request.content_type, which takes half a second for a header of semicolons.
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
@@ -129,7 +132,6 @@ async def _read(
     limit_bytes = config.max_upload_bytes + config.max_body_bytes
     if (request.content_length or 0) > limit_bytes:
         _too_large(config)
-    reader = _Reader(config, uploads, files, stack)
     try:
         parser = MultipartParser(boundary_of(request.headers["Content-Type"]))
         async for data in _pieces(request, config, limit_bytes):
@@ -173,9 +175,15 @@ class _Reader:
     """Puts the parts of a form where they belong."""
 
     def __init__(
-        self, config: ServiceConfig, uploads: Uploads, files: Collection[str], stack: contextlib.ExitStack
+        self,
+        config: ServiceConfig,
+        uploads: Uploads,
+        files: Collection[str],
+        threads: KeyThreads,
+        stack: contextlib.ExitStack,
     ) -> None:
         self._config = config
+        self._threads = threads
         self._uploads = uploads
         self._wanted = files
         self._stack = stack
@@ -214,7 +222,7 @@ class _Reader:
         if part.name in self._files:
             refuse(f"{_named(part.name)} is given more than once; allowed: once")
         path = self._stack.enter_context(self._uploads.lent())
-        self._receiver = Receiver(path, self._config.max_upload_bytes)
+        self._receiver = Receiver(path, self._config.max_upload_bytes, self._threads)
         self._stack.callback(self._receiver.close)
 
     async def _piece(self, data: bytes) -> None:

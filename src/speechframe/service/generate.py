@@ -30,14 +30,14 @@ from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
 from speechframe.spec.texts import billed_characters, pause_warnings
 from speechframe.wire.requests import encode_request
 
-# Wire name of each part of the answer: what is JSON already is not parsed and written again.
+# Wire name of each part of the answer. Parts that are JSON already are not parsed again.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
 _BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request that is good: what is to be done, for whom, and what it costs."""
+    """A valid request, with its key and its price."""
 
     request: GenerateRequest
     casting: Casting
@@ -47,7 +47,7 @@ class Call:
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Answer a generation request; the order of checks stands at the top of the room."""
+    """Answer a generation request. The package's docstring lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
     call = _call(request, state, key, await read_body(request, state.config))
@@ -72,7 +72,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     ]
     if wanted.word_durations_as_original_text and locales.language_of(casting.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
-    # How the audio is delivered is no part of what was asked for.
+    # The way of delivery does not make it another request.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
     characters = billed_characters(wanted.text)
     bill = Bill(
@@ -87,7 +87,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
-    # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
+    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
     pool = state.pools.of_engine(call.casting.engine)
     pool.check_room(call.bill.key.key_hash)
     with contextlib.ExitStack() as stack:
@@ -97,7 +97,7 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
-                # Open, it can be sent; without a name it is gone with this request, however that ends.
+                # The open file can still be sent. Without a name it is removed however this request ends.
                 path.unlink()
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
@@ -113,7 +113,8 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         )
         warnings = all_warnings(call.warnings, reply.facts)
         body = _body(address(request, clip) if clip is not None else "", reply, balance, warnings)
-        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD)
+        threads = state.threads.of(call.bill.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
 async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Reply:

@@ -1,12 +1,12 @@
-"""Where this service goes because somebody asked for it, and no further.
+"""Connections to addresses that callers name: to a ``file_url``, and to the receiver of a webhook.
 
-- http and https, no credentials in the address
-- public addresses only, unless the operator allows others: every address of the name is looked at, and the
-  connection goes to one of those, whatever the name resolves to by then
-- no proxy, no cookies, no key of ours
+- The scheme is http or https, and the address holds no user name or password.
+- The host is on the public Internet, unless the operator allows other hosts. Every address of the host is
+  checked. The connection uses a checked address, even if the name has another one by then.
+- A host name is looked up in a thread of the key that named it, within a time limit.
+- The connection uses no proxy and sends no cookies and no key of the service.
 """
 
-import asyncio
 import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -17,21 +17,28 @@ from yarl import URL
 
 from speechframe._addresses import is_public
 from speechframe._version import __version__
+from speechframe.service.threads import FairThreads
+from speechframe.spec import chosen
 
-__all__ = ["Forbidden", "checked", "parsed", "session_to"]
+__all__ = ["Forbidden", "Guard", "NotFound", "checked", "parsed"]
 
 _LONGEST_URL = 8192
 _CONNECT_S = 10.0
+_PRIVATE = "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
 
 Address = IPv4Address | IPv6Address
 
 
 class Forbidden(Exception):
-    """An address that is not visited; the words say why, as the end of a sentence."""
+    """The service does not connect to an address. The message gives the reason, as the end of a sentence."""
+
+
+class NotFound(Forbidden):
+    """The host has no address now, or its name server did not answer in time. Later it may have one."""
 
 
 class _Pinned(AbstractResolver):
-    """Knows one host and the addresses it was seen to have."""
+    """Resolves a host to addresses that were checked before."""
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._addresses = addresses
@@ -57,17 +64,17 @@ class _Pinned(AbstractResolver):
 
 
 def parsed(words: str) -> URL:
-    """Return the address that somebody wrote.
+    """Return an address that a caller gave as text.
 
     Raises
     ------
     Forbidden
-        For what is none, or has credentials in it.
+        The text is not an http or https address, is too long, or holds a user name or password.
     """
     if len(words) > _LONGEST_URL:
         raise Forbidden(f"it has more than {_LONGEST_URL:,} characters")
     try:
-        # Taken as it is where it can be: a signed address that is quoted anew is another one.
+        # Keep the caller's quoting if possible: quoting a signed address again would break its signature.
         plain = words.isascii() and words.isprintable() and " " not in words
         return checked(URL(words, encoded=plain))
     except (ValueError, TypeError):
@@ -85,45 +92,99 @@ def checked(url: URL) -> URL:
     return url.with_fragment(None)
 
 
-async def session_to(url: URL, headers: Mapping[str, str], *, allow_private: bool) -> aiohttp.ClientSession:
-    """Return a session that connects to the addresses that a URL's host has now; to be closed by the caller.
+class Guard:
+    """Opens connections to addresses that callers name, if they may be visited.
 
-    Raises
-    ------
-    Forbidden
-        When the host has no address, or one that is not on the public Internet.
+    Parameters
+    ----------
+    allow_private
+        Whether hosts may be visited that are not on the public Internet.
+    lookup_s
+        Seconds that looking up a host name may take, and seconds it may wait for others of its key.
     """
-    host = url.raw_host or ""
+
+    def __init__(self, *, allow_private: bool, lookup_s: float = chosen.LOOKUP_SECONDS) -> None:
+        self._allow_private, self._lookup_s = allow_private, lookup_s
+        # A name server that does not answer may hold a thread for minutes. The process ends without it.
+        self._lookups = FairThreads(chosen.KEY_LOOKUPS, lookup_s, is_left_at_end=True)
+
+    async def addresses(self, key_hash: bytes, url: URL) -> tuple[Address, ...]:
+        """Return the addresses that the host of a URL has now.
+
+        Parameters
+        ----------
+        key_hash
+            The key that named the address.
+        url
+            The address, as :func:`parsed` returns it.
+
+        Raises
+        ------
+        NotFound
+            The host has no address, or none was found in time.
+        Forbidden
+            The host is not on the public Internet.
+        NoTurn
+            Too many host names of this key are being looked up.
+        """
+        host = url.raw_host or ""
+        found = _literal(host) or await self._found(key_hash, host, url.port)
+        if not self._allow_private:
+            if not all(map(is_public, found)):
+                raise Forbidden(_PRIVATE)
+            if _is_unusual(host):
+                # aiohttp connects to such a host itself, without asking for its checked addresses.
+                raise Forbidden("its host is an address in an unusual spelling")
+        return found
+
+    async def _found(self, key_hash: bytes, host: str, port: int | None) -> tuple[Address, ...]:
+        threads = self._lookups.of(key_hash)
+        try:
+            answers = await threads.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise NotFound(f"its host was not found within {self._lookup_s:g} s") from None
+        except (OSError, UnicodeError):
+            raise NotFound("its host cannot be found") from None
+        return tuple(dict.fromkeys(_address(str(answer[4][0])) for answer in answers))
+
+    async def session_to(
+        self, key_hash: bytes, url: URL, headers: Mapping[str, str]
+    ) -> aiohttp.ClientSession:
+        """Return a session that connects to the checked addresses of a URL's host. The caller closes it.
+
+        Raises
+        ------
+        NotFound, Forbidden, NoTurn
+            As :meth:`addresses`.
+        """
+        addresses = await self.addresses(key_hash, url)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=_Pinned(addresses), use_dns_cache=False, force_close=True
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            headers={"User-Agent": f"speechframe/{__version__}", **headers},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+
+def _address(words: str) -> Address:
+    # A scope ("%eth0") names the network of a link-local address. It does not change the kind of address.
+    return ip_address(words.partition("%")[0])
+
+
+def _literal(host: str) -> tuple[Address, ...]:
+    """Return the address that a host is written as; nothing for a name."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, url.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise Forbidden("its host cannot be found") from None
-    # A scope ("%eth0") says where a link-local address lies, not what it is.
-    addresses = tuple(dict.fromkeys(ip_address(str(there[4][0]).partition("%")[0]) for there in found))
-    if not allow_private:
-        if not all(map(is_public, addresses)):
-            raise Forbidden(
-                "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
-            )
-        if _is_unusual(host):
-            # aiohttp hands a number over as it is, without asking for its address.
-            raise Forbidden("its host is an address in an unusual spelling")
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(resolver=_Pinned(addresses), use_dns_cache=False, force_close=True),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-        headers={"User-Agent": f"speechframe/{__version__}", **headers},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-    )
+        return (_address(host),)
+    except ValueError:
+        return ()
 
 
 def _is_unusual(host: str) -> bool:
-    """Return whether a host is a number that is no address as it is usually written."""
+    """Return whether a host is a number, but not an address in its usual spelling."""
     if ":" not in host and not host.replace(".", "").isdigit():
         return False
-    try:
-        ip_address(host)
-    except ValueError:
-        return True
-    return False
+    return not _literal(host)

@@ -138,7 +138,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-private-urls",
         action="store_true",
-        help="let a file_url lead to this machine and its network; only where every caller may go there too",
+        help="let a file_url or webhook_url lead to this machine and its network; only if every caller may "
+        "go there too",
     )
     for kind in ("changer", "recogniser"):
         parser.add_argument(

@@ -1,9 +1,9 @@
-"""One WebSocket being served: frames in, text to the workers, audio out; the rules are in ``wire.contexts``.
+"""Serve one WebSocket by the rules of ``wire.contexts``.
 
-Three things go on at once. The reader takes frames, as long as there is room for what they lead to. For each
-chunk of text there is a task: it waits for its turn, has the chunk spoken and billed, and encodes it. The
-writer sends what there is; a client that takes nothing stops the tasks, then the reader, and memory stays
-what it is.
+Three things run at the same time. The reader takes frames while there is room for their results. A task for
+each chunk of text waits for its turn, has the chunk spoken and billed, and encodes it. The writer sends the
+frames that are ready. If a client reads nothing, first the tasks stop and then the reader, so memory does not
+grow.
 """
 
 import asyncio
@@ -56,13 +56,13 @@ _DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
 
 
 class _ContextSlots:
-    """A key's streaming slots, as contexts take them: shared with its HTTP streams and other sockets."""
+    """Streaming slots of a key for contexts, shared with its HTTP streams and other sockets."""
 
     def __init__(self, slots: Slots, key: Key) -> None:
         self._slots, self._key = slots, key
 
     def take(self) -> bool:
-        """Take a slot, or say that there is none."""
+        """Take a slot. Return False if all are taken."""
         return self._slots.take_one(self._key, Pool.STREAMING)
 
     def free(self) -> None:
@@ -72,7 +72,7 @@ class _ContextSlots:
 
 @dataclass
 class _Voice:
-    """How the texts of a voice_config are spoken, and what of it was ignored."""
+    """The voice of a voice_config, with warnings about ignored fields."""
 
     config: VoiceConfig | None
     casting: Casting
@@ -140,6 +140,7 @@ class Session:
             voice_problem=self._voice_problem,
             idle_s=state.config.socket_idle_s,
         )
+        self._threads = state.threads.of(key.key_hash)
         self._reader = reader
         self._outbox = Outbox(reader)
         self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
@@ -168,12 +169,12 @@ class Session:
             for task in everything:
                 task.cancel()
             for gone in await asyncio.gather(*everything, return_exceptions=True):
-                # That the other end is gone, or takes nothing, is no failure of ours.
+                # An OSError comes from a client that is gone or reads nothing. The service did not fail.
                 if isinstance(gone, Exception) and not isinstance(gone, OSError):
                     log.error("a socket failed, trace %s", self._trace_id, exc_info=gone)
 
     async def _finish_up(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
-        """Let what is being made be sent, and close."""
+        """Send the audio that is being made, and close."""
         reading.cancel()
         while self._tasks and not writing.done():
             await asyncio.wait([*self._tasks.values(), writing], return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +182,7 @@ class Session:
         await writing
 
     def _free(self) -> None:
-        """Give back all slots and stop all work: the socket is gone."""
+        """Give back all slots and stop all work, after the socket is gone."""
         if self._timer is not None:
             self._timer.cancel()
         self._contexts.close()
@@ -244,7 +245,7 @@ class Session:
             self._timer = self._loop.call_at(due_s, self._tick)
 
     def _tick(self) -> None:
-        # The clock of timers is coarser than that of what is due.
+        # Timers may fire a little early, because their clock is coarser.
         now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
         self._timer = None
         self._do(self._contexts.tick(now_s=now_s))
@@ -255,7 +256,7 @@ class Session:
             await self._outbox.room()
             await self._speak(action)
         except Refusal as refusal:
-            # Out of characters: what the body of an HTTP answer says (chosen: socket-quota).
+            # If the quota is used up, the frame has the code of the HTTP answer (chosen: socket-quota).
             exhausted = refusal.code is HttpErrorCode.QUOTA_EXHAUSTED
             code = refusal.code.value if exhausted else ErrorCode.INTERNAL_ERROR
             self._fail(action, refusal.message, code)
@@ -275,7 +276,7 @@ class Session:
             self._do(self._contexts.generated(action.generation, now_s=self._loop.time()))
 
     def _fail(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
-        # The task that says so is over, and not to be cancelled.
+        # This task is over, so nobody may cancel it.
         self._tasks.pop(action.generation, None)
         self._do(self._contexts.failed(action.turn, words, now_s=self._loop.time(), code=code))
 
@@ -300,7 +301,7 @@ class Session:
         await self._send(file, action, part)
 
     async def _be_silent(self, file: _File, action: Generate) -> None:
-        """Take a chunk in which nothing is spoken: its pauses are heard, now or before what follows."""
+        """Take a chunk without speech. Its pauses are sent now, or before the next speech."""
         seconds = sum(part.seconds for part in split_pauses(action.text) if isinstance(part, Pause))
         if file.encoder is None:
             file.silence_s += seconds
@@ -313,12 +314,12 @@ class Session:
     async def _send(self, file: _File, action: Generate, part: Part) -> None:
         if file.encoder is None:
             file.encoder, file.input_rate_hz = self._shape.encoder(part.sample_rate_hz), part.sample_rate_hz
-        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz)):
+        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz), self._threads):
             self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
             await self._outbox.room()
 
     async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> Part:
-        """Return a chunk spoken, and paid for unless there is nothing to be heard of it."""
+        """Return the audio of a chunk, and bill the chunk unless its audio is empty."""
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billed_characters(action.text):,} billed characters"
         bill = Bill(self._key, None, millis, words, "stream")
@@ -331,7 +332,7 @@ class Session:
                 action.text,
                 reader=self._reader,
                 pause_s=pause_s,
-                # The rest of a turn is not known yet: how it begins must tell that it can be spoken.
+                # The rest of the turn is not there yet, so its first chunk decides if the turn can be spoken.
                 whole=action.text if is_first else None,
                 under_way=True,
             )
@@ -352,7 +353,7 @@ class Session:
         )
         data = b""
         if file is not None and file.encoder is not None:
-            data = await asyncio.to_thread(file.encoder.finish)
+            data = await self._threads.run(file.encoder.finish)
             for words in dictionary_warnings(file.unused_words or ()):
                 self._warn(context_id, turn, chosen.VOICE_WARNING, words)
         self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))
@@ -364,9 +365,9 @@ class Session:
         return file
 
     def _voice(self, file: _File, action: Generate) -> _Voice:
-        """Return how a chunk is spoken; what of its voice_config is ignored is said once."""
+        """Return the voice of a chunk. Warn once about ignored fields of its voice_config."""
         if file.voice is None or file.voice.config is not action.voice_config:
-            # What the dictionary of another one had is not to be told of this one.
+            # Unused words of the dictionary before do not belong to this voice_config.
             file.voice, file.unused_words = self._cast(action.voice_config), None
             for words in file.voice.warnings:
                 self._warn(action.context_id, action.turn, chosen.VOICE_WARNING, words)
@@ -380,7 +381,7 @@ class Session:
         return _Voice(config, casting, utterance(given, casting, self._model), warnings)
 
     def _casting(self, config: VoiceConfig) -> tuple[Casting, list[str]]:
-        """Return who speaks, without what of a config the voice does not have."""
+        """Return the voice of a config, without styles and locales that the voice does not have."""
         warnings: list[str] = []
         locale = {"locale": None, "multi_native_locale": None}
         for without in ({}, {"style": None}, locale):

@@ -1,9 +1,8 @@
-"""What streams over HTTP and over WebSockets have in common: parts of a text spoken, and their encoding.
+"""Speaking and encoding parts of a text, for streams over HTTP and over WebSockets.
 
-How a text is to be spoken is said to a worker in one way, whatever asks for it.
+All callers describe the wanted speech to a worker in the same form.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from speechframe.service.job import Facts, Job
 from speechframe.service.keys import Key
 from speechframe.service.readers import Reader
 from speechframe.service.state import State
+from speechframe.service.threads import KeyThreads
 from speechframe.spec.check import shown
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
@@ -36,21 +36,21 @@ __all__ = [
 ]
 
 _ABANDONED_S = 0.5
-"""What a worker may still take for somebody who went away; with what is spoken at once it is seldom more."""
+"""Seconds that a worker may still use for a client that left. A part seldom takes longer."""
 _SLICE_S = 1.0
-"""Audio that is encoded and sent at once: small enough for the frame of a WebSocket."""
+"""Seconds of audio in one piece, small enough for a frame of a WebSocket."""
 _SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
-"""Formats that are too much work for the thread that serves everybody."""
+"""Formats that take too long to encode in the event loop."""
 _NAMED_WORDS = 10
 VARIATION_IGNORED = "variation is for gen2 only and was ignored"
 
 
 class PartRefused(Exception):
-    """The engine cannot speak this text; the message says why."""
+    """The engine cannot speak this text. The message is the reason."""
 
 
 class PartFailed(Exception):
-    """The engine failed; the message never holds the text."""
+    """The engine failed. The message never holds the text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Part:
     unused_words: tuple[str, ...] = ()
 
     def at_rate(self, sample_rate_hz: int) -> "Part":
-        """Return the part at another rate: voices of one stream may differ in theirs."""
+        """Return the part at another sample rate. Voices of one stream may differ in their rates."""
         if self.sample_rate_hz == sample_rate_hz:
             return self
         samples = resample(self.samples, self.sample_rate_hz, sample_rate_hz)
@@ -85,7 +85,7 @@ class Part:
 def utterance(
     wanted: GenerateRequest | StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
 ) -> dict[str, Any]:
-    """Return how texts are to be spoken, as a worker reads it; only the text is missing."""
+    """Return the wanted speech in the form that a worker reads, all but the text."""
     variation = wanted.variation if model is Model.GEN2 else None
     return {
         "voice_id": casting.voice.voice_id,
@@ -103,7 +103,7 @@ def utterance(
 
 
 def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
-    """Return what is to be said of words of a pronunciation dictionary that are nowhere in the text."""
+    """Return warnings about words of a pronunciation dictionary that the text does not contain."""
     if not unused_words:
         return ()
     shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
@@ -113,7 +113,7 @@ def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
 
 
 def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
-    """Return what is to be said of an answer: of its request, of how it was spoken, of its dictionary."""
+    """Return all warnings of an answer: about its request, its speech and its dictionary."""
     return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
 
 
@@ -178,13 +178,16 @@ async def speak(
     return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
-async def encoded(encoder: StreamEncoder, part: Part) -> AsyncIterator[bytes]:
-    """Yield a part's audio in the encoder's format, about a second at a time."""
+async def encoded(encoder: StreamEncoder, part: Part, threads: KeyThreads) -> AsyncIterator[bytes]:
+    """Yield a part's audio in the encoder's format, about a second at a time.
+
+    Formats that take long to encode use the threads of the key that is answered.
+    """
     step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
     for start in range(0, len(part.samples), step):
         samples = part.samples[start : start + step]
         if encoder.format in _SLOW:
-            data = await asyncio.to_thread(encoder.add, samples)
+            data = await threads.run(encoder.add, samples)
         else:
             data = encoder.add(samples)
         if data:

@@ -1,4 +1,4 @@
-"""What the handlers share, put together once at the start and taken apart at the end."""
+"""The parts that all handlers share. They are opened at the start and closed at the end."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from speechframe.service.config import KeySpec, ServiceConfig, check_keys
 from speechframe.service.database import FILE_NAME, Database
 from speechframe.service.dub_languages import Languages
 from speechframe.service.dub_queue import DubQueue
+from speechframe.service.guard import Guard
 from speechframe.service.keys import KeyRing
 from speechframe.service.live import Live
 from speechframe.service.owners import Owner
@@ -25,6 +26,7 @@ from speechframe.service.pools import Pools
 from speechframe.service.progress import Progress
 from speechframe.service.readers import Readers
 from speechframe.service.slots import Slots
+from speechframe.service.threads import FairThreads
 from speechframe.service.uploads import Uploads
 from speechframe.service.webhooks import Webhooks
 from speechframe.spec import chosen
@@ -33,9 +35,9 @@ log = logging.getLogger("speechframe.service")
 
 _TIDY_S = 60.0
 _LARGE = 4096
-"""Bytes that take about as long to read as the loop to go round."""
+"""Bytes that take about as long to read as one turn of the event loop."""
 _ROUNDS = 8
-"""Of the loop between two large pieces: about as many as a short request needs from connection to answer."""
+"""Turns of the event loop between two large pieces. A short request needs about as many in all."""
 
 
 @dataclass
@@ -61,6 +63,10 @@ class State:
         The dubbing jobs under way, and their folders.
     routes
         Which languages can be translated into which, by the translators that work here.
+    guard
+        Checks addresses that callers name.
+    threads
+        Threads of each key, for work that blocks.
     stopping
         True from the moment the service is asked to end: new requests get 503.
     """
@@ -82,14 +88,16 @@ class State:
     routes: Routes
     languages: Languages
     dubs: DubQueue
+    guard: Guard
+    threads: FairThreads
     stopping: bool = field(default=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def turn_to_read(self, size: int) -> None:
-        """Let the loop do what is due before a piece of so many bytes is read; large ones one at a time.
+        """Let other work of the event loop run before a piece of `size` bytes is read.
 
-        A socket hands over what has arrived without a pause, and twenty large bodies that are there at once
-        would be read in one go: each takes milliseconds.
+        Large pieces take turns. Otherwise twenty large bodies that arrive together would be read without a
+        pause, at milliseconds each.
         """
         await asyncio.sleep(0)
         if size > _LARGE:
@@ -108,7 +116,7 @@ STATE: web.AppKey[State] = web.AppKey("state", State)
 
 @contextlib.asynccontextmanager
 async def opened(config: ServiceConfig) -> AsyncIterator[State]:
-    """Open the data folder, start the workers; give everything back at the end.
+    """Open the data folder and start the workers. Close everything at the end of the block.
 
     Raises
     ------
@@ -179,6 +187,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             routes,
             languages,
             dubs,
+            Guard(allow_private=config.allow_private_urls),
+            FairThreads(chosen.KEY_THREADS),
         )
 
 

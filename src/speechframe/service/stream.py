@@ -1,10 +1,11 @@
-"""``POST /v1/speech/stream`` (section 2.2): audio that is sent while the rest of it is still being made.
+"""``POST /v1/speech/stream`` (section 2.2): audio is sent while the rest is still being made.
 
-The text is spoken sentence by sentence, each a job of its own: whoever reads slowly holds no worker, whoever
-goes away costs at most the sentence under way, and many streams take turns. One sentence is made ahead.
+The text is spoken sentence by sentence, and each sentence is a job. So a slow reader holds no worker, a
+client that leaves costs at most one sentence, and many streams take turns. One sentence is made ahead.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import sqlite3
@@ -53,7 +54,7 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 @dataclass(frozen=True)
 class Shape:
-    """What the audio of a stream is like.
+    """Format, channels and sample rate of a stream.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class Shape:
         *,
         names: tuple[str, str] = ("channelType", "sampleRate"),
     ) -> "Shape":
-        """Return what is sent where this is asked; `names` are those of the request's fields."""
+        """Return the shape for a request; `names` are the names of the request's fields."""
         wanted = asked[0], int(asked[1] or default_sample_rate_hz(model))
         channel_type, rate_hz = codec.forced_shape(format, *wanted)
         given = asked[0], asked[1] or rate_hz
@@ -98,7 +99,7 @@ class Shape:
 
 
 def default_model(state: State) -> Model:
-    """Return the model of a stream that names none: that of the region (section 2.2)."""
+    """Return the default model of streams in this region (section 2.2)."""
     return REGIONS[state.config.region].default_stream_model
 
 
@@ -157,7 +158,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 
 async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
-    # Before anything is reserved: a full queue costs its caller nothing, not even a transaction.
+    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
     state.pools.of_engine(call.casting.engine).check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
@@ -167,7 +168,7 @@ async def _answer(request: web.Request, state: State, call: _Call) -> web.Stream
             def settle(connection: sqlite3.Connection) -> None:
                 quota.settle(connection, reservation, call.bill.millis)
 
-            # Before the end is sent: whoever has read all of it finds the balance as it is then.
+            # Before the end is sent, so that a client that has read everything finds the new balance.
             await state.database.run(settle)
         except BaseException as error:
             _note(request, call)
@@ -177,9 +178,12 @@ async def _answer(request: web.Request, state: State, call: _Call) -> web.Stream
             if not response.prepared:
                 raise
             made_millis = call.made_millis
-            state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
+            posted = state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
             if not isinstance(error, Exception):
                 raise
+            # Before the connection is cut, so that the client then finds this part in its balance.
+            with contextlib.suppress(sqlite3.Error):
+                await asyncio.shield(asyncio.wrap_future(posted))
             log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID])
             _cut_off(request)
             raise ConnectionResetError("the answer had begun; it was cut off") from None
@@ -196,13 +200,13 @@ def _note(request: web.Request, call: _Call) -> None:
 
 
 def _cut_off(request: web.Request) -> None:
-    # Without the last chunk of a chunked body, which is how the reader knows that something is missing.
+    # The last chunk of the body is missing, so the reader can see that the answer is not complete.
     if request.transport is not None:
         request.transport.close()
 
 
 async def _send(request: web.Request, state: State, call: _Call, response: web.StreamResponse) -> None:
-    """Speak the text and send what comes, all but the end of the answer."""
+    """Speak the text and send its audio, all but the end of the answer."""
     encoder: StreamEncoder | None = None
     texts = sentences(call.request.text)
     before: str | None = None
@@ -218,7 +222,7 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
             if not len(part.samples):
                 continue
             encoder = encoder or call.shape.encoder(part.sample_rate_hz)
-            async for data in encoded(encoder, part):
+            async for data in encoded(encoder, part, state.threads.of(call.bill.key.key_hash)):
                 if not response.prepared:
                     _head(request, response, call, warnings)
                     await response.prepare(request)
@@ -253,7 +257,7 @@ async def _first_part(state: State, call: _Call, text: str) -> Part:
 
 
 async def _next_part(state: State, call: _Call, text: str, before: str | None) -> Part:
-    """Return a sentence behind the one that was heard before it; a refused one is silence by now."""
+    """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
         part = await _said(state, call, text, pause_s=pause_s, under_way=True)

@@ -1,7 +1,7 @@
-"""Audio on disk while a request needs it, brought or to be sent: a folder per process, nothing kept.
+"""Media files on disk for as long as a request needs them.
 
-Files are in no index and have no address. Each is removed with the request it
-came with; the folder of a process that was killed goes when another one starts.
+Each service process has a folder of its own. No index lists its files, and no address leads to them. A file
+is removed when its request ends. The folder of a killed process is removed when another process starts.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechframe.service.threads import KeyThreads
+
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "uploads"
@@ -24,16 +26,16 @@ _SLOWEST_BYTES_S = 16 * 1024
 
 
 class TooLarge(Exception):
-    """What comes is larger than the limit."""
+    """The file is larger than the limit."""
 
 
 class NotKept(Exception):
-    """What came cannot be written here: the disk is full, for instance.
+    """The file cannot be written, for example because the disk is full.
 
     Parameters
     ----------
     why
-        In the system's words.
+        The reason, as the system words it.
     """
 
     def __init__(self, why: str) -> None:
@@ -42,7 +44,7 @@ class NotKept(Exception):
 
 
 class TooSlow(Exception):
-    """What comes has stalled, or comes so slowly that it would hold its place for ever."""
+    """The sender stalled, or sends too slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,11 @@ class Upload:
     Parameters
     ----------
     path
-        Where it is; it has no extension, so that nobody decides by one what is in it.
+        Path of the file. It has no extension, so that nobody guesses the format from one.
     size_bytes, sha256
-        Of its content.
+        Size and hash of the content.
     file_name
-        As its sender calls it, for people only; empty when it has no name.
+        Name that the sender gives, for people only. Empty if there is none.
     """
 
     path: Path
@@ -83,7 +85,7 @@ class Uploads:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Path]:
-        """Lend a name for a file; whatever is there at the end of the block is removed."""
+        """Lend a path for a file. A file at this path is removed at the end of the block."""
         path = self._own / secrets.token_hex(16)
         try:
             yield path
@@ -91,7 +93,7 @@ class Uploads:
             path.unlink(missing_ok=True)
 
     def sweep(self, is_dead: Callable[[str], bool]) -> int:
-        """Remove what processes left behind that are no more; return of how many there was something."""
+        """Remove the folders of dead processes. Return the number of folders."""
         left = [path for path in self._all.iterdir() if path != self._own and is_dead(path.name)]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
@@ -103,14 +105,16 @@ class Uploads:
 
 
 class Receiver:
-    """Writes a file as it comes, and no further than its limit.
+    """Writes a file piece by piece, up to a limit.
 
     Parameters
     ----------
     path
         A name that :meth:`Uploads.lent` lent.
     limit_bytes
-        The largest that is taken.
+        The largest file that is accepted.
+    threads
+        Write the file. They belong to the key that sends it.
 
     Raises
     ------
@@ -118,8 +122,8 @@ class Receiver:
         When no file can be made.
     """
 
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self._path = path
+    def __init__(self, path: Path, limit_bytes: int, threads: KeyThreads) -> None:
+        self._path, self._threads = path, threads
         self._limit_bytes = limit_bytes
         self._hash = hashlib.sha256()
         self._size_bytes = 0
@@ -131,7 +135,7 @@ class Receiver:
         self._file = os.fdopen(file, "wb", buffering=0)
 
     def check(self, declared_bytes: int) -> None:
-        """Raise :class:`TooLarge` for a size that is only announced."""
+        """Raise :class:`TooLarge` if the announced size is above the limit."""
         if declared_bytes > self._limit_bytes:
             raise TooLarge
 
@@ -153,15 +157,15 @@ class Receiver:
             await self._flush()
 
     async def finish(self) -> Upload:
-        """Return the file, whole; raises as :meth:`write` does."""
+        """Return the finished file. Raise the same errors as :meth:`write`."""
         await self._flush()
         self.close()
         return Upload(self._path, self._size_bytes, self._hash.digest())
 
     async def _flush(self) -> None:
         block, self._waiting = bytes(self._waiting), bytearray()
-        # In a thread, because a disk that is behind makes its writers wait.
-        writing = asyncio.ensure_future(asyncio.to_thread(self._keep, block))
+        # A slow disk makes its writers wait, so this runs in a thread.
+        writing = asyncio.ensure_future(self._threads.run(self._keep, block))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -179,7 +183,7 @@ class Receiver:
             raise _not_kept(error) from None
 
     def close(self) -> None:
-        """Close the file, whole or not."""
+        """Close the file, finished or not."""
         self._file.close()
 
 
@@ -190,12 +194,12 @@ def _not_kept(error: OSError) -> NotKept:
 
 
 class Pace:
-    """How long to wait for the next piece of something that comes over a network.
+    """Bounds the time that a file may take to arrive over a network.
 
     Parameters
     ----------
     pause_s
-        The longest pause. On the whole it may take as long as its size takes at 16 KB a second, and this.
+        The longest pause in seconds. The whole file may take this long, and a second for every 16 KB.
     """
 
     def __init__(self, pause_s: float) -> None:
@@ -205,12 +209,12 @@ class Pace:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Bound the wait of a block.
+        """Limit the time that the block may take.
 
         Raises
         ------
         TooSlow
-            When it takes longer.
+            The block takes longer.
         """
         now = asyncio.get_running_loop().time()
         end = self._started + self._pause_s + self._size_bytes / _SLOWEST_BYTES_S
@@ -221,5 +225,5 @@ class Pace:
             raise TooSlow from None
 
     def count(self, size_bytes: int) -> None:
-        """Say how much has come since."""
+        """Count bytes that have arrived."""
         self._size_bytes += size_bytes

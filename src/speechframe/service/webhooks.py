@@ -1,13 +1,17 @@
-"""Webhooks: delivered at least once, each with an id, signed, to where ``file_url`` may lead, too.
+"""Webhooks: delivered at least once, each with an id and signed, to addresses that :class:`Guard` allows.
 
-What is to be delivered is a row until it is answered with a 2xx status or was tried often enough. A row is
-claimed by moving the moment it is due, so that one whose service dies is due again.
+A webhook is a row until a receiver answers with a 2xx status, or until all tries are used. A service process
+claims a row by moving its due time. If the process dies, the row is due again.
+
+Keys take turns. Each key has a bounded number of deliveries at the same time, so receivers that never answer
+delay only the webhooks of their own key.
 """
 
 import asyncio
 import logging
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
@@ -16,7 +20,8 @@ import aiohttp
 from speechframe.service.background import Background
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
-from speechframe.service.guard import Forbidden, parsed, session_to
+from speechframe.service.guard import Forbidden, Guard, parsed
+from speechframe.service.threads import NoTurn
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.wire.dubbing import webhook_signature
@@ -25,7 +30,8 @@ log = logging.getLogger("speechframe.service")
 
 _ANSWER_S = 10.0
 """The longest a receiver may take."""
-_AT_ONCE = 8
+_AT_ONCE = 16 * chosen.KEY_WEBHOOKS
+"""Deliveries of all keys at the same time."""
 _LOOK_S = 5.0
 _OK = range(200, 300)
 
@@ -33,21 +39,23 @@ _OK = range(200, 300)
 @dataclass(frozen=True)
 class _Webhook:
     id: str
+    key_hash: bytes
     url: str
     secret: str | None = field(repr=False)
     body: bytes = field(repr=False)
     tries: int
 
 
-def add(connection: sqlite3.Connection, url: str, secret: str | None, body: bytes) -> None:
-    """Have something delivered; a step of a transaction."""
+def add(connection: sqlite3.Connection, key_hash: bytes, url: str, secret: str | None, body: bytes) -> None:
+    """Add a webhook of a key, due now. This is a step of a transaction."""
     connection.execute(
-        "INSERT INTO webhooks VALUES (?, ?, ?, ?, 0, ?)", (secrets.token_hex(16), url, secret, body, now())
+        "INSERT INTO webhooks (id, key_hash, url, secret, body, tries, due_at) VALUES (?, ?, ?, ?, ?, 0, ?)",
+        (secrets.token_hex(16), key_hash, url, secret, body, now()),
     )
 
 
 def pause_s(tries: int, seconds: float) -> float:
-    """Return how long to wait after so many tries, each time twice as long; all of it takes `seconds`.
+    """Return the seconds to wait after so many tries. Each pause is twice the last one; all take `seconds`.
 
     Examples
     --------
@@ -58,14 +66,14 @@ def pause_s(tries: int, seconds: float) -> float:
 
 
 class Webhooks(Background):
-    """Delivers what is due.
+    """Delivers the webhooks that are due.
 
     Parameters
     ----------
     config
         Holds ``webhook_seconds`` and ``allow_private_urls``.
     database
-        Where it stands.
+        Holds the webhooks.
     """
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
@@ -73,20 +81,46 @@ class Webhooks(Background):
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
+        # Look-ups of its own: host names of media that hang do not delay the webhooks of their key.
+        self._guard = Guard(allow_private=config.allow_private_urls)
+        self._of_keys: Counter[bytes] = Counter()
 
     async def take(self) -> Coroutine[None, None, None] | None:
-        """Return the delivery of one that is due."""
+        """Return the delivery whose turn it is, or None if no webhook is due."""
+        # A look is a read, because mostly nothing is due.
+        if await self._database.read(self._next_key) is None:
+            return None
         webhook = await self._database.run(self._claim)
-        return self._deliver(webhook) if webhook is not None else None
+        if webhook is None:
+            return None
+        self._of_keys[webhook.key_hash] += 1
+        return self._in_turn(webhook)
+
+    def _next_key(self, connection: sqlite3.Connection) -> bytes | None:
+        """Return the key whose turn it is: one with the fewest deliveries under way, then the longest due."""
+        rows = connection.execute(
+            "SELECT key_hash, MIN(due_at) FROM webhooks WHERE due_at <= ? GROUP BY key_hash", (now(),)
+        )
+        turns = [(self._of_keys[bytes(key_hash)], due_at, bytes(key_hash)) for key_hash, due_at in rows]
+        fewest, _, key_hash = min(turns, default=(chosen.KEY_WEBHOOKS, 0.0, b""))
+        return key_hash if fewest < chosen.KEY_WEBHOOKS else None
 
     def _claim(self, connection: sqlite3.Connection) -> _Webhook | None:
+        key_hash = self._next_key(connection)
         row = connection.execute(
             "UPDATE webhooks SET tries = tries + 1, due_at = ?1 + ?2 WHERE id = "
-            "(SELECT id FROM webhooks WHERE due_at <= ?1 ORDER BY due_at LIMIT 1) "
-            "RETURNING id, url, secret, body, tries",
-            (now(), 2 * self._answer_s),
+            "(SELECT id FROM webhooks WHERE key_hash = ?3 AND due_at <= ?1 ORDER BY due_at LIMIT 1) "
+            "RETURNING id, key_hash, url, secret, body, tries",
+            (now(), 2 * self._answer_s, key_hash),
         ).fetchone()
         return _Webhook(*row) if row else None
+
+    async def _in_turn(self, webhook: _Webhook) -> None:
+        try:
+            await self._deliver(webhook)
+        finally:
+            self._of_keys[webhook.key_hash] -= 1
+            self._of_keys += Counter()
 
     async def _deliver(self, webhook: _Webhook) -> None:
         problem = await self._problem(webhook)
@@ -103,17 +137,19 @@ class Webhooks(Background):
         asyncio.get_running_loop().call_later(wait_s, self.wake)
 
     async def _problem(self, webhook: _Webhook) -> str | None:
-        """Send it; return why it was not taken."""
+        """Send a webhook. Return None if the receiver took it, otherwise the reason why not."""
         try:
             async with asyncio.timeout(self._answer_s):
-                url, is_free = parsed(webhook.url), self._config.allow_private_urls
+                url = parsed(webhook.url)
                 async with (
-                    await session_to(url, _headers(webhook), allow_private=is_free) as session,
+                    await self._guard.session_to(webhook.key_hash, url, _headers(webhook)) as session,
                     session.post(url, data=webhook.body, allow_redirects=False) as answer,
                 ):
                     status = answer.status
         except Forbidden as forbidden:
             return str(forbidden)
+        except NoTurn:
+            return "other host names of its key are still being looked up"
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             return type(error).__name__
         return None if status in _OK else f"status {status}"

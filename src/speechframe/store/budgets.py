@@ -1,4 +1,4 @@
-"""What each run was allotted of budgets over many runs: one small SQLite file, shared by processes."""
+"""Shares that runs were allotted of common budgets, in a small SQLite file that processes share."""
 
 import sqlite3
 from collections import Counter
@@ -18,11 +18,12 @@ from speechframe.store.ledger import ATTEMPTS, millis, scan
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
-"""Seconds to wait while another process writes; it writes for milliseconds."""
+"""Seconds to wait for another process that writes. A write takes milliseconds."""
 
 SHARE, SHARE_OF_SOFT = 20, 100
-"""A run takes one part in so many of what is left of a budget at a time, instead of each call's price: the
-file is written some hundred times at most. Of one that is only counted it takes less, of all of it."""
+"""A run takes one part in so many of the rest of a budget at a time, instead of the price of each call. So
+the file is written some hundred times at most. A budget without a hard limit gives a smaller part, of the
+whole."""
 
 _PUT = (
     "INSERT INTO allotted VALUES (?, ?, ?, ?) "
@@ -31,7 +32,7 @@ _PUT = (
 _ADD = _PUT.format("millicredits + excluded.millicredits")
 
 COLUMNS = ("time", "credits", "tags", "run_id", "service", "key_fingerprint")
-"""Of the ledger: what tells which budgets an attempt counts in."""
+"""Columns of the ledger that decide which budgets an attempt counts towards."""
 
 
 class Allotments:
@@ -46,29 +47,28 @@ class Allotments:
         self._run = run
 
     def correct(self, budget: str, spent: Mapping[date, int]) -> None:
-        """Replace what the run was allotted by what it has spent, by period."""
+        """Replace the allotments of this run by its spending, by period."""
         with self._transaction() as file:
             file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (budget, self._run))
             rows = ((budget, str(period), self._run, amount) for period, amount in spent.items())
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
     def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
-        """Count what runs have spent by the ledger, where this file knows of less."""
+        """Raise allotments of other runs to their spending by the ledger, if that is more."""
         others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
         with self._transaction() as file:
             file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
 
     def is_known(self, budget: str, period: date) -> bool:
         """Return whether any run was allotted something."""
-        with self._transaction() as file:
-            return _sum(file, budget, period) is not None
+        return self._read(budget, period) is not None
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
-        """Allot what is `needed` or somewhat more; return how much, and the total.
+        """Allot `needed` or somewhat more. Return the allotted amount, and the total of all runs.
 
-        Nothing where it would pass a limit that is `hard`.
+        The amount is 0 if `needed` would pass a limit that is `hard`.
         """
         with self._transaction() as file:
             total = _sum(file, budget, period) or 0
@@ -80,29 +80,41 @@ class Allotments:
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
-        """Take from what the run was allotted what it will not spend."""
+        """Reduce the allotment of this run by an amount that it will not spend."""
         with self._transaction() as file:
             file.execute(_ADD, (budget, str(period), self._run, -amount))
 
     def total(self, budget: str, period: date) -> int:
-        """Return what all runs were allotted."""
-        with self._transaction() as file:
-            return _sum(file, budget, period) or 0
+        """Return the allotments of all runs together."""
+        return self._read(budget, period) or 0
+
+    def _read(self, budget: str, period: date) -> int | None:
+        """Return the sum of all runs, without waiting for a process that is about to write."""
+        with self._opened() as file:
+            file.execute("PRAGMA query_only = ON")
+            is_there = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'allotted'").fetchone()
+            return _sum(file, budget, period) if is_there else None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open the file, or make it, for one transaction, which no other process can interrupt."""
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
+                "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
+            )
+            yield file
+            file.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the file, or make an empty one."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A rollback journal, not WAL, which does not work on network file systems.
             with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as file:
-                file.execute("BEGIN IMMEDIATE")
-                file.execute(
-                    "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
-                    "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
-                )
                 yield file
-                file.execute("COMMIT")
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
                 f"{self.path}, the count of what budgets have left, cannot be used ({error}); nothing more "
@@ -112,22 +124,22 @@ class Allotments:
 
 
 def _sum(file: sqlite3.Connection, budget: str, period: date) -> int | None:
-    """Return what all runs were allotted; None where none was."""
+    """Return the allotments of all runs together, or None if there are none."""
     wanted = "SELECT SUM(millicredits) FROM allotted WHERE budget = ? AND period = ?"
     found: int | None = file.execute(wanted, (budget, str(period))).fetchone()[0]
     return found
 
 
 def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
-    """Return when the earliest period began that a time is in; None where one has no beginning."""
+    """Return the start of the earliest period around a time, or None if a period has no start."""
     first = min((rule.start(unix_time) for rule in rules), default=date.min)
     return None if first == date.min else datetime.combine(first, time(), UTC)
 
 
 class LedgerSums:
-    """What runs have spent of some budgets by the ledger, from the period of today on.
+    """Spending of runs by the ledger, for some budgets, from the current period on.
 
-    A file of the ledger is read once: it never changes.
+    Each file of the ledger is read once, because files never change.
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
@@ -136,7 +148,7 @@ class LedgerSums:
         self._spent: list[Counter[tuple[date, str]]] = [Counter() for _ in rules]
 
     def read(self) -> None:
-        """Read the files that are new; StoreError where that cannot be done."""
+        """Read the new files. Raise StoreError if that fails."""
         files = [name for name in self._ledger.names(ATTEMPTS) if name not in self._read]
         for batch in scan(self._ledger, COLUMNS, self._start, files=files) if self._rules else ():
             for rule, sums in zip(self._rules, self._spent, strict=True):
@@ -144,13 +156,13 @@ class LedgerSums:
         self._read.update(files)
 
     def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
-        """Return by run what was spent of a budget in a period, in thousandths of a credit."""
+        """Return the spending of each run from a budget in a period, in thousandths of a credit."""
         sums = self._spent[self._rules.index(rule)]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
 def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
-    """Return what attempts cost a budget, in thousandths of a credit, by period and run.
+    """Return the cost of attempts to a budget, in thousandths of a credit, by period and run.
 
     Parameters
     ----------

@@ -31,6 +31,15 @@ SLOWEST_READER_BYTES_S = 1024
 SLOW_READER_S = 60.0
 """Seconds over which that is looked at."""
 
+KEY_THREADS = 4
+"""Threads of a key that write its uploads, read its answers and encode its streams."""
+KEY_LOOKUPS = 4
+"""Host names of a key that are looked up at the same time."""
+KEY_WEBHOOKS = 4
+"""Webhooks of a key that are delivered at the same time."""
+LOOKUP_SECONDS = 10.0
+"""How long the look-up of a host name may take, and how long it may wait for others of its key."""
+
 API_KEY_HEADER = "api-key"
 """Section 5 of the document."""
 TOKEN_HEADER = "token"  # noqa: S105  (the name of the header of section 5)
@@ -208,6 +217,16 @@ POINTS: tuple[OpenPoint, ...] = (
         f"dropped; so is, where more than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, "
         "the one for which most waits.",
         "What nobody reads must not take the memory, or the slots, of those who do.",
+        "ours",
+    ),
+    OpenPoint(
+        "key-shares",
+        "What blocks: host names that do not resolve, receivers of webhooks that do not answer, slow disks",
+        f"Each key has its own share: {KEY_LOOKUPS} host names are looked up at the same time, each for at "
+        f"most {LOOKUP_SECONDS:g} s, then 400. A look-up that waits that long for others of its key is "
+        f"refused with 503. {KEY_WEBHOOKS} webhooks of a key are delivered at the same time. "
+        f"{KEY_THREADS} threads of a key read and write files and encode streams.",
+        "A key whose names or receivers hang must not delay other keys.",
         "ours",
     ),
     OpenPoint(

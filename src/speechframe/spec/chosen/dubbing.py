@@ -111,7 +111,9 @@ POINTS: tuple[OpenPoint, ...] = (
         f'raw body + "." + timestamp). {WEBHOOK_TRIES} tries over {WEBHOOK_SECONDS // 60} minutes, each with '
         f"the same {WEBHOOK_ID_HEADER}, until one is answered with a 2xx status; redirects are not "
         "followed; a receiver that never answers does not fail the job. A QA job has one more each time "
-        "it goes into review.",
+        "it goes into review. A webhook_url whose host is not on the public Internet is refused with 400 "
+        "when the job is created, unless the operator allows such addresses. A host name that cannot be "
+        "resolved at that moment is accepted, because it may resolve when the job ends.",
         "Public receivers check exactly this; the timestamp inside the signature stops replays.",
         "sure (shape, signature), guess (tries)",
     ),

@@ -1,0 +1,107 @@
+"""Threads for work that blocks, such as a slow disk or a name server that does not answer.
+
+A thread cannot be cancelled. So each key has threads of its own, up to a bound: a key whose work hangs waits
+for itself, and never keeps the work of another key waiting. asyncio's own threads (``asyncio.to_thread``) are
+few and shared by everybody. The service uses them for its own files alone.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+__all__ = ["FairThreads", "KeyThreads", "NoTurn"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class NoTurn(Exception):
+    """All threads of a key are busy, and none became free in time.
+
+    Parameters
+    ----------
+    at_once
+        The number of threads that a key has.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        super().__init__(at_once)
+        self.at_once = at_once
+
+
+@dataclass(frozen=True)
+class FairThreads:
+    """Threads for all keys, a bounded number for each.
+
+    Parameters
+    ----------
+    at_once
+        Threads of a key.
+    limit_s
+        Seconds that a call waits for a thread of its key, and then for the result. None waits without end.
+    is_left_at_end
+        Whether the process ends without waiting for threads that still run.
+    """
+
+    at_once: int
+    limit_s: float | None = None
+    is_left_at_end: bool = False
+    # The operator gives the keys, so this stays small.
+    _keys: dict[bytes, "KeyThreads"] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, key_hash: bytes) -> "KeyThreads":
+        """Return the threads of a key."""
+        if key_hash not in self._keys:
+            self._keys[key_hash] = KeyThreads(self)
+        return self._keys[key_hash]
+
+
+class KeyThreads:
+    """The threads of one key; made by :meth:`FairThreads.of`."""
+
+    def __init__(self, threads: FairThreads) -> None:
+        self._threads = threads
+        self._free = asyncio.Semaphore(threads.at_once)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of `function`, called in a thread of this key.
+
+        A caller that is cancelled or out of time leaves the thread running. The thread counts as busy until
+        the function has returned.
+
+        Raises
+        ------
+        NoTurn
+            No thread of the key became free in time.
+        TimeoutError
+            The function did not return in time.
+        """
+        try:
+            async with asyncio.timeout(self._threads.limit_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise NoTurn(self._threads.at_once) from None
+        loop, result = asyncio.get_running_loop(), Future[T]()
+        result.set_running_or_notify_cancel()
+
+        def work() -> None:
+            """Call the function, and free the thread's place."""
+            try:
+                result.set_result(function(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                result.set_exception(error)
+            # The loop may be closed: the process does not always wait for its threads.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._free.release)
+
+        try:
+            threading.Thread(target=work, name="speechframe-key", daemon=self._threads.is_left_at_end).start()
+        except RuntimeError:
+            self._free.release()
+            raise
+        async with asyncio.timeout(self._threads.limit_s):
+            return await asyncio.wrap_future(result)
