@@ -1,5 +1,6 @@
 """Who speaks for whom: a voice for each speaker of a medium."""
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
 from math import sqrt
@@ -59,12 +60,12 @@ def cast(
     female_from_hz = _HALFWAY_HZ.clamp(sqrt(lowest_hz * highest_hz)) if are_apart else _FEMALE_FROM_HZ
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
-            taken = list(chosen.values())
+            taken = Counter(chosen.values())
             gender = Gender.FEMALE if pitch_hz >= female_from_hz else Gender.MALE
             best = min(
                 able.values(),
                 key=lambda voice: (
-                    taken.count(voice.voice_id),
+                    taken[voice.voice_id],
                     voice.gender is not gender and pitch_hz > 0,
                     *_rank(voice, locale),
                 ),

@@ -13,13 +13,13 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from speechframe._parent import die_with_parent
-from speechframe.dubbing import hear, lines
+from speechframe.dubbing import hear, lines, script
 from speechframe.dubbing.cast import cast, voices
 from speechframe.dubbing.fit import Line, fit
 from speechframe.dubbing.folder import (
@@ -57,8 +57,8 @@ _NICE = 15
 _AUDIO = "audio"
 _HEARD = "heard.json"
 _MASK_MS = 10
-_SPEAKER = "Speaker 1"
-"""Who says what no speaker is marked for in a script."""
+_SLACK_S = 1.0
+"""The service measured the medium, too, and checked the text with that length. Both may differ a little."""
 
 
 class _Heard(JsonFile):
@@ -138,21 +138,11 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
 
 
 def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
-    """Return the locale of the script, and its cues as far as the medium goes."""
-    media_ms = round(1000 * track.seconds)
+    """Return the locale of the script, and its cues that begin within the medium."""
     try:
-        said = [
-            replace(
-                cue,
-                end_ms=min(cue.end_ms, media_ms),
-                text=" ".join(cue.text.split()),
-                speaker=cue.speaker or _SPEAKER,
-            )
-            for cue in cues.parse(task.script or "")
-            if cue.start_ms < media_ms and lines.is_speakable(cue.text)
-        ]
+        said = script.cues_within(task.script or "", track.seconds, slack_s=_SLACK_S)
     except ValueError as error:
-        raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be read: {error}") from None
+        raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be used: {error}") from None
     locale = task.script_locale or task.source_locale
     if locale is None and said:
         known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
@@ -182,7 +172,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
     if before is None:
         wanted, warnings = _translated(said, locale)
     else:
-        wanted, warnings = _corrected(said.task, before), [*before.warnings]
+        wanted, warnings = _corrected(said, before), [*before.warnings]
     known = voices()
     naturals = []
     tell(locale, "speak")
@@ -271,13 +261,11 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
     return wanted, [*warnings, *missed]
 
 
-def _corrected(task: Task, before: Outcome) -> list[tuple[str, str]]:
-    wanted = {each.utterance_id: (each.text, each.voice_id) for each in before.utterances}
-    # One after the other: of one utterance there may be two, of its text and of its voice.
-    for one in task.corrections:
-        text, voice_id = wanted[one.utterance_id]
-        wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
-    return [*wanted.values()]
+def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:
+    try:
+        return script.corrected(before.utterances, said.task.corrections, said.track.seconds + _SLACK_S)
+    except ValueError as error:
+        raise Refused(FailureCode.SERVER_ERROR, f"the corrections cannot be used: {error}") from None
 
 
 def _overlap(utterances: Sequence[DubbedUtterance]) -> float:

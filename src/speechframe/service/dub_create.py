@@ -5,6 +5,7 @@ fetched, and all of the medium is looked at in a worker, so that what cannot be 
 leaves nothing behind.
 """
 
+import asyncio
 import hashlib
 import json
 import secrets
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
+from speechframe.dubbing import script
 from speechframe.dubbing.folder import Task
 from speechframe.service import dub_calls, dub_jobs
 from speechframe.service.answers import json_response, refuse
@@ -64,6 +66,9 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     key = require_dub_key(request)
     state.languages.check_installed()
     with slot_in_time(state), state.slots.uploading(key), refusals(state):
+        header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
+        # Before the body is read, so that a key with a full queue gets its answer at once.
+        await state.dubs.check_room(key, repeats=state.ring.hashed(header) if header else None)
         async with received(
             request, state.config, state.uploads, files=(_FILE,), turn=state.turn_to_read
         ) as form:
@@ -77,6 +82,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    await _check_script(wanted, media_s)
                     told = job.answer.model_copy(update={"file_name": name})
                     job = job.model_copy(update={"answer": told, "media_s": media_s})
                     answer = await state.dubs.add(job, upload.path, mark)
@@ -154,6 +160,14 @@ def _script_locale(state: State, wanted: _Wanted) -> str | None:
     except ValueError as error:
         refuse(f"script is neither SRT nor WebVTT: {error}")
     return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)
+
+
+async def _check_script(wanted: _Wanted, media_s: float) -> None:
+    if wanted.script is not None:
+        try:
+            await asyncio.to_thread(script.cues_within, wanted.script, media_s)
+        except ValueError as error:
+            refuse(f"script: {error}")
 
 
 def _voice(state: State, speaker: str, name: str) -> str:

@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler
 
 from speechframe.service.answers import Refusal, error_response, make_trace_id
 from speechframe.service.state import STATE
+from speechframe.service.unreadable import Unreadable
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import by_name
@@ -70,6 +71,9 @@ async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web
         raise _of_aiohttp(answer, request) from None
     except sqlite3.OperationalError as error:
         raise _of_database(error, trace_id) from None
+    except Unreadable as record:
+        log.error("%s", record)  # noqa: TRY400 - the words are enough
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, str(record)) from None
     except Exception:
         log.exception("a handler failed, trace %s", trace_id)
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed") from None

@@ -7,6 +7,7 @@ and in another container it means another process.
 
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 import sqlite3
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from speechframe.service import dub_jobs, quota
 from speechframe.service.database import now
+
+log = logging.getLogger("speechframe.service")
 
 FOLDER = "owners"
 
@@ -55,6 +58,10 @@ class Owner:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
+        except OSError as error:
+            # Perhaps another user's process. It counts as alive, and its reservations stay.
+            log.warning("the owner file %s cannot be opened: %s", path, error.strerror)
+            return False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,6 +5,7 @@ claimed by moving the moment it is due, so that one whose service dies is due ag
 """
 
 import asyncio
+import json
 import logging
 import secrets
 import sqlite3
@@ -17,6 +18,7 @@ from speechframe.service.background import Background
 from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
 from speechframe.service.guard import Forbidden, parsed, session_to
+from speechframe.service.unreadable import Skipped, Unreadable
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.wire.dubbing import webhook_signature
@@ -70,6 +72,7 @@ class Webhooks(Background):
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
         super().__init__(_AT_ONCE, _LOOK_S)
+        self._skipped = Skipped()
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
@@ -82,14 +85,18 @@ class Webhooks(Background):
     def _claim(self, connection: sqlite3.Connection) -> _Webhook | None:
         row = connection.execute(
             "UPDATE webhooks SET tries = tries + 1, due_at = ?1 + ?2 WHERE id = "
-            "(SELECT id FROM webhooks WHERE due_at <= ?1 ORDER BY due_at LIMIT 1) "
-            "RETURNING id, url, secret, body, tries",
-            (now(), 2 * self._answer_s),
+            "(SELECT id FROM webhooks WHERE due_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3)) "
+            "ORDER BY due_at LIMIT 1) RETURNING id, url, secret, body, tries",
+            (now(), 2 * self._answer_s, json.dumps(self._skipped.names)),
         ).fetchone()
         return _Webhook(*row) if row else None
 
     async def _deliver(self, webhook: _Webhook) -> None:
-        problem = await self._problem(webhook)
+        try:
+            problem = await self._problem(webhook)
+        except (TypeError, AttributeError, LookupError) as error:
+            self._skipped.add(Unreadable("webhook", webhook.id, type(error).__name__))
+            return
         if problem is None or webhook.tries >= chosen.WEBHOOK_TRIES:
             if problem is not None:
                 log.warning("webhook %s is given up: %s", webhook.id, problem)

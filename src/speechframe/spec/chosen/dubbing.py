@@ -2,10 +2,10 @@
 
 from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
-from speechframe.spec.chosen.speech import SHELF_SECONDS
+from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
 
 DUB_LINK_SECONDS = 72 * 3600
-"""How long the links of a job without a project live."""
+"""How long an ended job without a project is kept, with its links."""
 PAGE_DEFAULT = 20
 """Projects on a page when nobody says how many."""
 PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
@@ -26,6 +26,22 @@ DEFAULT_DUB_CREDITS = 36_000
 """Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
+DUB_CHARACTERS_PER_SECOND = 40
+"""Characters of a dub's text for each second of its medium. Fast speech has 20 to 25."""
+DUB_TEXT_LEAST_SECONDS = 5
+"""A shorter medium may have the text of one of this length."""
+DUB_VOICES_AT_ONCE = 8
+"""The cues of a script together last at most so many times as long as the medium."""
+DUB_CORRECTIONS = 100
+"""Corrections of a reviewed job for each of its target locales."""
+DUB_WAITING_JOBS = 100
+"""Jobs of a key that may wait or be under way."""
+DUB_FAILED_JOBS = 1_000
+"""Failed jobs of a key that are kept, the newest."""
+DUB_PROJECT_JOB_SECONDS = 30 * 24 * 3600
+"""How long an ended job of a project is kept."""
+DUB_PROJECTS = 1_000
+"""Projects of a key."""
 DUB_SPEED = Range(0.85, 1.3)
 """How much slower or faster than the voice's own a line is spoken."""
 DUB_SPEED_STEP = 0.15
@@ -99,8 +115,9 @@ POINTS: tuple[OpenPoint, ...] = (
         "link-life",
         "Life of result links",
         f"{SHELF_SECONDS // 3600} h for audioFile, {DUB_LINK_SECONDS // 3600} h for jobs without a "
-        "project: fetched at once and kept.",
-        "A dataset may not depend on a link.",
+        f"project, {DUB_PROJECT_JOB_SECONDS // 86400} days for jobs of a project, from their last end. Then "
+        f"the job is removed and unknown. Of failed jobs a key keeps the newest {DUB_FAILED_JOBS:,}.",
+        "A dataset may not depend on a link, and a disk is finite.",
         "likely (audioFile), sure (dubbing)",
     ),
     OpenPoint(
@@ -140,8 +157,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "dub-review",
         "How a QA job is reviewed",
         "GET and PUT /v1/dub/jobs/{job_id}/utterances: who says what, when and how fast; texts and voices "
-        "that are sent back are spoken anew, and only these. The first version is paid; corrections "
-        "are free until the links expire.",
+        "that are sent back are spoken anew, and only these. The first version is paid. Corrections are "
+        f"free until the job is removed, up to {DUB_CORRECTIONS} for each target locale.",
         "The document names a QA type and no call for it.",
         "ours",
     ),
@@ -173,6 +190,33 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{DEFAULT_DUB_CREDITS:,} a billing cycle. They are set aside when a job is taken and used for the "
         "locales that succeed; a started credit counts whole in credits_used.",
         "Two jobs may not spend the same credits, and nobody pays for what failed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-text",
+        "Longest text of a dub",
+        f"The cues of a script that begin within the medium, and a dub with its corrections, have at most "
+        f"{DUB_CHARACTERS_PER_SECOND} characters for each second of the medium, which counts as at least "
+        f"{DUB_TEXT_LEAST_SECONDS} seconds. One cue has at most {MAX_TEXT_CHARACTERS:,}. Together the cues "
+        f"last at most {DUB_VOICES_AT_ONCE} times as long as the medium. 400 beyond.",
+        "The price is that of the medium. Text that nobody can speak in that time would be free work.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-turns",
+        "Whose dub is made first",
+        "The highest priority first, but each lower one that waits has every fifth start. Of one priority "
+        "the key is next whose last start is longest ago, and of that key the oldest job. A key has at most "
+        f"{DUB_WAITING_JOBS} jobs that wait or are under way. 503 with Retry-After beyond.",
+        "A key with many jobs must not keep the others waiting, nor fill the disk.",
+        "ours",
+    ),
+    OpenPoint(
+        "project-count",
+        "Projects of a key",
+        f"{DUB_PROJECTS:,}. A new one then takes the place of the one that was longest unused, if that was "
+        f"for {DUB_PROJECT_JOB_SECONDS // 86400} days. 400 otherwise.",
+        "The document has no call that removes a project.",
         "ours",
     ),
     OpenPoint(
