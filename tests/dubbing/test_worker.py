@@ -1,7 +1,6 @@
 """The worker: a job in its folder, whatever happens to the process that does it."""
 
 import errno
-import io
 import json
 import os
 import random
@@ -11,11 +10,10 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 import soundfile
-from dubbing_lab import DATASETS, dubbed, job, worker
+from dubbing_lab import DATASETS, dubbed, job, tone, worker
 
 from speechframe.dubbing.folder import OUTCOME, TASK, Outcome, Task
 from speechframe.dubbing.job import work
@@ -43,14 +41,6 @@ ASKED = {
     "script_locale": "en-US",
     "cast": {"ANNA": "pt-BR-larissa", "BRUNO": "pt-BR-caio"},
 }
-
-
-def tone(seconds=6.0, amplitude=0.05):
-    """A WAV file of a soft hum."""
-    samples = amplitude * np.sin(np.arange(int(seconds * 16_000)) / 20)
-    file = io.BytesIO()
-    soundfile.write(file, samples, 16_000, format="WAV")
-    return file.getvalue()
 
 
 def left(folder):

@@ -82,6 +82,10 @@ async def test_a_qa_job_is_reviewed_and_corrected_for_nothing(http, tools):
                 "no voice 'en-US-moody' speaks pt-BR; allowed: ",
             ),
             ({"utterance_id": 1, "text": ""}, "text"),
+            (
+                {"utterance_id": 1, "text": "Oi. " * 50},
+                "utterances: the text is too long for a medium of 3.0 seconds (got 2",
+            ),
         ):
             answer = await correct(http, job_id, wrong)
             assert (answer.status, words in answer.message) == (400, True), answer.body

@@ -263,7 +263,9 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
 
 def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:
     try:
-        return script.corrected(before.utterances, said.task.corrections, said.track.seconds + _SLACK_S)
+        return script.corrected(
+            before.utterances, said.task.corrections, said.track.seconds, slack_s=_SLACK_S
+        )
     except ValueError as error:
         raise Refused(FailureCode.SERVER_ERROR, f"the corrections cannot be used: {error}") from None
 

@@ -55,9 +55,8 @@ def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cu
         for cue in cues.parse(script)
         if cue.start_ms < media_ms and is_speakable(cue.text)
     ]
-    bound_s = media_s + slack_s
-    _check_characters([cue.text for cue in found], most_characters(bound_s), bound_s)
-    least_s = max(bound_s, chosen.DUB_TEXT_LEAST_SECONDS)
+    _check_characters([cue.text for cue in found], most_characters(media_s + slack_s), media_s)
+    least_s = max(media_s + slack_s, chosen.DUB_TEXT_LEAST_SECONDS)
     together_s = sum(cue.end_ms - cue.start_ms for cue in found) / 1000
     if together_s > chosen.DUB_VOICES_AT_ONCE * least_s:
         raise ValueError(
@@ -68,7 +67,11 @@ def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cu
 
 
 def corrected(
-    utterances: Sequence[DubbedUtterance], corrections: Iterable[UtteranceCorrection], media_s: float
+    utterances: Sequence[DubbedUtterance],
+    corrections: Iterable[UtteranceCorrection],
+    media_s: float,
+    *,
+    slack_s: float = 0.0,
 ) -> list[tuple[str, str]]:
     """Return the text and the voice id of each utterance after the corrections, in order.
 
@@ -83,7 +86,8 @@ def corrected(
         text, voice_id = wanted[one.utterance_id]
         wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
     before = sum(len(each.text) for each in utterances)
-    _check_characters([text for text, _ in wanted.values()], max(before, most_characters(media_s)), media_s)
+    most = max(before, most_characters(media_s + slack_s))
+    _check_characters([text for text, _ in wanted.values()], most, media_s)
     return [*wanted.values()]
 
 
@@ -97,6 +101,6 @@ def _check_characters(texts: Sequence[str], most: int, media_s: float) -> None:
     if count > most:
         raise ValueError(
             f"the text is too long for a medium of {media_s:,.1f} seconds (got {count:,} characters); "
-            f"allowed: at most {most:,}, which is {chosen.DUB_CHARACTERS_PER_SECOND} a second of at least "
-            f"{chosen.DUB_TEXT_LEAST_SECONDS} seconds; shorten the text"
+            f"allowed: at most {most:,} ({chosen.DUB_CHARACTERS_PER_SECOND} for each second, of which "
+            f"{chosen.DUB_TEXT_LEAST_SECONDS} always count); shorten the text"
         )
