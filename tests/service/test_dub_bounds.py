@@ -46,8 +46,10 @@ async def test_a_key_with_a_hundred_jobs_is_refused_before_its_upload_is_read(ht
     headers = {chosen.IDEMPOTENCY_HEADER: "before the queue was full"}
     first = (await create(http, headers=headers)).json["job_id"]
     (key_hash,) = rows.execute("SELECT key_hash FROM dubs WHERE job_id = ?", (first,)).fetchone()
+    rows.execute("BEGIN")
     for number in range(chosen.DUB_WAITING_JOBS):
         insert(rows, f"full{number}", key_hash, status="IN_PROGRESS", owner=ELSEWHERE)
+    rows.execute("COMMIT")
     folders = set((dubbing.data / "dubs").iterdir())
     # Of the body nothing is sent.
     host, port = dubbing.url.removeprefix("http://").split(":")
@@ -79,10 +81,12 @@ async def test_a_project_beyond_the_bound_replaces_one_that_nobody_has_used_for_
     used = await project(http, name="in use")
     (key_hash,) = rows.execute("SELECT key_hash FROM dub_projects WHERE project_id = ?", (used,)).fetchone()
     (count,) = rows.execute("SELECT COUNT(*) FROM dub_projects WHERE key_hash = ?", (key_hash,)).fetchone()
+    rows.execute("BEGIN")
     rows.executemany(
         "INSERT INTO dub_projects (project_id, key_hash, project, used_at) VALUES (?, ?, '{}', ?)",
         [(f"p{number}", key_hash, time.time()) for number in range(chosen.DUB_PROJECTS - count)],
     )
+    rows.execute("COMMIT")
     body = {"name": "more", "dubbing_type": "QA", "target_locales": ["pt-BR"]}
     answer = await http.ask("POST", CREATE_PROJECT, json=body)
     assert (answer.status, "this key has 1,000 projects; allowed: 1,000" in answer.message) == (400, True)

@@ -246,7 +246,6 @@ def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch)
     done = add("rich", key="other")
     dub_jobs.take(rows, "me", Turns().next)
     dub_jobs.end(rows, "rich", {"pt-BR": FAILED, "en-GB": FAILED})
-    dub_jobs.remove_old(rows)
     left = dub_jobs.statuses(rows, ["rich", *(f"poor{number}" for number in range(4))])
     assert set(left) == {"poor2", "poor3", "rich"}
     assert status(rows, done).status == "FAILED"

@@ -1,4 +1,4 @@
-"""The calls of dubbing (section 4.5) but for creating jobs: languages, status, files, a review, projects."""
+"""The calls of dubbing (section 4.5) for languages, status, files, reviews and projects."""
 
 import secrets
 import sqlite3
@@ -75,13 +75,13 @@ async def utterances(request: web.Request) -> web.Response:
 
 
 async def update_utterances(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``: what is to be said instead, or by whom."""
+    """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``, which corrects texts and voices."""
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
     job = await _job(request, state, key)
     if not job.is_reviewed:
-        refuse("the job is not of a QA project: it is made once, and not corrected")
+        refuse("the job is not of a QA project; allowed: corrections of jobs of QA projects")
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
@@ -104,7 +104,7 @@ async def _job(request: web.Request, state: State, key: Key) -> Job:
 
 
 async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
-    """Return a target locale of a job, with hyphens, and what became of it."""
+    """Return a target locale of a job, with hyphens, and its outcome."""
     locale = normalise(asked)
     if locale not in job.task.targets:
         known = ", ".join(map(dubbing_spelling, job.task.targets))
@@ -179,7 +179,7 @@ def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: st
 
 
 def _add_project(connection: sqlite3.Connection, key_hash: bytes, project: Project) -> None:
-    """Store a new project; at the bound it takes the place of one that nobody has used for long."""
+    """Store a new project. At the bound it takes the place of one that nobody has used for long."""
     (count,) = connection.execute(
         "SELECT COUNT(*) FROM dub_projects WHERE key_hash = ?", (key_hash,)
     ).fetchone()
@@ -220,7 +220,7 @@ async def create_project(request: web.Request) -> web.Response:
 
 
 async def update_project(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/projects/{project_id}/update``: the locales of jobs to come."""
+    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the locales of later jobs."""
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, result = checked(ProjectUpdateRequest, await read_body_in_time(request, state.config))

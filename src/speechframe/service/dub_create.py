@@ -1,8 +1,7 @@
-"""Both ways of creating a dubbing job (section 4.5): from a form to a row in the queue.
+"""Both ways of creating a dubbing job (section 4.5), from a form to a row in the queue.
 
-The order of checks is that of the room, with what a medium adds: the form is read to disk, a ``file_url`` is
-fetched, and all of the medium is looked at in a worker, so that what cannot be dubbed is refused here and
-leaves nothing behind.
+The order of checks is that of the other calls. The form is read to disk, a ``file_url`` is fetched, and a
+worker reads the whole medium. A request that cannot be dubbed is refused here and leaves nothing on disk.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ from speechframe.wire import cues
 _FILE, _TARGETS = "file", "target_locales"
 _LONGEST_NAME = 200
 _LEAST_BYTES_S = 1000
-"""Of a medium: what is looked at for its length takes no longer than this allows."""
+"""Least bytes of a second of a medium, for the time limit of the worker that measures it."""
 
 _Wanted = JobCreateRequest | JobCreateWithProjectRequest
 
@@ -77,7 +76,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
-                # Before anything is fetched or looked at: a full queue costs its caller nothing.
+                # Before the medium is fetched or measured, so that a full queue costs its caller nothing.
                 state.pool.check_room(key.key_hash)
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
@@ -100,10 +99,10 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
 
 
 async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
-    """Return the job that a form asks for, whose medium was not looked at yet."""
+    """Return the job of a form, without the length of its medium."""
     state = request.app[STATE]
     project = await _project(state, key, wanted)
-    # Those of a project were good when they were given; engines may have gone since.
+    # The locales of a project were checked when it was made, but engines may be missing since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     job_id = secrets.token_hex(16)
@@ -138,7 +137,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
-    """Return the project of a job; one without is a project of its own, which has no id."""
+    """Return the project of a job. A job without a project has one of its own, with an empty id."""
     if isinstance(wanted, JobCreateRequest):
         return Project(
             project_id="",
@@ -148,7 +147,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
         )
     project = await state.database.run(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
-        refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
+        refuse(f"project_id is not a project of this key (got {shown(wanted.project_id)})")
     return project
 
 
@@ -192,7 +191,7 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
 
 
 def _file_name(wanted: _Wanted, upload: Upload) -> str:
-    """Return what the medium is called: a name alone, without folders and what cannot be shown."""
+    """Return the name of the medium, without folders and without characters that cannot be printed."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name
     # Browsers on Windows once sent whole paths.

@@ -1,4 +1,4 @@
-"""Dubbing jobs as rows: the request, the progress, the price. The functions are steps of transactions.
+"""Dubbing jobs as rows of the database. The functions are steps of transactions.
 
 A job without an owner that has not ended waits for a worker. It is new, it is corrected, or its service
 process died. The credits of a job are reserved when a worker first takes it. The reservation has the
@@ -42,7 +42,7 @@ _LOST = Failure(
 )
 _LINKS = ("download_url", "download_srt_url", "download_vtt_url")
 _FULL_RETRY_S = 10.0
-_REMOVED_AT_ONCE = 1_000
+_REMOVED_AT_ONCE = 200
 """Rows that one transaction removes. Requests wait for the database that long."""
 
 _Status = JobStatusValue
@@ -150,7 +150,7 @@ _REPEATED = "key_hash = ? AND idempotency = ? AND made_at > ? AND status != 'FAI
 def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
     """Return the answer to this request within the last 24 hours.
 
-    A failed job does not count, as errors do not: a repeat of its request is a new request.
+    A failed job does not count, because a repeat of a request that failed is a new request.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def check_room(
 
 
 def add(connection: sqlite3.Connection, job: Job, mark: Mark | None, skipped: Collection[str] = ()) -> DubJob:
-    """Put a job into the queue and return its answer; for a repeat, return the answer of the first job.
+    """Put a job into the queue and return its answer. A repeat returns the answer of the first job.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def take(
 ) -> Job | None:
     """Return the next job, which now belongs to this owner with its credits reserved, or None.
 
-    Keys take turns inside a priority: the next key is the one whose last turn is longest ago. If the credits
+    Keys take turns inside a priority. The next key is the one whose last turn is longest ago. If the credits
     of the key do not cover the job, it is returned as FAILED.
 
     Parameters
@@ -307,7 +307,7 @@ def _begun(connection: sqlite3.Connection, job: Job, owner: str) -> Job:
 
 
 def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
-    """Reserve the credits of a job, unless they are reserved; return the failure if the key has too few."""
+    """Reserve the credits of a job once. Return the failure if the key has too few."""
     is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
     if is_done or job.billed_millis is not None:
         return None
@@ -393,6 +393,13 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
         # Nobody needs the script again, and it may be most of the row.
         changes["task"] = job.task.model_copy(update={"script": None})
     job = _changed(connection, job, **changes)
+    if status is _Status.FAILED:
+        # A key without credits can make thousands of jobs an hour, and each fails at once.
+        connection.execute(
+            f"DELETE FROM dubs WHERE number = (SELECT number FROM dubs WHERE key_hash = ? AND {_HAS_FAILED} "  # noqa: S608
+            "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (job.key_hash, chosen.DUB_FAILED_JOBS),
+        )
     if job.answer.webhook_url is not None:
         data = status_of(connection, job, job.base_url).model_dump(mode="json", exclude_none=True)
         body = json.dumps({"eventName": "DUB_JOB", "data": data}).encode()
@@ -489,16 +496,9 @@ def statuses(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str
 
 
 def remove_old(connection: sqlite3.Connection) -> bool:
-    """Remove some of the jobs whose time is over; return True if there may be more."""
-    expired = connection.execute(
+    """Remove some of the jobs whose time is over. Return True if there may be more."""
+    gone = connection.execute(
         "DELETE FROM dubs WHERE number IN (SELECT number FROM dubs WHERE expires_at <= ? LIMIT ?)",
         (now(), _REMOVED_AT_ONCE),
     )
-    # A key without credits can make thousands of jobs an hour, and each fails at once.
-    too_many = connection.execute(
-        "DELETE FROM dubs WHERE number IN (SELECT number FROM "  # noqa: S608 - words of ours
-        "(SELECT number, ROW_NUMBER() OVER (PARTITION BY key_hash ORDER BY number DESC) AS place "
-        f"FROM dubs WHERE {_HAS_FAILED}) WHERE place > ? LIMIT ?)",
-        (chosen.DUB_FAILED_JOBS, _REMOVED_AT_ONCE),
-    )
-    return _REMOVED_AT_ONCE in {expired.rowcount, too_many.rowcount}
+    return gone.rowcount == _REMOVED_AT_ONCE

@@ -1,4 +1,4 @@
-"""The queue of dubbing jobs: the order of jobs, a process for each job, and the folders of jobs."""
+"""The queue of dubbing jobs, with the order of jobs, a process for each job, and their folders."""
 
 import asyncio
 import contextlib
@@ -46,12 +46,14 @@ _PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 """Pause of a job whose end could not be stored. It doubles each time, and other jobs have their turn."""
 _ORPHAN_S = 3600.0
 """A folder this old without a row was left by a killed service."""
+_REMOVALS = 50
+"""Transactions that remove old jobs, at most, each time the folder is tidied. A start waits for them."""
 _EVERY = 5
 _FROM_HIGH = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 
 
 class Turns:
-    """Order of priorities: the highest first, but each lower one that waits has every fifth start.
+    """Order of priorities. The highest is first, but each lower one that waits has every fifth start.
 
     Examples
     --------
@@ -212,8 +214,9 @@ class DubQueue(Background):
 
     async def tidy(self) -> None:
         """Remove jobs whose time is over, and folders that a killed service left without a job."""
-        while await self._database.run(dub_jobs.remove_old):
-            pass
+        for _ in range(_REMOVALS):
+            if not await self._database.run(dub_jobs.remove_old):
+                break
         await self._tidy(await asyncio.to_thread(lambda: list(self.folder.iterdir())))
 
     async def _tidy(self, places: Collection[Path]) -> None:
