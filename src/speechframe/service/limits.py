@@ -1,4 +1,4 @@
-"""Our additions: what this service allows and chose, its description, and whether it is well."""
+"""Calls that are our additions. They return the limits, the description and the health of the service."""
 
 import json
 import sqlite3
@@ -19,13 +19,13 @@ from speechframe.spec.render import openapi as openapi_document
 
 
 def identity(state: State, *kinds: str) -> str:
-    """Return what this service is as a source of something: its engines of some kinds, never its address."""
+    """Return the identity of this service, the names and versions of its engines of some kinds."""
     engines = [pair for kind in kinds for pair in sorted(state.pool.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
 
 def identities(state: State) -> dict[str, str]:
-    """Return the identity for each verb: a new translator makes no run of speech another one."""
+    """Return the identity for each verb, so that a new translator does not change runs of speech."""
     return {
         "generate": identity(state, "speaker"),
         "stream": identity(state, "speaker"),
@@ -36,7 +36,7 @@ def identities(state: State) -> dict[str, str]:
 
 
 def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
-    """Return which languages are translated into which here, how well, and which way."""
+    """Return the pairs of languages that this service translates, with quality and route."""
     routes = state.routes.supported()
     return {
         "sources": sorted({route.locales[0] for route in routes}),
@@ -54,7 +54,7 @@ def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
 
 
 def stream(state: State, key: Key) -> dict[str, str | int | float]:
-    """Return what holds for streams and sockets here."""
+    """Return the limits of streams and sockets."""
     return {
         "default_model": REGIONS[state.config.region].default_stream_model,
         "max_sockets": chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING),
@@ -65,7 +65,7 @@ def stream(state: State, key: Key) -> dict[str, str | int | float]:
 
 
 def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
-    """Return what holds for dubbing here, and what is left to a dubbing key."""
+    """Return the limits of dubbing, and the credits of a dubbing key."""
     return {
         "installed": bool(state.languages.targets),
         "at_once": state.config.dub_worker_count,
@@ -85,7 +85,7 @@ def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
 
 
 async def limits(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/limits``; a key of either kind will do, and is told of its own balances."""
+    """Answer ``GET /v1/limits`` to a key of either kind, with its own balances."""
     state = request.app[STATE]
     speech_key, dub_key = require_any_key(request)
     key = speech_key or Key(b"", "", 0, None)
@@ -138,7 +138,7 @@ _OPENAPI: list[bytes] = []
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/openapi.json``: the whole document, machine-readable."""
+    """Answer ``GET /v1/openapi.json`` with the whole document."""
     del request
     if not _OPENAPI:
         _OPENAPI.append(json.dumps(openapi_document()).encode())

@@ -1,13 +1,13 @@
-"""Dubbing: jobs, projects, links and webhooks."""
+"""Choices for dubbing, about jobs, projects, links and webhooks."""
 
 from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
 
 DUB_LINK_SECONDS = 72 * 3600
-"""How long an ended job without a project is kept, with its links."""
+"""Seconds that an ended job without a project is kept, with its links."""
 PAGE_DEFAULT = 20
-"""Projects on a page when nobody says how many."""
+"""Projects on a page by default."""
 PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
 """Projects on a page."""
 WEBHOOK_TRIES = 5
@@ -23,7 +23,7 @@ WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
 ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
 """Level of the original while it is dubbed, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
-"""Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
+"""Dubbing credits of a key in a billing cycle by default, for ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
 DUB_CHARACTERS_PER_SECOND = 40
@@ -39,23 +39,23 @@ DUB_WAITING_JOBS = 100
 DUB_FAILED_JOBS = 1_000
 """Failed jobs of a key that are kept, the newest."""
 DUB_PROJECT_JOB_SECONDS = 30 * 24 * 3600
-"""How long an ended job of a project is kept."""
+"""Seconds that an ended job of a project is kept."""
 DUB_PROJECTS = 1_000
 """Projects of a key."""
 DUB_SPEED = Range(0.85, 1.3)
-"""How much slower or faster than the voice's own a line is spoken."""
+"""Speed of a line, where 1 is the voice's own speed."""
 DUB_SPEED_STEP = 0.15
-"""The most by which speeds of lines in a row differ: a smooth 1.2 sounds better than 1.05 beside 1.5."""
+"""Largest difference of speed between two lines in a row. A smooth 1.2 sounds better than 1.05 beside 1.5."""
 DUB_FULL_SLOT = 0.95
 """The share of its slot that a line fills without being slowed down."""
 DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
-"""How far from its place a start is not noticed (ITU-R BT.1359)."""
+"""Seconds that a line may start too early or too late without notice (ITU-R BT.1359)."""
 CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
 """Lines of a cue and characters of a line, always."""
 CUE_CHARACTERS_PER_SECOND = 20
 """The fastest that a cue is to be read."""
 CUE_SECONDS = Range(5 / 6, 7.0)
-"""How long a cue is to stand."""
+"""Seconds that a cue is shown."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
