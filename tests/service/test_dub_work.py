@@ -191,6 +191,25 @@ async def test_the_higher_priority_starts_first_and_all_are_done(start, http_to,
 
 
 @pytest.mark.slow
+async def test_a_job_of_another_key_is_next_however_many_one_key_has(start, http_to, tools, hold):
+    options = ["--dub-key", "many:1000", "--dub-key", "few:1000", "--dub-workers", "1"]
+    with start(keys=["speech"], workers=1, options=options) as service:
+        http = http_to(service, "many")
+        jobs = [(await create(http, **told(hold.text))).json["job_id"]]
+        await tools.until(hold.begun)
+        jobs += [(await create(http, priority="HIGH")).json["job_id"] for _ in range(3)]
+        jobs += [(await create(http)).json["job_id"] for _ in range(3)]
+        other = (await create(http, key="few")).json["job_id"]
+        hold.let_go()
+        assert (await ready(http, other, limit_s=300, key="few"))["status"] == "COMPLETED"
+        for job_id in jobs:
+            assert (await ready(http, job_id, limit_s=300))["status"] == "COMPLETED"
+        ended = rows(service, "SELECT job_id FROM dubs ORDER BY json_extract(job, '$.ended_at')")
+        # The priority comes first, and then the key that had no turn yet.
+        assert [job_id for (job_id,) in ended] == [*jobs[:4], other, *jobs[4:]]
+
+
+@pytest.mark.slow
 async def test_twenty_jobs_at_once_are_done(start, http_to):
     with start(keys=["main"], workers=1, options=["--dub-workers", "2"]) as service:
         http = http_to(service)

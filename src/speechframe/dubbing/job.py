@@ -1,8 +1,8 @@
 """A dubbing job in its folder, step by step. A step whose files exist is not repeated.
 
 ``python -m speechframe.dubbing.job FOLDER PARENT_PID`` is the process that does a job. It prints a line of
-JSON for each step, with a locale and a word. The outcomes are files of the folder. The process ends with status
-0 even if locales failed. It also ends with its parent.
+JSON for each step, with a locale and a word. The outcomes are files of the folder. The process ends with
+status 0 even if locales failed. It also ends with its parent.
 """
 
 import json

@@ -150,7 +150,7 @@ async def file(request: web.Request) -> web.StreamResponse:
     path = state.dubs.folder / (found or "-")
     if not path.is_file():
         refuse("there is no such file, or its time is over")
-    content_type = MEDIA_TYPES.get(path.suffix) or _TEXT_TYPES[path.suffix]
+    content_type = {**MEDIA_TYPES, **_TEXT_TYPES}.get(path.suffix, "application/octet-stream")
     # A corrected dub has the address of the one before.
     return web.FileResponse(
         path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}

@@ -57,9 +57,9 @@ class Owner:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
-        except OSError as error:
+        except (OSError, ValueError) as error:
             # Perhaps another user's process. It counts as alive, and its reservations stay.
-            log.warning("the owner file %s cannot be opened: %s", path, error.strerror)
+            log.warning("the owner file %r cannot be opened: %s", name, error)
             return False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
