@@ -100,11 +100,11 @@ def fitted(line: Path, speed: float) -> Path:
     return path
 
 
-def remove_others(used: Iterable[Path], folder: Path) -> None:
-    """Remove every file of a folder but these lines. The lines of a hundred corrections would fill a disk."""
-    kept = set(used)
+def remove_others(lines: Iterable[Path], folder: Path) -> None:
+    """Remove every file of a folder but these lines at any speed. A hundred corrections would fill a disk."""
+    kept = {line.stem for line in lines}
     for path in folder.glob("*"):
-        if path not in kept:
+        if path.stem.partition("-")[0] not in kept:
             path.unlink(missing_ok=True)
 
 
