@@ -1,9 +1,9 @@
 """The service's SQLite file and the one thread that talks to it.
 
-Every use is one transaction, taken with ``BEGIN IMMEDIATE`` so that two
-service processes over one data folder wait for each other instead of failing
-half-way. WAL with ``synchronous=NORMAL``: what is committed survives a kill -9
-of the process; a power cut may take the last moments, never the consistency.
+Every use is one transaction with ``BEGIN IMMEDIATE``. Two service processes
+over one data folder then wait for each other instead of failing half-way. The
+file is in WAL mode with ``synchronous=NORMAL``. Commits survive a kill -9 of the
+process. A power cut may undo the last commits, but never the consistency.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS billed (
     PRIMARY KEY (key_hash, day, operation)
 ) WITHOUT ROWID
 """
-"""What a bill would list: thousandths of a credit by key, day (UTC, of the settlement) and operation."""
+"""Thousandths of a credit by key, UTC day of the settlement, and operation, as a bill would list them."""
 
 DUBBING = """
 CREATE TABLE IF NOT EXISTS dub_projects (
@@ -137,15 +137,15 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
-    # Held by one thread at a time: the one that connects, then the one of `Database`.
+    # One thread at a time uses it, first the one that connects and then the one of `Database`.
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     end = time.monotonic() + BUSY_S
     while True:
         try:
             return connection, _prepared(connection)
         except sqlite3.OperationalError as error:
-            # Of several that make the file at once, SQLite turns some away without waiting: the change to
-            # WAL is the one thing its own patience does not cover.
+            # If several processes make the file at once, SQLite refuses some without waiting, because its
+            # timeout does not cover the change to WAL.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 connection.close()
                 raise
@@ -178,7 +178,7 @@ def _layout(connection: sqlite3.Connection) -> int:
 
 
 def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return what `work` returns, with everything it wrote committed, or nothing of it."""
+    """Return the result of `work` with all of its writes committed, or raise with none of them."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)
@@ -207,11 +207,11 @@ class Database:
         return await asyncio.wrap_future(self._thread.submit(transaction, self._connection, work))
 
     def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run `work` after everything asked for so far, without waiting; a failure is logged."""
+        """Run `work` after all earlier work without waiting for it, and log a failure."""
         self._thread.submit(transaction, self._connection, work).add_done_callback(_report)
 
     def close(self) -> None:
-        """Finish what was asked for and close the file."""
+        """Finish all earlier work and close the file."""
         self._thread.shutdown(wait=True)
         self._connection.close()
 
@@ -222,5 +222,5 @@ def _report(done: "Future[object]") -> None:
 
 
 def now() -> float:
-    """Return the Unix time in seconds; one place, so that tests can move it."""
+    """Return the Unix time in seconds. Tests can replace this one function."""
     return time.time()
