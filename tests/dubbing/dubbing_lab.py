@@ -1,5 +1,6 @@
 """What tests of dubbing share: samples with their truth, jobs in a folder, and what is to be heard in a dub."""
 
+import io
 import os
 import re
 import subprocess
@@ -19,6 +20,14 @@ from speechframe.engines.base import Recording
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
 DATASETS = SCRIPT.parents[1] / "datasets"
+
+
+def tone(seconds=6.0, amplitude=0.05):
+    """A WAV file of a soft hum."""
+    samples = amplitude * np.sin(np.arange(int(seconds * 16_000)) / 20)
+    file = io.BytesIO()
+    soundfile.write(file, samples, 16_000, format="WAV")
+    return file.getvalue()
 
 
 def worker(folder):

@@ -1,7 +1,6 @@
 """The worker: a job in its folder, whatever happens to the process that does it."""
 
 import errno
-import io
 import json
 import os
 import random
@@ -11,11 +10,10 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 import soundfile
-from dubbing_lab import DATASETS, dubbed, job, worker
+from dubbing_lab import DATASETS, dubbed, job, tone, worker
 
 from speechframe.dubbing.folder import OUTCOME, TASK, Outcome, Task
 from speechframe.dubbing.job import work
@@ -43,14 +41,6 @@ ASKED = {
     "script_locale": "en-US",
     "cast": {"ANNA": "pt-BR-larissa", "BRUNO": "pt-BR-caio"},
 }
-
-
-def tone(seconds=6.0, amplitude=0.05):
-    """A WAV file of a soft hum."""
-    samples = amplitude * np.sin(np.arange(int(seconds * 16_000)) / 20)
-    file = io.BytesIO()
-    soundfile.write(file, samples, 16_000, format="WAV")
-    return file.getvalue()
 
 
 def left(folder):
@@ -114,9 +104,14 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
         UtteranceCorrection(utterance_id=3, voice_id="pt-BR-bianca"),
     )
     correct(folder, 2, corrections)
-    kept = {path: path.stat().st_mtime_ns for path in (folder / "pt-BR/lines").iterdir()}
+    spoken_before = {path: path.stat().st_mtime_ns for path in (folder / "pt-BR/lines").iterdir()}
     brazil, portugal, finland = dubbed(folder, *ASKED["targets"])
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    # The first line is kept, and what nobody hears any more is gone.
+    lines = {path: path.stat().st_mtime_ns for path in (folder / "pt-BR/lines").iterdir()}
+    kept = lines.keys() & spoken_before.keys()
+    assert kept
+    assert {path: lines[path] for path in kept} == {path: spoken_before[path] for path in kept}
+    assert len({path.stem.partition("-")[0] for path in lines}) == len(brazil.utterances)
     assert [each.version for each in (brazil, portugal, finland)] == [2, 1, 1]
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     first, second, third = brazil.utterances

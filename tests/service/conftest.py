@@ -133,7 +133,7 @@ def service(start):
 @pytest.fixture(scope="session")
 def dubbing(start):
     """Give a service with keys of dubbing; without credits, a job fails as soon as it is taken."""
-    keys = ["dub:0", "second:0", "rich:1000", "work:1000", "dead:0", "alive:0"]
+    keys = ["dub:0", "second:0", "rich:1000", "work:1000", "dead:0", "alive:0", "full:1000"]
     options = [word for key in keys for word in ("--dub-key", key)]
     options += ["--dub-workers", "2", "--max-upload-mb", "1"]
     with start(keys=["speech"], workers=1, options=options, allow_private_urls=True) as running:

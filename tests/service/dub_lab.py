@@ -24,6 +24,7 @@ CAST = {"ANNA": "en-US-nora", "BEN": "en-US-miles"}
 CREATE = by_name("create_job").path
 WITH_PROJECT = by_name("create_job_with_project").path
 PROJECTS = by_name("list_projects").path
+CREATE_PROJECT = by_name("create_project").path
 
 
 def form(medium=MEDIUM, name="talk.wav", **fields):

@@ -10,7 +10,19 @@ from urllib.parse import urlencode
 import pytest
 from aiohttp import web
 from convert_lab import clip, convert, install
-from dub_lab import CREATE, MEDIUM, PROJECTS, WITH_PROJECT, create, form, listening, project, ready, status
+from dub_lab import (
+    CREATE,
+    MEDIUM,
+    PROJECTS,
+    TWO,
+    WITH_PROJECT,
+    create,
+    form,
+    listening,
+    project,
+    ready,
+    status,
+)
 
 from speechframe.service.app import HANDLERS
 from speechframe.service.dub_create import _file_name
@@ -151,6 +163,14 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
             "webhook_url is no address that can be called (got 'https://…@example.com')",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
+        (
+            {"script": TWO + f"\n3\n00:00:02,900 --> 00:09:00,000\n{'many words ' * 20}\n"},
+            "the text is too long for a medium of 3.0 seconds (got 244 characters); allowed: at most 200",
+        ),
+        (
+            {"script": "WEBVTT\n" + "\n00:00.000 --> 00:03.000\nYes!\n" * 14},
+            "script: its cues overlap too much: together they last 42 seconds; allowed: at most 8 times",
+        ),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
     ],
 )

@@ -7,9 +7,10 @@ import pytest
 from pydantic import SecretStr
 
 from speechframe.dubbing.folder import OUTCOME, Failure, Outcome, Task
-from speechframe.service import dub_jobs, dub_queue, keys, quota
+from speechframe.service import database, dub_jobs, dub_queue, keys, quota
+from speechframe.service.answers import Refusal
 from speechframe.service.config import KeySpec, ServiceConfig
-from speechframe.service.database import Database, connect, now
+from speechframe.service.database import FILE_NAME, Database, connect
 from speechframe.service.dub_jobs import Job
 from speechframe.service.dub_queue import DubQueue, Turns
 from speechframe.service.keys import KeyRing
@@ -25,12 +26,14 @@ FAILED = Outcome(version=1, failure=Failure(code="LANGUAGE_NOT_SUPPORTED", reaso
 
 @pytest.fixture
 def ring():
-    return KeyRing(b"salt", [KeySpec(SecretStr("key"), 35)], balance="dubbing")
+    return KeyRing(
+        b"salt", [KeySpec(SecretStr("key"), 35), KeySpec(SecretStr("other"), 1000)], balance="dubbing"
+    )
 
 
 @pytest.fixture
 def rows(tmp_path, ring):
-    connection = connect(tmp_path / "service.sqlite3")
+    connection = connect(tmp_path / FILE_NAME)
     keys.record_keys(connection, ring)
     yield connection
     connection.close()
@@ -38,15 +41,15 @@ def rows(tmp_path, ring):
 
 @pytest.fixture
 def add(rows, ring):
-    key_hash = next(iter(ring)).key_hash
-
-    def add(name, *, targets=("pt-BR", "en-GB"), priority=NORMAL, kind="AUTOMATED", project_id=None):
+    def add(
+        name, *, key="key", targets=("pt-BR", "en-GB"), priority=NORMAL, kind="AUTOMATED", project_id=None
+    ):
         answer = DubJob(
             job_id=name, dubbing_type=kind, file_name="a.mp4", priority=priority, target_locales=list(targets)
         )
         job = Job(
             job_id=name,
-            key_hash=key_hash,
+            key_hash=ring.find(key).key_hash,
             project_id=project_id,
             link=f"link-{name}",
             answer=answer,
@@ -101,8 +104,8 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
 ):
     add("first", targets=("pt-BR",))
     config = ServiceConfig(data=tmp_path, keys=(KeySpec(SecretStr("key"), 35),))
-    database = Database(tmp_path / "service.sqlite3")
-    queue = DubQueue(config, database, "me", Webhooks(config, database))
+    opened = Database(tmp_path / FILE_NAME)
+    queue = DubQueue(config, opened, "me", Webhooks(config, opened))
 
     async def worked(*_):
         (queue.folder / "first" / "pt-BR").mkdir(parents=True, exist_ok=True)
@@ -123,8 +126,8 @@ async def test_a_job_whose_end_could_not_be_noted_is_gone_on_with_after_a_pause(
     assert await queue.take() is None
     await asyncio.sleep(0.6)
     await (await queue.take())
-    assert dub_jobs.known(rows, ["first"])["first"].ended_at is not None
-    database.close()
+    assert dub_jobs.statuses(rows, ["first"]) == {"first": "FAILED"}
+    opened.close()
 
 
 def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
@@ -132,6 +135,7 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
     # Of 35 credits, the first job sets 20 aside; the second has to fail.
     taken = dub_jobs.take(rows, "dead", Turns().next)
     add("second")
+    assert dub_jobs.take(rows, "other", Turns().next).status == "FAILED"
     assert dub_jobs.take(rows, "other", Turns().next) is None
     assert reserved(rows) == 20_000
     # Its process dies: it waits again with what was set aside, and is not paid twice for.
@@ -153,7 +157,8 @@ def test_credits_are_set_aside_once_and_billed_for_what_succeeded(rows, add):
 def test_a_job_whose_key_is_short_fails_and_those_behind_it_go_on(rows, add):
     long = add("long", targets=("pt-BR", "en-GB", "pt-PT", "en-US"))
     add("short", targets=("pt-BR",))
-    assert dub_jobs.take(rows, "me", Turns().next).job_id == "short"
+    taken = [dub_jobs.take(rows, "me", Turns().next) for _ in range(2)]
+    assert [(job.job_id, job.status) for job in taken] == [("long", "FAILED"), ("short", "IN_PROGRESS")]
     found = status(rows, long)
     assert (found.status, found.failure_code) == ("FAILED", "INSUFFICIENT_CREDITS")
     assert "costs 40 credits, and 35 are left" in found.failure_reason
@@ -203,8 +208,10 @@ def test_a_correction_leaves_a_locale_alone_that_crashed_its_process(rows, add):
     assert (brazil.status, brazil.error_message, britain) == ("IN_REVIEW", None, lost)
 
 
-@pytest.mark.parametrize("project_id", [None, "p"])
-def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id):
+@pytest.mark.parametrize(
+    ("project_id", "kept_s"), [(None, chosen.DUB_LINK_SECONDS), ("p", chosen.DUB_PROJECT_JOB_SECONDS)]
+)
+def test_a_job_is_unknown_and_then_removed_when_its_time_is_over(rows, add, monkeypatch, project_id, kept_s):
     job = add("job", targets=("pt-BR",), project_id=project_id)
     dub_jobs.take(rows, "me", Turns().next)
     assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
@@ -213,13 +220,96 @@ def test_links_of_a_job_without_project_end_after_72_hours(rows, add, project_id
         assert dub_jobs.find_file(rows, "link-job", f"pt-BR.{name}") == f"job/pt-BR/dub.{name}"
     for link, name in (("link-job", "pt-BR.json"), ("link-job", "en-GB.mp4"), ("link-other", "pt-BR.mp4")):
         assert dub_jobs.find_file(rows, link, name) is None
-    ended(rows, now() - chosen.DUB_LINK_SECONDS + 60)
-    assert not dub_jobs.known(rows, ["job", "stranger"])["job"].is_over
-    ended(rows, now() - chosen.DUB_LINK_SECONDS - 60)
-    assert dub_jobs.known(rows, ["job"])["job"].is_over != bool(project_id)
-    is_there = dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is not None
-    assert is_there == bool(project_id) == bool(status(rows, job).download_details[0].download_url)
+    add("waits", targets=("pt-BR",))
+    later(monkeypatch, kept_s - 60)
+    dub_jobs.remove_old(rows)
+    assert status(rows, job).download_details[0].download_url
+    later(monkeypatch, 120)
+    assert dub_jobs.find_file(rows, "link-job", "pt-BR.mp4") is None
+    assert dub_jobs.find(rows, job.key_hash, "job") is None
+    assert set(dub_jobs.statuses(rows, ["job", "waits", "stranger"])) == {"job", "waits"}
+    dub_jobs.remove_old(rows)
+    assert set(dub_jobs.statuses(rows, ["job", "waits"])) == {"waits"}
 
 
-def ended(rows, moment):
-    rows.execute("UPDATE dubs SET job = json_set(job, '$.ended_at', ?)", (moment,))
+def later(monkeypatch, seconds):
+    """Move the service's clock."""
+    moment = dub_jobs.now() + seconds
+    monkeypatch.setattr(dub_jobs, "now", lambda: moment)
+
+
+def test_of_the_failed_jobs_of_a_key_the_newest_are_kept(rows, add, monkeypatch):
+    monkeypatch.setattr(chosen, "DUB_FAILED_JOBS", 2)
+    for number in range(4):
+        add(f"poor{number}", targets=("pt-BR",) * 4)
+        assert dub_jobs.take(rows, "me", Turns().next).status == "FAILED"
+    done = add("rich", key="other")
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "rich", {"pt-BR": FAILED, "en-GB": FAILED})
+    left = dub_jobs.statuses(rows, ["rich", *(f"poor{number}" for number in range(4))])
+    assert set(left) == {"poor2", "poor3", "rich"}
+    assert status(rows, done).status == "FAILED"
+
+
+def test_keys_take_turns_inside_a_priority_in_every_process_and_after_a_restart(rows, add, tmp_path):
+    for number in range(4):
+        add(f"many{number}", targets=())
+    taken = [dub_jobs.take(rows, "first", Turns().next).job_id]
+    add("few0", key="other", targets=())
+    add("few1", key="other", targets=())
+    add("high", targets=(), priority=HIGH)
+    # Another process over the same folder goes on with the turns.
+    other = connect(tmp_path / FILE_NAME)
+    for _ in range(6):
+        taken.append(dub_jobs.take(other, "second", Turns().next, taken).job_id)
+    other.close()
+    assert taken == ["many0", "high", "few0", "many1", "few1", "many2", "many3"]
+
+
+def test_a_key_has_a_bound_of_waiting_jobs_that_holds_for_corrections_too(rows, add, monkeypatch):
+    monkeypatch.setattr(chosen, "DUB_WAITING_JOBS", 2)
+    reviewed = add("qa", kind="QA", project_id="p", targets=("pt-BR",))
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE})
+    add("first", targets=("pt-BR",))
+    add("second", targets=("pt-BR",))
+    correction = UtteranceCorrection(utterance_id=1, text="Oi.")
+    for refused in (lambda: add("third"), lambda: dub_jobs.correct(rows, reviewed, "pt-BR", [correction])):
+        with pytest.raises(Refusal, match="2 dubbing jobs that wait or are under way; allowed: 2") as info:
+            refused()
+        assert (info.value.code.status, info.value.retry_after_s) == (503, 10)
+    add("of another key", key="other")
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "first", {"pt-BR": DONE})
+    assert dub_jobs.correct(rows, reviewed, "pt-BR", [correction]) == "IN_REVIEW"
+    with pytest.raises(Refusal, match="allowed: 2"):
+        add("third")
+
+
+def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypatch):
+    monkeypatch.setattr(chosen, "DUB_CORRECTIONS", 1)
+    job = add("qa", kind="QA", project_id="p")
+    dub_jobs.take(rows, "me", Turns().next)
+    dub_jobs.end(rows, "qa", {"pt-BR": DONE, "en-GB": DONE})
+    for version in (2, 3):
+        assert dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)]) == "IN_REVIEW"
+        dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": version}), "en-GB": DONE})
+    with pytest.raises(Refusal, match="was corrected 2 times; allowed: 1 times for each"):
+        dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)])
+
+
+def test_a_folder_of_before_gets_the_time_of_its_ended_jobs(rows, add, tmp_path):
+    for name, project_id in (("alone", None), ("of a project", "p"), ("damaged", None)):
+        add(name, targets=("pt-BR",), project_id=project_id)
+        dub_jobs.take(rows, "me", Turns().next)
+        dub_jobs.end(rows, name, {"pt-BR": DONE})
+    add("waits")
+    rows.execute("UPDATE dubs SET job = 'not JSON' WHERE job_id = 'damaged'")
+    rows.execute("DROP INDEX dubs_by_expiry")
+    rows.execute("ALTER TABLE dubs DROP COLUMN expires_at")
+    rows.execute("ALTER TABLE dub_projects DROP COLUMN used_at")
+    connect(tmp_path / FILE_NAME).close()
+    kept_s = dict(rows.execute("SELECT job_id, ROUND(expires_at - ?) FROM dubs", (database.now(),)))
+    assert (kept_s["damaged"], kept_s["waits"]) == (None, None)
+    assert kept_s["alone"] == pytest.approx(chosen.DUB_LINK_SECONDS, abs=60)
+    assert kept_s["of a project"] == pytest.approx(chosen.DUB_PROJECT_JOB_SECONDS, abs=60)

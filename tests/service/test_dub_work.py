@@ -53,7 +53,7 @@ async def test_a_job_ends_with_files_a_price_and_a_signed_webhook(http, dubbing,
     left = {path.name for path in (dubbing.data / "dubs" / job_id).rglob("*") if path.is_file()}
     assert left == {"outcome.json", "dub.wav", "dub.srt", "dub.vtt"}
     answer = await correct(http, job_id, {"utterance_id": 1, "text": "Oi."})
-    assert (answer.status, "not of a QA project" in answer.message) == (400, True)
+    assert (answer.status, "is not of a QA project" in answer.message) == (400, True)
 
 
 async def correct(http, job_id, *utterances):
@@ -82,6 +82,10 @@ async def test_a_qa_job_is_reviewed_and_corrected_for_nothing(http, tools):
                 "no voice 'en-US-moody' speaks pt-BR; allowed: ",
             ),
             ({"utterance_id": 1, "text": ""}, "text"),
+            (
+                {"utterance_id": 1, "text": "Oi. " * 50},
+                "utterances: the text is too long for a medium of 3.0 seconds (got 2",
+            ),
         ):
             answer = await correct(http, job_id, wrong)
             assert (answer.status, words in answer.message) == (400, True), answer.body
@@ -184,6 +188,25 @@ async def test_the_higher_priority_starts_first_and_all_are_done(start, http_to,
         ended = rows(service, "SELECT priority FROM dubs ORDER BY json_extract(job, '$.ended_at')")
         # The first was there alone; then each lower class had its turn at the fifth start.
         assert [word for (word,) in ended[1:]] == ["HIGH"] * 4 + ["NORMAL", "LOW", "HIGH", "NORMAL", "LOW"]
+
+
+@pytest.mark.slow
+async def test_a_job_of_another_key_is_next_however_many_one_key_has(start, http_to, tools, hold):
+    options = ["--dub-key", "many:1000", "--dub-key", "few:1000", "--dub-workers", "1"]
+    with start(keys=["speech"], workers=1, options=options) as service:
+        http = http_to(service, "many")
+        jobs = [(await create(http, **told(hold.text))).json["job_id"]]
+        await tools.until(hold.begun)
+        jobs += [(await create(http, priority="HIGH")).json["job_id"] for _ in range(3)]
+        jobs += [(await create(http)).json["job_id"] for _ in range(3)]
+        other = (await create(http, key="few")).json["job_id"]
+        hold.let_go()
+        assert (await ready(http, other, limit_s=300, key="few"))["status"] == "COMPLETED"
+        for job_id in jobs:
+            assert (await ready(http, job_id, limit_s=300))["status"] == "COMPLETED"
+        ended = rows(service, "SELECT job_id FROM dubs ORDER BY json_extract(job, '$.ended_at')")
+        # The priority comes first, and then the key that had no turn yet.
+        assert [job_id for (job_id,) in ended] == [*jobs[:4], other, *jobs[4:]]
 
 
 @pytest.mark.slow

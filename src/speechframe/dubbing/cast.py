@@ -1,5 +1,6 @@
-"""Who speaks for whom: a voice for each speaker of a medium."""
+"""The voice of each speaker of a medium."""
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
 from math import sqrt
@@ -14,12 +15,12 @@ from speechframe.spec.speech import Gender, Model, VoiceKind
 __all__ = ["cast", "voices"]
 
 _FEMALE_FROM_HZ = 135.0
-"""Where women's voices begin: men of our catalogues have up to 119 Hz, women 138 and more. It is close to the
-women: real men reach 130 Hz and more, real women are hardly ever as low."""
+"""Lowest pitch of women's voices. Men of our catalogues have up to 119 Hz, women 138 and more. The bound is
+close to the women, because real men reach 130 Hz and more, and real women are hardly ever as low."""
 _HALFWAY_HZ = Range(128.0, 150.0)
-"""Within these they begin halfway between the lowest and the highest voice, where both are apart."""
+"""Range of that pitch if the voices differ. It is then halfway between the lowest and the highest voice."""
 _APART = 1.25
-"""How many times as high as the lowest voice the highest is where they are."""
+"""The voices differ if the highest is this many times as high as the lowest."""
 
 
 def voices() -> dict[str, CatalogueEntry]:
@@ -33,21 +34,21 @@ def cast(
     known: Mapping[str, CatalogueEntry],
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the voice id of each speaker; empty where no voice speaks the locale.
+    """Return the voice id of each speaker, or nothing if no voice speaks the locale.
 
-    A voice is of the speaker's register, and the clearest of those that are free. Two speakers have one voice
-    only where there are fewer voices than speakers.
+    A voice has the speaker's register and is the clearest of the free ones. Two speakers share a voice only
+    if there are fewer voices than speakers.
 
     Parameters
     ----------
     registers
-        Speaker to pitch in Hz, 0 where it is unknown.
+        Speaker to pitch in Hz, 0 if it is unknown.
     locale
-        What is spoken.
+        Locale of the dub.
     known
         Voices by full id.
     wanted
-        Speaker to voice id; a voice that does not speak the locale is not taken.
+        Speaker to voice id. A voice that does not speak the locale is ignored.
     """
     able = {name: entry.voice for name, entry in known.items() if locale in entry.voice.supported_locales}
     if not able:
@@ -59,12 +60,12 @@ def cast(
     female_from_hz = _HALFWAY_HZ.clamp(sqrt(lowest_hz * highest_hz)) if are_apart else _FEMALE_FROM_HZ
     for speaker, pitch_hz in registers.items():
         if speaker not in chosen:
-            taken = list(chosen.values())
+            taken = Counter(chosen.values())
             gender = Gender.FEMALE if pitch_hz >= female_from_hz else Gender.MALE
             best = min(
                 able.values(),
                 key=lambda voice: (
-                    taken.count(voice.voice_id),
+                    taken[voice.voice_id],
                     voice.gender is not gender and pitch_hz > 0,
                     *_rank(voice, locale),
                 ),
@@ -74,6 +75,6 @@ def cast(
 
 
 def _rank(voice: EngineVoice, locale: str) -> tuple[bool, bool, float, str]:
-    # Neural before others: few of them are measured, and the worst is clearer than the best of the rest.
+    # Neural voices are first. Few are measured, but the worst of them is clearer than the best of the others.
     error = clarity.of_voice(voice.voice_id).get(locale, 1.0)
     return voice.kind is not VoiceKind.NEURAL, voice.locale != locale, error, voice.voice_id

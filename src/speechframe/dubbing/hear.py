@@ -134,7 +134,8 @@ def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float
     found: dict[str, list[Array]] = {}
     for each in utterances:
         heard = found.setdefault(each.speaker, [np.zeros(0)])
-        piece = samples[each.start_ms * RATE_HZ // 1000 : each.end_ms * RATE_HZ // 1000]
+        first = each.start_ms * RATE_HZ // 1000
+        piece = samples[first : min(each.end_ms * RATE_HZ // 1000, first + round(_REGISTER_S * RATE_HZ))]
         if len(piece) and sum(map(len, heard)) * _STEP_S < _REGISTER_S:
             heard.append(_pitch(np.array(piece)))
     voiced = {name: np.concatenate(heard) for name, heard in found.items()}

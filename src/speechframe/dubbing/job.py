@@ -1,8 +1,8 @@
-"""A job in its folder, step by step: what is there already is not made again.
+"""A dubbing job in its folder, step by step. A step whose files exist is not repeated.
 
-``python -m speechframe.dubbing.job FOLDER PARENT_PID`` is the process that does one. Each step is a line of
-JSON on its standard output, a locale and a word; what becomes of the job lies in the folder. It ends with
-status 0 when it is through, whatever it came to, and with its parent.
+``python -m speechframe.dubbing.job FOLDER PARENT_PID`` is the process that does a job. It prints a line of
+JSON for each step, with a locale and a word. The outcomes are files of the folder. The process ends with
+status 0 even if locales failed. It also ends with its parent.
 """
 
 import json
@@ -13,13 +13,13 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from speechframe._parent import die_with_parent
-from speechframe.dubbing import hear, lines
+from speechframe.dubbing import hear, lines, script
 from speechframe.dubbing.cast import cast, voices
 from speechframe.dubbing.fit import Line, fit
 from speechframe.dubbing.folder import (
@@ -51,18 +51,18 @@ __all__ = ["work"]
 _log = logging.getLogger("speechframe.dubbing")
 
 Tell = Callable[[str | None, str], None]
-"""Is called with what is begun, one word, and the locale it is for; None for all of them."""
+"""A function of a locale, or None for all locales, and the word for the step that begins."""
 _NICE = 15
-"""Whatever else the machine does goes first: nobody waits for a dub by the second."""
+"""Niceness of the process. All other work of the machine goes first."""
 _AUDIO = "audio"
 _HEARD = "heard.json"
 _MASK_MS = 10
-_SPEAKER = "Speaker 1"
-"""Who says what no speaker is marked for in a script."""
+_SLACK_S = 1.0
+"""The service measured the medium, too, and checked the text with that length. Both may differ a little."""
 
 
 class _Heard(JsonFile):
-    """Who says what, in which locale, and the pitch of each speaker in Hz."""
+    """The locale and the utterances of a medium, and the pitch of each speaker in Hz."""
 
     locale: str
     utterances: tuple[Cue, ...]
@@ -71,7 +71,7 @@ class _Heard(JsonFile):
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What is to be dubbed: it is the same for all locales."""
+    """The input of a dub, the same for all locales."""
 
     task: Task
     folder: Path
@@ -80,12 +80,12 @@ class _Said:
 
 
 def work(folder: Path, tell: Tell) -> None:
-    """Do what the task in a folder asks for; whatever fails is in the folder's files.
+    """Do the task of a folder, and write an outcome for each locale, failed or not.
 
     Parameters
     ----------
     folder
-        As :mod:`speechframe.dubbing.folder` says.
+        The folder of a job, see :mod:`speechframe.dubbing.folder`.
     tell
         Called when a step begins.
     """
@@ -93,7 +93,7 @@ def work(folder: Path, tell: Tell) -> None:
     if task is None:
         raise FileNotFoundError(f"{folder / TASK} is missing")
     said = None
-    # One that was begun by a process that died comes last: it takes no other with it.
+    # A locale at which a process died comes last, so that it takes no other locale with it.
     for locale in sorted(task.targets, key=lambda locale: (folder / locale).exists()):
         path = folder / locale / OUTCOME
         before = Outcome.read(path)
@@ -107,7 +107,7 @@ def work(folder: Path, tell: Tell) -> None:
             kept = before or Outcome(version=task.version)
             kept.model_copy(update={"version": task.version, "failure": _failure(error)}).write(path)
         tell(locale, "done")
-    # It is many times the size of the medium, and made again within seconds where something is corrected.
+    # The audio is many times the size of the medium. A correction extracts it again within seconds.
     shutil.rmtree(folder / _AUDIO, ignore_errors=True)
 
 
@@ -121,7 +121,7 @@ def _failure(error: Exception) -> Failure:
 
 
 def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
-    """Return who says what, as it is written down or as it is recognised."""
+    """Return the utterances of the medium, from the script or from the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
     track = extract(folder / SOURCE, folder / _AUDIO)
@@ -138,21 +138,11 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
 
 
 def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
-    """Return the locale of the script, and its cues as far as the medium goes."""
-    media_ms = round(1000 * track.seconds)
+    """Return the locale of the script, and its cues that begin within the medium."""
     try:
-        said = [
-            replace(
-                cue,
-                end_ms=min(cue.end_ms, media_ms),
-                text=" ".join(cue.text.split()),
-                speaker=cue.speaker or _SPEAKER,
-            )
-            for cue in cues.parse(task.script or "")
-            if cue.start_ms < media_ms and lines.is_speakable(cue.text)
-        ]
+        said = script.cues_within(task.script or "", track.seconds, slack_s=_SLACK_S)
     except ValueError as error:
-        raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be read: {error}") from None
+        raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be used: {error}") from None
     locale = task.script_locale or task.source_locale
     if locale is None and said:
         known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
@@ -171,24 +161,25 @@ def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
     try:
         return hear.heard(track.speech, recogniser, locale=task.source_locale)
     finally:
-        # Nothing is recognised any more, and the voices need the memory.
+        # The recogniser has done its work, and the voices need the memory.
         whisper.unload()
 
 
 def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
-    """Dub into a locale, or make the dub of before again with its corrections; write what came of it."""
+    """Dub into a locale, or correct the dub of before, and write the outcome."""
     folder, source, originals = said.folder / locale, said.folder / SOURCE, said.heard.utterances
     tell(locale, "translate")
     if before is None:
         wanted, warnings = _translated(said, locale)
     else:
-        wanted, warnings = _corrected(said.task, before), [*before.warnings]
+        wanted, warnings = _corrected(said, before), [*before.warnings]
     known = voices()
-    naturals = []
+    naturals, kept = [], folder / "lines"
     tell(locale, "speak")
+    lines.remove_others([lines.path_of(text, known[voice], locale, kept) for text, voice in wanted], kept)
     for number, (text, voice_id) in enumerate(wanted, 1):
         try:
-            naturals.append(lines.speak(text, known[voice_id], locale, folder / "lines"))
+            naturals.append(lines.speak(text, known[voice_id], locale, kept))
         except EngineError as error:
             raise EngineError(f"utterance {number}: {error}") from None
     tell(locale, "mix")
@@ -236,7 +227,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
     dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
     lowered = [*hear.audible_spans(said.track.speech, originals), *dubs]
     mix(said.track, spoken, mixed, lowered=lowered, gain_db=said.task.original_gain_db)
-    # Of one version all files or none, on a full disk too; the outcome comes last.
+    # All files of a version appear or none, even on a full disk. The outcome is last.
     with (
         written(folder / OUTCOME) as outcome_path,
         written(folder / outcome.media) as media_path,
@@ -250,7 +241,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
 
 
 def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return what is to be said, by which voice, and what there is to be told of it."""
+    """Return the text and the voice id of each utterance, and the warnings."""
     utterances = said.heard.utterances
     try:
         texts, warnings = lines.translate([each.text for each in utterances], said.heard.locale, locale)
@@ -271,17 +262,17 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
     return wanted, [*warnings, *missed]
 
 
-def _corrected(task: Task, before: Outcome) -> list[tuple[str, str]]:
-    wanted = {each.utterance_id: (each.text, each.voice_id) for each in before.utterances}
-    # One after the other: of one utterance there may be two, of its text and of its voice.
-    for one in task.corrections:
-        text, voice_id = wanted[one.utterance_id]
-        wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)
-    return [*wanted.values()]
+def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:
+    try:
+        return script.corrected(
+            before.utterances, said.task.corrections, said.track.seconds, slack_s=_SLACK_S
+        )
+    except ValueError as error:
+        raise Refused(FailureCode.SERVER_ERROR, f"the corrections cannot be used: {error}") from None
 
 
 def _overlap(utterances: Sequence[DubbedUtterance]) -> float:
-    """Return the share of the time in which original or dub speak, in which both do."""
+    """Return the time in which original and dub speak, as a share of the time in which one of them does."""
     steps = max(max(each.end_ms, each.dub_end_ms) for each in utterances) // _MASK_MS + 1
     original, dub = np.zeros(steps, bool), np.zeros(steps, bool)
     for each in utterances:
@@ -291,12 +282,12 @@ def _overlap(utterances: Sequence[DubbedUtterance]) -> float:
 
 
 def _main() -> None:
-    # Told, because the parent may have died while this was imported: two at one job would disturb each other.
+    # The parent may have died during the imports, and two processes at one job would disturb each other.
     die_with_parent(int(sys.argv[2]))
-    # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
+    # Ctrl-C in a terminal goes to the whole group, but the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
-    # A native library that prints must not print among the steps.
+    # The output of native libraries must not mix with the steps.
     steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     work(Path(sys.argv[1]), lambda locale, step: print(json.dumps([locale, step]), file=steps))

@@ -1,11 +1,11 @@
-"""Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew.
+"""Lines of a dub, translated and then spoken. A worker that starts again speaks no line twice.
 
 A line is a mono WAV file of float32, without silence at its ends.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +19,17 @@ from speechframe.engines.base import Utterance
 from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
 
-__all__ = ["fitted", "is_speakable", "seconds_of", "speak", "translate"]
+__all__ = ["fitted", "is_speakable", "path_of", "remove_others", "seconds_of", "speak", "translate"]
 
 _SILENT_BELOW_DB = 45.0
-"""This far below its peak nothing of a line is heard."""
+"""Sound this many dB below the peak of a line counts as silence."""
 _KEPT_S = 0.005
-"""Of the silence at both ends: speech that begins at once would click. Engines leave some 40 ms, for which a
-dense dialogue has no room."""
+"""Seconds of silence that a line keeps at both ends, because speech that begins at once would click. Engines
+leave some 40 ms, too much for a dense dialogue."""
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return texts in another language, in order, and what is to be said of it.
-
-    Where both languages are one the texts come back as they are.
+    """Return texts in another language, in order, and warnings. Texts in that language stay unchanged.
 
     Raises
     ------
@@ -51,7 +49,7 @@ def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str]
 
 
 def is_speakable(text: str) -> bool:
-    """Return whether there is anything in a text to be spoken.
+    """Return True if a text has a letter or a digit.
 
     Examples
     --------
@@ -61,30 +59,36 @@ def is_speakable(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
+def path_of(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
+    """Return the path of a line, spoken or not."""
+    version = registry.speakers()[entry.engine].version
+    content = json.dumps([text, entry.voice.voice_id, locale, entry.engine, version]).encode()
+    return folder / f"{hashlib.sha256(content).hexdigest()[:32]}.wav"
+
+
 def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
-    """Return a text as its voice speaks it; it is spoken unless it lies in the folder.
+    """Return the path of a line, and speak it if the folder does not contain it.
 
     Raises
     ------
     EngineError
         Whatever the speech engine raises.
     """
-    speaker = registry.speakers()[entry.engine]
-    asked = [text, entry.voice.voice_id, locale, entry.engine, speaker.version]
-    path = folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.wav"
+    path = path_of(text, entry, locale, folder)
     if not path.exists():
+        speaker = registry.speakers()[entry.engine]
         speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
         _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
     return path
 
 
 def seconds_of(line: Path) -> float:
-    """Return how long a line is."""
+    """Return the length of a line in seconds."""
     return float(soundfile.info(line).duration)
 
 
 def fitted(line: Path, speed: float) -> Path:
-    """Return the file of a line at another speed, its pitch kept: 2 is half as long."""
+    """Return the path of a line at another speed with the same pitch. At 2 it is half as long."""
     natural = soundfile.info(line)
     frames = max(1, seconds_to_frames(natural.duration / speed, natural.samplerate))
     path = line.with_name(f"{line.stem}-{frames}.wav")
@@ -94,6 +98,14 @@ def fitted(line: Path, speed: float) -> Path:
         samples, rate_hz = soundfile.read(line, dtype="float32")
         _write(path, stretch.fit_frames(samples, rate_hz, frames), rate_hz)
     return path
+
+
+def remove_others(lines: Iterable[Path], folder: Path) -> None:
+    """Remove every file of a folder but these lines at any speed. A hundred corrections would fill a disk."""
+    kept = {line.stem for line in lines}
+    for path in folder.glob("*"):
+        if path.stem.partition("-")[0] not in kept:
+            path.unlink(missing_ok=True)
 
 
 def _without_ends(samples: Samples, sample_rate_hz: int) -> Samples:

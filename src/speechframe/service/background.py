@@ -1,9 +1,8 @@
-"""What a service does by itself: work that stands in the database, so much at once as there is room for."""
+"""Work that the service does by itself: the database contains it, and some of it is under way at once."""
 
 import asyncio
 import contextlib
 import logging
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 
@@ -11,14 +10,14 @@ log = logging.getLogger("speechframe.service")
 
 
 class Background(ABC):
-    """Does what a subclass finds to do.
+    """A loop that does the work which a subclass finds. No error ends the loop.
 
     Parameters
     ----------
     at_once
-        How much of it may be under way.
+        Largest number of works under way.
     look_s
-        How often it is looked for what nobody told of, such as what another service process left.
+        Seconds between two searches for work. Another service process may have left some.
     """
 
     def __init__(self, at_once: int, look_s: float) -> None:
@@ -28,14 +27,14 @@ class Background(ABC):
 
     @abstractmethod
     async def take(self) -> Coroutine[None, None, None] | None:
-        """Return what is next to be done; None where there is nothing."""
+        """Return the next work, or None."""
 
     def wake(self) -> None:
-        """Say that there may be something to do."""
+        """Have the loop search for work at once."""
         self._told.set()
 
     async def run(self) -> None:
-        """Work for ever; cancelled, what is under way is cancelled as well."""
+        """Work until cancelled, and then cancel the works under way."""
         try:
             while True:
                 self._told.clear()
@@ -44,9 +43,9 @@ class Background(ABC):
                         task = asyncio.create_task(work)
                         self._under_way.add(task)
                         task.add_done_callback(self._done)
-                except sqlite3.Error:
-                    log.exception("it cannot be read what is to be done; this is tried again")
-                # Not wait_for, which before Python 3.12 can overlook that it is cancelled.
+                except Exception:
+                    log.exception("the next work cannot be read; the service tries again")
+                # Not wait_for, which before Python 3.12 can overlook a cancellation.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_s):
                         await self._told.wait()
@@ -59,4 +58,4 @@ class Background(ABC):
         self._under_way.discard(task)
         self.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work could not be brought to its end; it is tried again later", exc_info=error)
+            log.error("a work in the background failed; the service tries again later", exc_info=error)

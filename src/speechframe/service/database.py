@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from speechframe.errors import SettingsError
+from speechframe.spec import chosen
 
 log = logging.getLogger("speechframe.service")
 
@@ -65,30 +66,51 @@ CREATE TABLE IF NOT EXISTS billed (
     PRIMARY KEY (key_hash, day, operation)
 ) WITHOUT ROWID
 """
-"""What a bill would list: thousandths of a credit by key, day (UTC, of the settlement) and operation."""
+"""Thousandths of a credit by key, UTC day of the settlement, and operation, as a bill would list them."""
 
 DUBBING = """
 CREATE TABLE IF NOT EXISTS dub_projects (
     number INTEGER PRIMARY KEY AUTOINCREMENT, project_id TEXT NOT NULL UNIQUE,
-    key_hash BLOB NOT NULL, project TEXT NOT NULL
+    key_hash BLOB NOT NULL, project TEXT NOT NULL, used_at REAL
 );
+CREATE INDEX IF NOT EXISTS dub_projects_by_key ON dub_projects (key_hash);
 CREATE TABLE IF NOT EXISTS dubs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, key_hash BLOB NOT NULL,
     idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL, priority TEXT NOT NULL,
-    link TEXT NOT NULL UNIQUE, status TEXT NOT NULL, owner TEXT, job TEXT NOT NULL
+    link TEXT NOT NULL UNIQUE, status TEXT NOT NULL, owner TEXT, job TEXT NOT NULL, expires_at REAL
 );
 CREATE INDEX IF NOT EXISTS dubs_by_owner ON dubs (owner, status);
 CREATE INDEX IF NOT EXISTS dubs_by_idempotency ON dubs (key_hash, idempotency);
+CREATE INDEX IF NOT EXISTS dubs_waiting ON dubs (key_hash) WHERE status IN ('QUEUED', 'IN_PROGRESS');
+CREATE INDEX IF NOT EXISTS dubs_failed ON dubs (key_hash) WHERE status = 'FAILED';
+CREATE TABLE IF NOT EXISTS dub_turns (
+    key_hash BLOB PRIMARY KEY, turn INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, secret TEXT, body BLOB NOT NULL,
     tries INTEGER NOT NULL, due_at REAL NOT NULL
 ) WITHOUT ROWID
 """
-"""Projects, jobs, and webhooks that are to be delivered.
+"""Projects, jobs, the last turn of each key, and webhooks to deliver.
 
-The secret that signs a webhook is stored as it is, because it has to sign. ``job`` holds a whole job
-(:class:`speechframe.service.dub_jobs.Job`). ``owner`` is the service process whose worker has the job.
+The secret that signs a webhook stands here in plain text, because the service signs with it. The column
+``job`` contains the whole job (:class:`speechframe.service.dub_jobs.Job`). ``owner`` is the service process
+whose worker does the job. ``expires_at`` is NULL until the job ends.
 """
+
+_ADDED = (
+    ("dub_projects", "used_at", "UPDATE dub_projects SET used_at = CAST(strftime('%s', 'now') AS REAL)"),
+    (
+        "dubs",
+        "expires_at",
+        f"""UPDATE dubs SET expires_at = json_extract(job, '$.ended_at') +
+        CASE WHEN json_extract(job, '$.project_id') IS NULL
+        THEN {chosen.DUB_LINK_SECONDS} ELSE {chosen.DUB_PROJECT_JOB_SECONDS} END
+        WHERE CASE WHEN json_valid(job) THEN status NOT IN ('QUEUED', 'IN_PROGRESS') END""",  # noqa: S608 - figures of ours
+    ),
+)
+"""Columns that the first tables lacked, each with the statement that fills it."""
+_BY_EXPIRY = "CREATE INDEX IF NOT EXISTS dubs_by_expiry ON dubs (expires_at) WHERE expires_at IS NOT NULL"
 
 WEBHOOK_KEYS = """
 ALTER TABLE webhooks ADD COLUMN key_hash BLOB NOT NULL DEFAULT x'';
@@ -170,6 +192,11 @@ def _layout(connection: sqlite3.Connection) -> int:
         for statement in WEBHOOK_KEYS.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    for table, column, fill in _ADDED:
+        if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
+            connection.execute(fill)
+    connection.execute(_BY_EXPIRY)
     return layout
 
 

@@ -1,4 +1,4 @@
-"""The calls of dubbing (section 4.5) but for creating jobs: languages, status, files, a review, projects."""
+"""The calls of dubbing (section 4.5) for languages, status, files, reviews and projects."""
 
 import secrets
 import sqlite3
@@ -6,15 +6,19 @@ import sqlite3
 from aiohttp import web
 from pydantic import RootModel
 
+from speechframe.dubbing import script
 from speechframe.dubbing.folder import Outcome
 from speechframe.service import dub_jobs
 from speechframe.service.answers import json_response, refuse
 from speechframe.service.audio import base_url
 from speechframe.service.auth import require_dub_key
 from speechframe.service.body import checked, read_body_in_time, unknown_warning
+from speechframe.service.database import now
 from speechframe.service.dub_jobs import FILES_PATH, Job
 from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
+from speechframe.service.unreadable import Skipped, Unreadable, read
+from speechframe.spec import chosen
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
     MEDIA_TYPES,
@@ -71,20 +75,23 @@ async def utterances(request: web.Request) -> web.Response:
 
 
 async def update_utterances(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``: what is to be said instead, or by whom."""
+    """Answer ``PUT /v1/dub/jobs/{job_id}/utterances``, which corrects texts and voices."""
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
     job = await _job(request, state, key)
     if not job.is_reviewed:
-        refuse("the job is not of a QA project: it is made once, and not corrected")
+        refuse("the job is not of a QA project; allowed: corrections of jobs of QA projects")
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
-    status = await state.database.run(lambda c: dub_jobs.correct(c, job, locale, corrections))
+    try:
+        script.corrected(outcome.utterances, corrections, job.media_s)
+    except ValueError as error:
+        refuse(f"utterances: {error}")
+    status = await state.dubs.correct(job, locale, corrections)
     if status is not JobStatusValue.IN_REVIEW:
         refuse(f"the job is {status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
-    state.dubs.wake()
     return await _status(request, key, unknown_warning(result.unknown))
 
 
@@ -97,7 +104,7 @@ async def _job(request: web.Request, state: State, key: Key) -> Job:
 
 
 async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
-    """Return a target locale of a job, with hyphens, and what became of it."""
+    """Return a target locale of a job, with hyphens, and its outcome."""
     locale = normalise(asked)
     if locale not in job.task.targets:
         known = ", ".join(map(dubbing_spelling, job.task.targets))
@@ -142,8 +149,8 @@ async def file(request: web.Request) -> web.StreamResponse:
     found = await state.database.read(lambda c: dub_jobs.find_file(c, link, name))
     path = state.dubs.folder / (found or "-")
     if not path.is_file():
-        refuse("there is no such file, or its 72 hours are over")
-    content_type = MEDIA_TYPES.get(path.suffix) or _TEXT_TYPES[path.suffix]
+        refuse("there is no such file, or its time is over")
+    content_type = {**MEDIA_TYPES, **_TEXT_TYPES}.get(path.suffix, "application/octet-stream")
     # A corrected dub has the address of the one before.
     return web.FileResponse(
         path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}
@@ -152,13 +159,45 @@ async def file(request: web.Request) -> web.StreamResponse:
 
 # Projects
 
+_PROJECT = "dubbing project"
+_skipped = Skipped()
+
 
 def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:
-    """Return a project of a key."""
+    """Return a project of a key, or None.
+
+    Raises
+    ------
+    Unreadable
+        The project cannot be read.
+    """
     row = connection.execute(
-        "SELECT project FROM dub_projects WHERE project_id = ? AND key_hash = ?", (project_id, key_hash)
+        "SELECT CAST(project AS BLOB) FROM dub_projects WHERE project_id = ? AND key_hash = ?",
+        (project_id, key_hash),
     ).fetchone()
-    return Project.model_validate_json(row[0]) if row else None
+    return read(Project, row[0], _PROJECT, project_id) if row else None
+
+
+def _add_project(connection: sqlite3.Connection, key_hash: bytes, project: Project) -> None:
+    """Store a new project. At the bound it takes the place of one that nobody has used for long."""
+    (count,) = connection.execute(
+        "SELECT COUNT(*) FROM dub_projects WHERE key_hash = ?", (key_hash,)
+    ).fetchone()
+    if count >= chosen.DUB_PROJECTS:
+        gone = connection.execute(
+            "DELETE FROM dub_projects WHERE number = (SELECT number FROM dub_projects "
+            "WHERE key_hash = ? AND used_at <= ? ORDER BY used_at LIMIT 1)",
+            (key_hash, now() - chosen.DUB_PROJECT_JOB_SECONDS),
+        )
+        if not gone.rowcount:
+            refuse(
+                f"this key has {count:,} projects; allowed: {chosen.DUB_PROJECTS:,}; use one of them, with "
+                "other locales if need be (PUT /v1/dub/projects/{project_id}/update)"
+            )
+    connection.execute(
+        "INSERT INTO dub_projects (project_id, key_hash, project, used_at) VALUES (?, ?, ?, ?)",
+        (project.project_id, key_hash, project.model_dump_json(), now()),
+    )
 
 
 async def create_project(request: web.Request) -> web.Response:
@@ -176,17 +215,12 @@ async def create_project(request: web.Request) -> web.Response:
         description=wanted.description,
         source_locale=source and dubbing_spelling(source),
     )
-    await state.database.run(
-        lambda c: c.execute(
-            "INSERT INTO dub_projects (project_id, key_hash, project) VALUES (?, ?, ?)",
-            (project.project_id, key.key_hash, project.model_dump_json()),
-        )
-    )
+    await state.database.run(lambda c: _add_project(c, key.key_hash, project))
     return json_response(project, [unknown_warning(result.unknown)])
 
 
 async def update_project(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/projects/{project_id}/update``: the locales of jobs to come."""
+    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the locales of later jobs."""
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, result = checked(ProjectUpdateRequest, await read_body_in_time(request, state.config))
@@ -200,8 +234,8 @@ async def update_project(request: web.Request) -> web.Response:
             return None
         project = known.model_copy(update={"target_locales": targets})
         connection.execute(
-            "UPDATE dub_projects SET project = ? WHERE project_id = ?",
-            (project.model_dump_json(), project_id),
+            "UPDATE dub_projects SET project = ?, used_at = ? WHERE project_id = ?",
+            (project.model_dump_json(), now(), project_id),
         )
         return project
 
@@ -212,32 +246,39 @@ async def update_project(request: web.Request) -> web.Response:
 
 
 async def list_projects(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/dub/projects/list``, in the order they were made in.
+    """Answer ``GET /v1/dub/projects/list``, the oldest project first.
 
-    `next` is the id of the last one that was shown: what appears meanwhile comes at the end.
+    `next` is the id of the last project of the page. New projects come at the end of the list.
     """
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, _ = checked(ProjectListQuery, {name: value for name, value in request.query.items() if value})
 
-    def read(connection: sqlite3.Connection) -> list[Project]:
-        if wanted.next is not None and find_project(connection, key.key_hash, wanted.next) is None:
+    def page_of(connection: sqlite3.Connection) -> list[tuple[str, bytes]]:
+        place = connection.execute(
+            "SELECT 1 FROM dub_projects WHERE project_id = ? AND key_hash = ?", (wanted.next, key.key_hash)
+        )
+        if wanted.next is not None and place.fetchone() is None:
             refuse(
                 f"next is no place in this list (got {shown(wanted.next)}); "
                 "allowed: the next of the page before"
             )
         rows = connection.execute(
-            "SELECT project FROM dub_projects WHERE key_hash = ? AND number > IFNULL("
+            "SELECT project_id, CAST(project AS BLOB) FROM dub_projects "
+            "WHERE key_hash = ? AND number > IFNULL("
             "(SELECT number FROM dub_projects WHERE project_id = ?), 0) ORDER BY number LIMIT ?",
             (key.key_hash, wanted.next, wanted.limit + 1),
         )
-        return [Project.model_validate_json(project) for (project,) in rows.fetchall()]
+        return rows.fetchall()
 
-    found = await state.database.read(read)
-    page = found[: wanted.limit]
-    return json_response(
-        ProjectPage(projects=page, next=page[-1].project_id if len(found) > len(page) else None)
-    )
+    found = await state.database.read(page_of)
+    page, projects = found[: wanted.limit], list[Project]()
+    for project_id, text in page:
+        try:
+            projects.append(read(Project, text, _PROJECT, project_id))
+        except Unreadable as record:
+            _skipped.add(record)
+    return json_response(ProjectPage(projects=projects, next=page[-1][0] if len(found) > len(page) else None))
 
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:

@@ -1,10 +1,10 @@
-"""Both ways of creating a dubbing job (section 4.5): from a form to a row in the queue.
+"""Both ways of creating a dubbing job (section 4.5), from a form to a row in the queue.
 
-The order of checks is that of the room, with what a medium adds: the form is read to disk, a ``file_url`` is
-fetched, and all of the medium is looked at in a worker, so that what cannot be dubbed is refused here and
-leaves nothing behind.
+The order of checks is that of the other calls. The form is read to disk, a ``file_url`` is fetched, and a
+worker reads the whole medium. A request that cannot be dubbed is refused here and leaves nothing on disk.
 """
 
+import asyncio
 import hashlib
 import json
 import secrets
@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
+from speechframe.dubbing import script
 from speechframe.dubbing.folder import Task
 from speechframe.service import dub_calls, dub_jobs
 from speechframe.service.answers import json_response, refuse
@@ -46,7 +47,7 @@ from speechframe.wire import cues
 _FILE, _TARGETS = "file", "target_locales"
 _LONGEST_NAME = 200
 _LEAST_BYTES_S = 1000
-"""Of a medium: what is looked at for its length takes no longer than this allows."""
+"""Least bytes of a second of a medium, for the time limit of the worker that measures it."""
 
 _Wanted = JobCreateRequest | JobCreateWithProjectRequest
 
@@ -66,6 +67,9 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     key = require_dub_key(request)
     state.languages.check_installed()
     with slot_in_time(state), state.slots.uploading(key), refusals():
+        header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
+        # Before the body is read, so that a key with a full queue gets its answer at once.
+        await state.dubs.check_room(key, repeats=state.ring.hashed(header) if header else None)
         async with received(
             request,
             state.config,
@@ -80,8 +84,8 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
                 await _check_webhook(state, key, wanted.webhook_url)
-                # Before anything is fetched or looked at: a full queue costs its caller nothing.
-                state.pools.slow.check_room(key.key_hash)
+                # Before the medium is fetched or measured, so that a full queue costs its caller nothing.
+                state.pools.fast.check_room(key.key_hash)
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(
                         wanted.file_url or "",
@@ -92,6 +96,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                         threads=state.threads,
                     )
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    await _check_script(wanted, media_s)
                     told = job.answer.model_copy(update={"file_name": name})
                     job = job.model_copy(update={"answer": told, "media_s": media_s})
                     answer = await state.dubs.add(job, upload.path, mark)
@@ -127,10 +132,10 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
 
 
 async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
-    """Return the job that a form asks for, whose medium was not looked at yet."""
+    """Return the job of a form, without the length of its medium."""
     state = request.app[STATE]
     project = await _project(state, key, wanted)
-    # Those of a project were good when they were given; engines may have gone since.
+    # The locales of a project were checked when it was made, but engines may be missing since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     job_id = secrets.token_hex(16)
@@ -165,7 +170,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
-    """Return the project of a job; one without is a project of its own, which has no id."""
+    """Return the project of a job. A job without a project has one of its own, with an empty id."""
     if isinstance(wanted, JobCreateRequest):
         return Project(
             project_id="",
@@ -175,7 +180,7 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
         )
     project = await state.database.read(lambda c: dub_calls.find_project(c, key.key_hash, wanted.project_id))
     if project is None:
-        refuse(f"project_id is no project of this key (got {shown(wanted.project_id)})")
+        refuse(f"project_id is not a project of this key (got {shown(wanted.project_id)})")
     return project
 
 
@@ -189,6 +194,14 @@ def _script_locale(state: State, wanted: _Wanted) -> str | None:
     return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)
 
 
+async def _check_script(wanted: _Wanted, media_s: float) -> None:
+    if wanted.script is not None:
+        try:
+            await asyncio.to_thread(script.cues_within, wanted.script, media_s)
+        except ValueError as error:
+            refuse(f"script: {error}")
+
+
 def _voice(state: State, speaker: str, name: str) -> str:
     voice_id = state.languages.voice_id(name)
     if voice_id is None:
@@ -199,7 +212,7 @@ def _voice(state: State, speaker: str, name: str) -> str:
 async def _probed(state: State, key: Key, upload: Upload) -> float:
     """Return the length of a medium in seconds."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
-    reply = await state.pools.slow.run(
+    reply = await state.pools.fast.run(
         WorkerJob("probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS}),
         limit_s=state.config.limits.job_s(0, most_s),
         key_hash=key.key_hash,
@@ -211,7 +224,7 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
 
 
 def _file_name(wanted: _Wanted, upload: Upload) -> str:
-    """Return what the medium is called: a name alone, without folders and what cannot be shown."""
+    """Return the name of the medium, without folders and without characters that cannot be printed."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name
     # Browsers on Windows once sent whole paths.

@@ -1,22 +1,25 @@
-"""Dubbing jobs as rows: what is asked for, how far each locale is, what it costs; steps of transactions.
+"""Dubbing jobs as rows of the database. The functions are steps of transactions.
 
-A job that has no owner and is not over waits for a worker: a new one, one that is corrected, one whose
-service process died. What it costs is set aside when it is first taken, under the job's own name, so that it
-outlives the process; it is settled once, when the first version is finished.
+A job without an owner that has not ended waits for a worker. It is new, it is corrected, or its service
+process died. The credits of a job are reserved when a worker first takes it. The reservation has the
+name of the job, so it outlives the process. It is settled once, when the first version is finished.
 """
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from speechframe.dubbing.folder import DUB, SRT, VTT, Failure, Outcome, Task
 from speechframe.service import quota, webhooks
+from speechframe.service.answers import Refusal, refuse
 from speechframe.service.database import now
 from speechframe.service.idempotency import Mark
 from speechframe.service.keys import Key
+from speechframe.service.unreadable import Unreadable, read
 from speechframe.spec import billing, chosen
+from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.dubbing import (
     DownloadDetail,
     DubbingType,
@@ -26,46 +29,54 @@ from speechframe.spec.dubbing import (
     JobStatusValue,
     Priority,
     UtteranceCorrection,
+    is_terminal,
 )
 from speechframe.spec.locales import dubbing_spelling
 
 FILES_PATH = "/v1/dub/files"
 
+_KIND = "dubbing job"
 _LOST = Failure(
     code=FailureCode.SERVER_ERROR,
     reason="the dubbing process crashed or took too long, twice; nothing was billed for what it left undone",
 )
 _LINKS = ("download_url", "download_srt_url", "download_vtt_url")
-_OVER = f"the links are over: they live for {chosen.DUB_LINK_SECONDS // 3600} hours"
+_FULL_RETRY_S = 10.0
+_REMOVED_AT_ONCE = 200
+"""Rows that one transaction removes. Requests wait for the database that long."""
 
 _Status = JobStatusValue
-# Reservations of this owner are given back by whoever ends the job, and not when a service process dies.
+# Words of the query, not parameters: only then does SQLite use the indexes of these rows.
+_HAS_NOT_ENDED = "status IN ('QUEUED', 'IN_PROGRESS')"
+_HAS_FAILED = "status = 'FAILED'"
+_IS_KEPT = "(expires_at IS NULL OR expires_at > ?)"
+# The end of a job releases reservations of this owner. The death of a service process does not.
 _OWNER = "dubbing"
 
 
 class Job(BaseModel):
-    """A job, as it stands in its row.
+    """A job, as its row contains it.
 
     Parameters
     ----------
     link
         The unguessable part of the addresses of its files.
     answer
-        What its creator was told.
+        The answer to the request that created it.
     task
-        What its worker is told.
+        The task of its worker.
     media_s
         Length of the medium in seconds.
     base_url
-        The address under which its creator knows this service.
+        The address of this service, as the creator of the job used it.
     steps
-        Locale to what is being done for it now.
+        Locale to the step that is under way.
     results
-        Locale to what became of it, but for its utterances.
+        Locale to its outcome, without the utterances.
     billed_millis
-        What it cost; None until that is settled.
+        The price. None until it is settled.
     ended_at
-        Unix time; None while it is under way.
+        Unix time. None while the job is under way.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
@@ -87,65 +98,125 @@ class Job(BaseModel):
 
     @property
     def is_reviewed(self) -> bool:
-        """Whether somebody is to look at it before it is done."""
+        """Whether somebody reviews the job before it is done."""
         return self.answer.dubbing_type == DubbingType.QA
 
     @property
-    def is_over(self) -> bool:
-        """Whether its files are there no longer: those of a project stay."""
-        is_old = self.ended_at is not None and self.ended_at <= now() - chosen.DUB_LINK_SECONDS
-        return self.project_id is None and is_old
+    def kept_s(self) -> float:
+        """Seconds that the job is kept after its end."""
+        return chosen.DUB_LINK_SECONDS if self.project_id is None else chosen.DUB_PROJECT_JOB_SECONDS
+
+
+def _job(job_id: str, text: bytes) -> Job:
+    job = read(Job, text, _KIND, job_id)
+    if job.job_id != job_id:
+        raise Unreadable(_KIND, job_id, "job_id: another one")
+    return job
 
 
 def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
-    query = f"SELECT job FROM dubs WHERE {condition}"  # noqa: S608 - words of ours
-    row = connection.execute(query, values).fetchone()
-    return Job.model_validate_json(row[0]) if row else None
+    # As a blob, because SQLite refuses to return a text that is not UTF-8.
+    query = f"SELECT job_id, CAST(job AS BLOB) FROM dubs WHERE {condition} AND {_IS_KEPT}"  # noqa: S608 - words of ours
+    row = connection.execute(query, (*values, now())).fetchone()
+    return _job(*row) if row else None
 
 
 def _known(connection: sqlite3.Connection, job_id: str) -> Job:
     job = _read(connection, "job_id = ?", job_id)
-    assert job is not None  # noqa: S101 - rows of jobs stay
+    if job is None:
+        # The row of a job stays until the job has ended.
+        raise Unreadable(_KIND, job_id, "its time is over")
     return job
 
 
 def _changed(connection: sqlite3.Connection, job: Job, **changes: object) -> Job:
-    """Return a job with changes, which are kept."""
+    """Store a job with changes, and return it."""
     job = job.model_copy(update=changes)
     connection.execute(
-        "UPDATE dubs SET status = ?, job = ? WHERE job_id = ?",
-        (job.status, job.model_dump_json(), job.job_id),
+        "UPDATE dubs SET status = ?, job = ?, expires_at = ? WHERE job_id = ?",
+        (
+            job.status,
+            job.model_dump_json(),
+            None if job.ended_at is None else job.ended_at + job.kept_s,
+            job.job_id,
+        ),
     )
     return job
 
 
-def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
-    """Return the answer that this request had within the last 24 hours.
+_REPEATED = "key_hash = ? AND idempotency = ? AND made_at > ? AND status != 'FAILED'"
 
-    A job that failed is forgotten, as errors are: a repeat of its request is a new one.
+
+def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
+    """Return the answer to this request within the last 24 hours.
+
+    A failed job does not count, because a repeat of a request that failed is a new request.
 
     Raises
     ------
     idempotency.OtherBody
-        When the idempotency key stands for another request.
+        The idempotency key belongs to another request.
+    Unreadable
+        The job cannot be read. A second job would be billed again.
     """
     if mark is None:
         return None
     row = connection.execute(
-        "SELECT body_hash, job FROM dubs WHERE key_hash = ? AND idempotency = ? AND made_at > ? "
-        "AND status != ? ORDER BY number DESC",
-        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS, _Status.FAILED),
+        f"SELECT body_hash, job_id, CAST(job AS BLOB) FROM dubs WHERE {_REPEATED} ORDER BY number DESC",  # noqa: S608
+        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS),
     ).fetchone()
     if row is None:
         return None
-    mark.check_body(row[0])
-    return Job.model_validate_json(row[1]).answer
+    body_hash, job_id, text = row
+    mark.check_body(body_hash)
+    return _job(job_id, text).answer
 
 
-def add(connection: sqlite3.Connection, job: Job, mark: Mark | None) -> DubJob:
-    """Put a job into the queue; return what its creator is told: of the first, where this is a repeat."""
+def check_room(
+    connection: sqlite3.Connection,
+    key_hash: bytes,
+    skipped: Collection[str] = (),
+    repeats: bytes | None = None,
+) -> None:
+    """Refuse with 503 if a key has as many waiting jobs as it may have.
+
+    Parameters
+    ----------
+    skipped
+        Ids of jobs that do not count.
+    repeats
+        Hash of an idempotency key. If it belongs to a job, nothing is refused: the request may be a repeat.
+    """
+    (count,) = connection.execute(
+        f"SELECT COUNT(*) FROM dubs WHERE key_hash = ? AND {_HAS_NOT_ENDED} "  # noqa: S608 - words of ours
+        "AND job_id NOT IN (SELECT value FROM json_each(?))",
+        (key_hash, json.dumps(list(skipped))),
+    ).fetchone()
+    if count < chosen.DUB_WAITING_JOBS:
+        return
+    since = now() - chosen.IDEMPOTENCY_SECONDS
+    query = f"SELECT 1 FROM dubs WHERE {_REPEATED}"  # noqa: S608 - words of ours
+    if repeats is not None and connection.execute(query, (key_hash, repeats, since)).fetchone():
+        return
+    raise Refusal(
+        HttpErrorCode.UNAVAILABLE,
+        f"this key has {count:,} dubbing jobs that wait or are under way; allowed: "
+        f"{chosen.DUB_WAITING_JOBS:,}; send the request again when one of them has ended",
+        retry_after_s=_FULL_RETRY_S,
+    )
+
+
+def add(connection: sqlite3.Connection, job: Job, mark: Mark | None, skipped: Collection[str] = ()) -> DubJob:
+    """Put a job into the queue and return its answer. A repeat returns the answer of the first job.
+
+    Raises
+    ------
+    Refusal
+        503 if the key has too many waiting jobs.
+    """
     if (known := repeated(connection, job.key_hash, mark)) is not None:
         return known
+    check_room(connection, job.key_hash, skipped)
     connection.execute(
         "INSERT INTO dubs "
         "(job_id, key_hash, idempotency, body_hash, made_at, priority, link, status, job) "
@@ -162,11 +233,18 @@ def add(connection: sqlite3.Connection, job: Job, mark: Mark | None) -> DubJob:
             job.model_dump_json(),
         ),
     )
+    connection.execute("UPDATE dub_projects SET used_at = ? WHERE project_id = ?", (now(), job.project_id))
     return job.answer
 
 
 def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | None:
-    """Return a job of a key."""
+    """Return a job of a key, or None.
+
+    Raises
+    ------
+    Unreadable
+        The job cannot be read.
+    """
     return _read(connection, "job_id = ? AND key_hash = ?", job_id, key_hash)
 
 
@@ -174,38 +252,62 @@ def take(
     connection: sqlite3.Connection,
     owner: str,
     turn: Callable[[Collection[Priority]], Priority],
-    under_way: Collection[str] = (),
+    left_out: Collection[str] = (),
 ) -> Job | None:
-    """Return the job whose turn it is, with its credits set aside and as this owner's; None when none waits.
+    """Return the next job, which now belongs to this owner with its credits reserved, or None.
 
-    A job that the key's credits do not cover fails here.
+    Keys take turns inside a priority. The next key is the one whose last turn is longest ago. If the credits
+    of the key do not cover the job, it is returned as FAILED.
 
     Parameters
     ----------
     turn
-        Says which of the priorities that wait is next.
-    under_way
-        Ids of the jobs that this owner is at: any other of its own waits, as nobody could note its end.
+        Returns the next of the priorities that wait.
+    left_out
+        Ids of jobs that this owner works on, or cannot read. Other jobs of this owner wait, because their end
+        could not be stored.
+
+    Raises
+    ------
+    Unreadable
+        The next job cannot be read. Its ``name`` is the id of the job.
     """
-    while waiting := dict(
-        connection.execute(
-            "SELECT priority, MIN(number) FROM dubs WHERE status IN (?, ?) AND (owner IS NULL OR "
-            "owner = ? AND job_id NOT IN (SELECT value FROM json_each(?))) GROUP BY 1",
-            (_Status.QUEUED, _Status.IN_PROGRESS, owner, json.dumps(list(under_way))),
-        ).fetchall()
-    ):
-        number = waiting[turn([Priority(word) for word in waiting])]
-        job = _read(connection, "number = ?", number)
-        assert job is not None  # noqa: S101 - read a moment ago
-        if (poor := _set_aside(connection, job)) is None:
-            connection.execute("UPDATE dubs SET owner = ? WHERE number = ?", (owner, number))
-            return _changed(connection, job, status=_Status.IN_PROGRESS)
-        _end(connection, job, dict.fromkeys(job.task.targets, Outcome(version=1, failure=poor)))
-    return None
+    # Of a group, SQLite takes the other columns from the row of the least number.
+    query = (
+        "SELECT priority, IFNULL(turn, 0), MIN(number), job_id "  # noqa: S608 - words of ours
+        f"FROM dubs LEFT JOIN dub_turns USING (key_hash) WHERE {_HAS_NOT_ENDED} "
+        "AND (owner IS NULL OR owner = ?) AND job_id NOT IN (SELECT value FROM json_each(?)) "
+        "GROUP BY priority, dubs.key_hash"
+    )
+    rows = connection.execute(query, (owner, json.dumps(list(left_out)))).fetchall()
+    waiting: dict[Priority, list[tuple[int, int, str]]] = {}
+    for word, last_turn, number, job_id in rows:
+        if word not in Priority.__members__:
+            raise Unreadable(_KIND, job_id, "priority: an unknown one")
+        waiting.setdefault(Priority(word), []).append((last_turn, number, job_id))
+    if not waiting:
+        return None
+    _, _, job_id = min(waiting[turn(waiting)])
+    try:
+        return _begun(connection, _known(connection, job_id), owner)
+    except (TypeError, ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
+        raise Unreadable(_KIND, job_id, type(error).__name__) from None
+
+
+def _begun(connection: sqlite3.Connection, job: Job, owner: str) -> Job:
+    connection.execute(
+        "INSERT INTO dub_turns SELECT ?, IFNULL(MAX(turn), 0) + 1 FROM dub_turns WHERE true "
+        "ON CONFLICT (key_hash) DO UPDATE SET turn = excluded.turn",
+        (job.key_hash,),
+    )
+    if (poor := _set_aside(connection, job)) is not None:
+        return _end(connection, job, dict.fromkeys(job.task.targets, Outcome(version=1, failure=poor)))
+    connection.execute("UPDATE dubs SET owner = ? WHERE job_id = ?", (owner, job.job_id))
+    return _changed(connection, job, status=_Status.IN_PROGRESS)
 
 
 def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
-    """Set a job's credits aside, unless that was done before; return why where they are not there."""
+    """Reserve the credits of a job once. Return the failure if the key has too few."""
     is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
     if is_done or job.billed_millis is not None:
         return None
@@ -227,20 +329,22 @@ def _reservation(connection: sqlite3.Connection, job: Job) -> quota.Reservation:
 
 
 def _payer(connection: sqlite3.Connection, job: Job) -> Key:
-    # From the table: a job goes on when its key is not among those of a later start.
+    # From the table, because a job goes on after a start without its key.
     row = connection.execute("SELECT quota_millis FROM keys WHERE key_hash = ?", (job.key_hash,)).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise Unreadable(_KIND, job.job_id, "its key has no quota")
     return Key(job.key_hash, "", row[0], None)
 
 
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:
-    """Let the jobs of a service process wait again; their credits stay set aside."""
+    """Let the jobs of a service process wait again. Their credits stay reserved."""
     connection.execute("UPDATE dubs SET owner = NULL WHERE owner = ?", (owner,))
 
 
 def note(
     connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: Outcome | None
 ) -> None:
-    """Keep what is being done now, for a locale or for all, or what became of it: its files are there."""
+    """Store the step of a locale, or of all locales, and the outcome once its files are written."""
     job = _known(connection, job_id)
     steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
     results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
@@ -252,12 +356,12 @@ def _shortened(outcome: Outcome) -> Outcome:
 
 
 def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outcome | None]) -> None:
-    """End a job, or hand it over to be reviewed; settle what it costs, and have its webhook delivered.
+    """End a job, or put it into review; settle its price and send its webhook.
 
     Parameters
     ----------
     outcomes
-        Locale to what became of it; what the worker left undone is lost.
+        Locale to its outcome. A locale that the worker left undone has failed.
     """
     job = _known(connection, job_id)
     results = {}
@@ -268,7 +372,7 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outc
     _end(connection, job, results)
 
 
-def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome]) -> None:
+def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome]) -> Job:
     good = sum(bool(result.media) for result in results.values())
     if not good:
         status = _Status.FAILED
@@ -284,21 +388,50 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
         else:
             quota.release(connection, job.job_id)
     connection.execute("UPDATE dubs SET owner = NULL WHERE job_id = ?", (job.job_id,))
-    job = _changed(
-        connection, job, status=status, results=results, billed_millis=billed_millis, ended_at=now()
-    )
+    changes = {"status": status, "results": results, "billed_millis": billed_millis, "ended_at": now()}
+    if is_terminal(status):
+        # Nobody needs the script again, and it may be most of the row.
+        changes["task"] = job.task.model_copy(update={"script": None})
+    job = _changed(connection, job, **changes)
+    if status is _Status.FAILED:
+        # A key without credits can make thousands of jobs an hour, and each fails at once.
+        connection.execute(
+            f"DELETE FROM dubs WHERE number = (SELECT number FROM dubs WHERE key_hash = ? AND {_HAS_FAILED} "  # noqa: S608
+            "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (job.key_hash, chosen.DUB_FAILED_JOBS),
+        )
     if job.answer.webhook_url is not None:
         data = status_of(connection, job, job.base_url).model_dump(mode="json", exclude_none=True)
         body = json.dumps({"eventName": "DUB_JOB", "data": data}).encode()
         webhooks.add(connection, job.key_hash, job.answer.webhook_url, job.webhook_secret, body)
+    return job
 
 
 def correct(
-    connection: sqlite3.Connection, job: Job, locale: str, corrections: Sequence[UtteranceCorrection]
+    connection: sqlite3.Connection,
+    job: Job,
+    locale: str,
+    corrections: Sequence[UtteranceCorrection],
+    skipped: Collection[str] = (),
 ) -> JobStatusValue:
-    """Have a job that is under review done again with corrections, no other; return the status it had."""
-    current = _known(connection, job.job_id)
+    """Put a job that is under review back into the queue with corrections; return the status it had.
+
+    Raises
+    ------
+    Refusal
+        400 if the job had all of its corrections, or was removed; 503 if the key has too many waiting jobs.
+    """
+    current = find(connection, job.key_hash, job.job_id)
+    if current is None:
+        refuse("the job was removed: its time is over")
     if current.status is _Status.IN_REVIEW:
+        most = chosen.DUB_CORRECTIONS * len(current.task.targets)
+        if current.task.version > most:
+            refuse(
+                f"the job was corrected {most:,} times; allowed: {chosen.DUB_CORRECTIONS} times for each "
+                "target locale; create a new job"
+            )
+        check_room(connection, job.key_hash, skipped)
         asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}
         changes = {
             "task": current.task.model_copy(update=asked),
@@ -312,7 +445,7 @@ def correct(
 
 
 def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
-    """Return how a job is doing, with links at an address of this service."""
+    """Return the status of a job, with links at an address of this service."""
     balance = quota.balance(connection, _payer(connection, job))
     failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
     failure = next(iter(failures), None)
@@ -337,8 +470,6 @@ def _detail(job: Job, locale: str, base_url: str) -> DownloadDetail:
         words = None if failure is None else f"{failure.code}: {failure.reason}"
         return DownloadDetail(**found, status=_Status.FAILED, error_message=words)
     found["status"] = _Status.IN_REVIEW if job.is_reviewed else _Status.COMPLETED
-    if job.is_over:
-        return DownloadDetail(**found, error_message=_OVER)
     names = zip(_LINKS, (result.media, SRT, VTT), strict=True)
     address = f"{base_url}{FILES_PATH}/{job.link}/{locale}"
     found |= {link: address + name.removeprefix(DUB) for link, name in names}
@@ -348,18 +479,26 @@ def _detail(job: Job, locale: str, base_url: str) -> DownloadDetail:
 
 
 def find_file(connection: sqlite3.Connection, link: str, name: str) -> str | None:
-    """Return the path, below the folder of jobs, of a file that may be fetched."""
+    """Return the path of a dubbed file, below the folder of jobs, or None."""
     job = _read(connection, "link = ?", link)
     locale, _, suffix = name.rpartition(".")
-    result = job.results.get(locale) if job is not None and not job.is_over else None
+    result = job.results.get(locale) if job is not None else None
     file = f"{DUB}.{suffix}"
     if job is None or result is None or not result.media or file not in {result.media, SRT, VTT}:
         return None
     return f"{job.job_id}/{locale}/{file}"
 
 
-def known(connection: sqlite3.Connection, job_ids: Collection[str]) -> dict[str, Job]:
-    """Return jobs by their ids, as far as there are such."""
-    query = "SELECT job FROM dubs WHERE job_id IN (SELECT value FROM json_each(?))"
-    rows = connection.execute(query, (json.dumps(list(job_ids)),))
-    return {job.job_id: job for job in (Job.model_validate_json(row[0]) for row in rows.fetchall())}
+def statuses(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str, str]:
+    """Return the status of each job that exists, readable or not."""
+    query = "SELECT job_id, status FROM dubs WHERE job_id IN (SELECT value FROM json_each(?))"
+    return dict(connection.execute(query, (json.dumps(list(job_ids)),)).fetchall())
+
+
+def remove_old(connection: sqlite3.Connection) -> bool:
+    """Remove some of the jobs whose time is over. Return True if there may be more."""
+    gone = connection.execute(
+        "DELETE FROM dubs WHERE number IN (SELECT number FROM dubs WHERE expires_at <= ? LIMIT ?)",
+        (now(), _REMOVED_AT_ONCE),
+    )
+    return gone.rowcount == _REMOVED_AT_ONCE

@@ -1,4 +1,4 @@
-"""The queue of dubbing jobs: whose turn it is, a process for each, and what becomes of its folder."""
+"""The queue of dubbing jobs, with the order of jobs, a process for each job, and their folders."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from speechframe.dubbing.folder import DUB, OUTCOME, SOURCE, TASK, Outcome
@@ -18,9 +18,17 @@ from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database
 from speechframe.service.dub_jobs import Job
 from speechframe.service.idempotency import Mark
+from speechframe.service.keys import Key
+from speechframe.service.unreadable import Skipped, Unreadable
 from speechframe.service.webhooks import Webhooks
 from speechframe.service.worker_process import killed, spawned
-from speechframe.spec.dubbing import DubJob, JobStatusValue, Priority, is_terminal
+from speechframe.spec.dubbing import (
+    DubJob,
+    JobStatusValue,
+    Priority,
+    UtteranceCorrection,
+    is_terminal,
+)
 
 log = logging.getLogger("speechframe.service")
 
@@ -29,21 +37,23 @@ FOLDER = "dubs"
 _WORKER = "speechframe.dubbing.job"
 _TRIES = 2
 _LOOK_S = 2.0
-"""How often it is looked for jobs that another service process left, or put there."""
+"""Seconds between two searches for jobs of other service processes."""
 _BASE_S = 300.0
-"""That a job may take whatever its length: models load slowly where the machine is busy with other things."""
+"""Seconds that any job may take. Models load slowly on a busy machine."""
 _PER_MEDIA_SECOND_S = 30.0
-"""What a second of media and locale adds to the time that a job may take."""
+"""Seconds that a job may take more for each second of media and each locale."""
 _PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
-"""How long a job waits whose end could not be noted, each time twice as long: others have their turn then."""
+"""Pause of a job whose end could not be stored. It doubles each time, and other jobs have their turn."""
 _ORPHAN_S = 3600.0
-"""A folder that no row names after this long was left by a service that was killed."""
+"""A folder this old without a row was left by a killed service."""
+_REMOVALS = 50
+"""Transactions that remove old jobs, at most, each time the folder is tidied. A start waits for them."""
 _EVERY = 5
 _FROM_HIGH = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 
 
 class Turns:
-    """Which priority is next: the highest, but each lower one that waits gets every fifth start.
+    """Order of priorities. The highest is first, but each lower one that waits has every fifth start.
 
     Examples
     --------
@@ -56,7 +66,7 @@ class Turns:
         self._passed_over = dict.fromkeys(_FROM_HIGH, 0)
 
     def next(self, waiting: Collection[Priority]) -> Priority:
-        """Return which of those that wait is to start."""
+        """Return the priority that starts next, one of those that wait."""
         there = [priority for priority in _FROM_HIGH if priority in waiting]
         longest = max(there, key=self._passed_over.__getitem__)
         started = longest if self._passed_over[longest] >= _EVERY - 1 else there[0]
@@ -67,18 +77,18 @@ class Turns:
 
 
 class DubQueue(Background):
-    """Has jobs done, as many at once as there are worker processes for.
+    """Does dubbing jobs, a few at once, each in a worker process.
 
     Parameters
     ----------
     config
-        Holds the data folder and ``dub_worker_count``.
+        Contains the data folder and ``dub_worker_count``.
     database
-        Where the jobs stand.
+        Contains the jobs.
     owner
-        The name of this process.
+        The name of this service process.
     webhooks
-        Told of ends.
+        Is woken when a job ends.
     """
 
     def __init__(self, config: ServiceConfig, database: Database, owner: str, webhooks: Webhooks) -> None:
@@ -86,40 +96,75 @@ class DubQueue(Background):
         self.folder = config.data / FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._database = database
+        self._owner = owner
         self._webhooks = webhooks
+        self._turns = Turns()
         self._under_way_ids: set[str] = set()
+        self._skipped = Skipped()
         self._pauses_s: dict[str, float] = {}
-        self._take = functools.partial(
-            dub_jobs.take, owner=owner, turn=Turns().next, under_way=self._under_way_ids
-        )
+
+    async def check_room(self, key: Key, repeats: bytes | None = None) -> None:
+        """Refuse with 503 if a key has too many waiting jobs; see :func:`dub_jobs.check_room`."""
+        skipped = self._skipped.names
+        await self._database.run(lambda c: dub_jobs.check_room(c, key.key_hash, skipped, repeats))
 
     async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
-        """Put a job into the queue, and its medium into its folder; return what its creator is told."""
+        """Put a job into the queue and its medium into the job's folder; return the job's answer.
+
+        Raises
+        ------
+        Refusal
+            503 if the key has too many waiting jobs.
+        """
         place = self.folder / job.job_id
         place.mkdir(mode=0o700)
-        await asyncio.to_thread(source.rename, place / SOURCE)
-        answer = await self._database.run(lambda c: dub_jobs.add(c, job, mark))
+        try:
+            await asyncio.to_thread(source.rename, place / SOURCE)
+            answer = await self._database.run(lambda c: dub_jobs.add(c, job, mark, self._skipped.names))
+        except Exception:  # a cancelled request does not come here: its job may be in the queue
+            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+            raise
         if answer.job_id != job.job_id:
             await asyncio.to_thread(shutil.rmtree, place)
         self.wake()
         return answer
 
+    async def correct(
+        self, job: Job, locale: str, corrections: Sequence[UtteranceCorrection]
+    ) -> JobStatusValue:
+        """Put a reviewed job back into the queue; see :func:`dub_jobs.correct`."""
+        skipped = self._skipped.names
+        status = await self._database.run(lambda c: dub_jobs.correct(c, job, locale, corrections, skipped))
+        self.wake()
+        return status
+
     async def outcome(self, job: Job, locale: str) -> Outcome | None:
-        """Return what became of a locale; None before there is anything, and once it was removed."""
+        """Return the outcome of a locale, or None if there is none yet or no longer."""
         return await asyncio.to_thread(Outcome.read, self.folder / job.job_id / locale / OUTCOME)
 
     async def take(self) -> Coroutine[None, None, None] | None:
-        """Return the work at the job whose turn it is."""
-        job = await self._database.run(self._take)
-        # One that failed for want of credits has no process that would tell.
-        self._webhooks.wake()
-        if job is None:
-            return None
+        """Return the work at the next job, or None."""
+        while True:
+            left_out = {*self._under_way_ids, *self._skipped.names}
+            try:
+                job = await self._database.run(
+                    functools.partial(
+                        dub_jobs.take, owner=self._owner, turn=self._turns.next, left_out=left_out
+                    )
+                )
+            except Unreadable as record:
+                self._skipped.add(record)
+                continue
+            if job is None:
+                return None
+            if not is_terminal(job.status):
+                break
+            self._webhooks.wake()
         self._under_way_ids.add(job.job_id)
         return self._ended(job)
 
     async def _ended(self, job: Job) -> None:
-        """Have a job done, in a second process where the first falls over, and keep what came of it."""
+        """Do a job, in a second process if the first one crashes, and store its end."""
         try:
             for _ in range(_TRIES):
                 if await self._is_worked(job, self.folder / job.job_id):
@@ -134,10 +179,10 @@ class DubQueue(Background):
         self._pauses_s.pop(job.job_id, None)
         self._under_way_ids.discard(job.job_id)
         self._webhooks.wake()
-        await self.tidy()
+        await self._tidy([self.folder / job.job_id])
 
     async def _is_worked(self, job: Job, place: Path) -> bool:
-        """Run a worker process; return whether it came to its own end."""
+        """Run a worker process; return True if it ended by itself."""
         limit_s = _BASE_S + _PER_MEDIA_SECOND_S * job.media_s * len(job.task.targets)
         process = None
         try:
@@ -157,7 +202,7 @@ class DubQueue(Background):
         return not code
 
     async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
-        """Keep what a worker says of itself, until it says no more, and each locale as soon as it is done."""
+        """Store each step that a worker prints, and each locale once it is done."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
         async for line in process.stdout:
             locale, step = json.loads(line)
@@ -168,30 +213,32 @@ class DubQueue(Background):
             await self._database.run(note)
 
     async def tidy(self) -> None:
-        """Remove what nobody can ask for any more, and what a service that was killed left without a job."""
-        there = await asyncio.to_thread(lambda: list(self.folder.iterdir()))
-        names = [place.name for place in there]
-        jobs = await self._database.read(functools.partial(dub_jobs.known, job_ids=names))
-        await asyncio.to_thread(_tidy, there, jobs)
+        """Remove jobs whose time is over, and folders that a killed service left without a job."""
+        for _ in range(_REMOVALS):
+            if not await self._database.run(dub_jobs.remove_old):
+                break
+        await self._tidy(await asyncio.to_thread(lambda: list(self.folder.iterdir())))
+
+    async def _tidy(self, places: Collection[Path]) -> None:
+        names = [place.name for place in places]
+        statuses = await self._database.read(functools.partial(dub_jobs.statuses, job_ids=names))
+        await asyncio.to_thread(_tidy, places, statuses)
 
 
-def _tidy(there: Collection[Path], jobs: Mapping[str, Job]) -> None:
+def _tidy(places: Collection[Path], statuses: Mapping[str, str]) -> None:
     before = time.time() - _ORPHAN_S
-    for place in there:
-        job = jobs.get(place.name)
+    for place in places:
+        status = statuses.get(place.name)
         with contextlib.suppress(OSError):
-            if job is None:
-                is_left = place.stat().st_mtime < before
-            else:
-                is_left = job.is_over or job.status is JobStatusValue.FAILED
-            if is_left:
+            is_orphan = status is None and place.stat().st_mtime < before
+            if is_orphan or status == JobStatusValue.FAILED:
                 shutil.rmtree(place)
-            elif job is not None and is_terminal(job.status):
+            elif status is not None and is_terminal(status):
                 _strip(place)
 
 
 def _strip(place: Path) -> None:
-    """Leave of a job that is over its outcomes, and the files that can be fetched; its medium goes last."""
+    """Remove everything of an ended job but its outcomes and its dubs. The medium is removed last."""
     if (source := place / SOURCE).exists():
         for path in place.rglob("*"):
             is_kept = path.name in {OUTCOME, SOURCE} or path.stem == DUB

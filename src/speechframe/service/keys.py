@@ -90,9 +90,21 @@ class KeyRing:
 
 
 def salt_of(connection: sqlite3.Connection) -> bytes:
-    """Return the data folder's salt, making it the first time."""
+    """Return the data folder's salt, made the first time.
+
+    Raises
+    ------
+    SettingsError
+        The salt is damaged. Without it no key has its balance.
+    """
     connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
-    return bytes(connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()[0])
+    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()
+    if not isinstance(salt, bytes):
+        raise SettingsError(
+            "the salt in the database of the data folder is damaged, and without it no key has its balance: "
+            "put the database back as it was, or give another folder (--data, SPEECHFRAME_SERVICE)"
+        )
+    return salt
 
 
 def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:

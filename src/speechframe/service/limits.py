@@ -1,4 +1,4 @@
-"""Our own addresses: limits and choices of this service, its description, and its health."""
+"""Calls that are our additions. They return the limits, the description and the health of the service."""
 
 import json
 import sqlite3
@@ -19,7 +19,7 @@ from speechframe.spec.render import openapi as openapi_document
 
 
 def identity(state: State, *kinds: str) -> str:
-    """Return the identity of this service: its engines of some kinds, without its address."""
+    """Return the identity of this service, the names and versions of its engines of some kinds."""
     engines = [pair for kind in kinds for pair in sorted(state.pools.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
@@ -36,7 +36,7 @@ def identities(state: State) -> dict[str, str]:
 
 
 def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
-    """Return the language pairs of this service, with quality and route."""
+    """Return the pairs of languages that this service translates, with quality and route."""
     routes = state.routes.supported()
     return {
         "sources": sorted({route.locales[0] for route in routes}),
@@ -71,6 +71,14 @@ def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
         "at_once": state.config.dub_worker_count,
         "max_seconds": chosen.MAX_DUB_SECONDS,
         "link_seconds": chosen.DUB_LINK_SECONDS,
+        "project_job_seconds": chosen.DUB_PROJECT_JOB_SECONDS,
+        "characters_per_second": chosen.DUB_CHARACTERS_PER_SECOND,
+        "least_text_seconds": chosen.DUB_TEXT_LEAST_SECONDS,
+        "voices_at_once": chosen.DUB_VOICES_AT_ONCE,
+        "corrections_per_locale": chosen.DUB_CORRECTIONS,
+        "waiting_jobs": chosen.DUB_WAITING_JOBS,
+        "failed_jobs": chosen.DUB_FAILED_JOBS,
+        "projects": chosen.DUB_PROJECTS,
         "quota_credits": balance and balance.quota_millis // billing.CREDIT,
         "remaining_credits": balance and balance.remaining_characters,
     }

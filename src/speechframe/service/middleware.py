@@ -1,4 +1,4 @@
-"""What happens around every handler: trace id, one error body, one log line, no answers while stopping."""
+"""The middleware of every handler. It adds the trace id, the error body and the log line."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler
 
 from speechframe.service.answers import Refusal, error_response, make_trace_id
 from speechframe.service.state import STATE
+from speechframe.service.unreadable import Unreadable
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spec.endpoints import by_name
@@ -18,7 +19,7 @@ log = logging.getLogger("speechframe.service")
 
 TRACE_ID = "trace_id"
 NOTE = "note"
-"""What a handler adds to the log line: figures and fingerprints, never text or keys."""
+"""Figures and fingerprints that a handler adds to the log line, never text or keys."""
 
 _STOPPING_RETRY_S = 2.0
 _LOCKED_RETRY_S = 1.0
@@ -26,7 +27,7 @@ _LOCKED_RETRY_S = 1.0
 
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give a request its trace id, its answer whatever happens, and its log line."""
+    """Give a request its trace id, its answer even after an error, and its log line."""
     trace_id = request[TRACE_ID] = make_trace_id()
     started = time.perf_counter()
     status: int | str = "gone"
@@ -72,6 +73,9 @@ async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web
         raise _of_aiohttp(answer, request) from None
     except sqlite3.OperationalError as error:
         raise _of_database(error, trace_id) from None
+    except Unreadable as record:
+        log.error("%s", record)  # noqa: TRY400 - the words are enough
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, str(record)) from None
     except Exception:
         log.exception("a handler failed, trace %s", trace_id)
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed") from None
@@ -102,7 +106,7 @@ def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
 
 
 def _route_words(request: web.Request) -> str:
-    # The route, not the path: paths may hold anything, a key in a query included.
+    # The route and not the path, because a path may contain anything, even a key in a query.
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "(unknown)"
 

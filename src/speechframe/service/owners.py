@@ -1,12 +1,12 @@
-"""Which service processes are alive, so that what a dead one reserved is given back.
+"""The live service processes. Reservations of a dead process are released.
 
-Each process holds a lock on a file of its own as long as it lives; the kernel
-frees it however the process ends. A pid alone would not do: it is used again,
-and in another container it means another process.
+Each process holds a lock on a file of its own while it lives. The kernel frees the lock when the process
+ends. A pid would not be enough, because pids are used again, and another container has the same pids.
 """
 
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 import sqlite3
@@ -15,11 +15,13 @@ from pathlib import Path
 from speechframe.service import dub_jobs, quota
 from speechframe.service.database import now
 
+log = logging.getLogger("speechframe.service")
+
 FOLDER = "owners"
 
 
 class Owner:
-    """The mark of this process on the data folder: a locked file, from start to end.
+    """The mark of this process on the data folder, a file that it locks from start to end.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ class Owner:
         self._folder = data / FOLDER
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / self.name
-        # Locked before it is known to the database, so that nobody can take it for a dead one's.
+        # Locked before it is in the database, so that no other process can take it for a dead one's.
         self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
@@ -41,7 +43,7 @@ class Owner:
         connection.execute("INSERT INTO owners VALUES (?, ?, ?)", (self.name, os.getpid(), now()))
 
     def reap(self, connection: sqlite3.Connection) -> int:
-        """Give back what dead processes reserved, and the jobs they were at; return how many there were."""
+        """Release the reservations and jobs of dead processes. Return the number of these processes."""
         others = connection.execute("SELECT owner FROM owners WHERE owner != ?", (self.name,)).fetchall()
         dead = [name for (name,) in others if self.is_dead(name)]
         for name in dead:
@@ -49,12 +51,16 @@ class Owner:
         return len(dead)
 
     def is_dead(self, name: str) -> bool:
-        """Whether the process of this name is no more."""
+        """Return True if the process of this name has ended."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
+        except (OSError, ValueError) as error:
+            # Perhaps another user's process. It counts as alive, and its reservations stay.
+            log.warning("the owner file %r cannot be opened: %s", name, error)
+            return False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,7 +72,7 @@ class Owner:
             os.close(file)
 
     def leave(self, connection: sqlite3.Connection) -> None:
-        """Give back what is still reserved and take the mark away."""
+        """Release the reservations of this process and remove its mark."""
         _release(connection, self.name)
         with contextlib.suppress(OSError):
             self._path.unlink()

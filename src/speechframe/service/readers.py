@@ -136,7 +136,10 @@ class Readers:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(_LONGEST_PAUSE_S, self._window_s / _LOOKS))
-            self._look(loop.time())
+            try:
+                self._look(loop.time())
+            except Exception:
+                log.exception("the clients that read slowly cannot be found; the service tries again")
 
     def _look(self, now_s: float) -> None:
         for reader in list(self._readers.values()):

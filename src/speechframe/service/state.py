@@ -215,20 +215,28 @@ async def _ended(task: "asyncio.Task[None]") -> None:
 async def _often(tidy: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(_TIDY_S)
-        try:
-            await tidy()
-        except Exception:
-            log.exception("tidying the data folder failed; it is tried again in a minute")
+        await tidy()
 
 
 async def _tidy(
     database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
 ) -> None:
-    await asyncio.to_thread(uploads.sweep, owner.is_dead)
-    if dead := await database.run(owner.reap):
-        log.info("gave back what %d service process(es) that ended abruptly had reserved", dead)
-    await database.run(idempotency.drop_old)
-    long_there = await asyncio.to_thread(folder.long_there)
-    gone = await database.run(lambda c: folder.drop_old(c, long_there))
-    await asyncio.to_thread(folder.remove, gone)
-    await dubs.tidy()
+    """Tidy the data folder, part by part. A part that fails keeps no other from its turn, nor a start."""
+
+    async def sweep() -> None:
+        await asyncio.to_thread(uploads.sweep, owner.is_dead)
+
+    async def reap() -> None:
+        if dead := await database.run(owner.reap):
+            log.info("released the reservations of %d service process(es) that ended abruptly", dead)
+
+    async def shelve() -> None:
+        long_there = await asyncio.to_thread(folder.long_there)
+        gone = await database.run(lambda c: folder.drop_old(c, long_there))
+        await asyncio.to_thread(folder.remove, gone)
+
+    for part in (sweep, reap, lambda: database.run(idempotency.drop_old), shelve, dubs.tidy):
+        try:
+            await part()
+        except Exception:
+            log.exception("the data folder cannot be tidied; the service tries again in a minute")

@@ -8,6 +8,7 @@ delay only the webhooks of their own key.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 import sqlite3
@@ -22,6 +23,7 @@ from speechframe.service.config import ServiceConfig
 from speechframe.service.database import Database, now
 from speechframe.service.guard import Forbidden, Guard, parsed
 from speechframe.service.threads import NoTurn
+from speechframe.service.unreadable import Skipped, Unreadable
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import chosen
 from speechframe.wire.dubbing import webhook_signature
@@ -78,6 +80,7 @@ class Webhooks(Background):
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
         super().__init__(_AT_ONCE, _LOOK_S)
+        self._skipped = Skipped()
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
@@ -99,7 +102,9 @@ class Webhooks(Background):
     def _next_key(self, connection: sqlite3.Connection) -> bytes | None:
         """Return the key whose turn it is: one with the fewest deliveries under way, then the longest due."""
         rows = connection.execute(
-            "SELECT key_hash, MIN(due_at) FROM webhooks WHERE due_at <= ? GROUP BY key_hash", (now(),)
+            "SELECT key_hash, MIN(due_at) FROM webhooks WHERE due_at <= ? "
+            "AND id NOT IN (SELECT value FROM json_each(?)) GROUP BY key_hash",
+            (now(), json.dumps(self._skipped.names)),
         )
         turns = [(self._of_keys[bytes(key_hash)], due_at, bytes(key_hash)) for key_hash, due_at in rows]
         fewest, _, key_hash = min(turns, default=(chosen.KEY_WEBHOOKS, 0.0, b""))
@@ -109,9 +114,10 @@ class Webhooks(Background):
         key_hash = self._next_key(connection)
         row = connection.execute(
             "UPDATE webhooks SET tries = tries + 1, due_at = ?1 + ?2 WHERE id = "
-            "(SELECT id FROM webhooks WHERE key_hash = ?3 AND due_at <= ?1 ORDER BY due_at LIMIT 1) "
+            "(SELECT id FROM webhooks WHERE key_hash = ?3 AND due_at <= ?1 "
+            "AND id NOT IN (SELECT value FROM json_each(?4)) ORDER BY due_at LIMIT 1) "
             "RETURNING id, key_hash, url, secret, body, tries",
-            (now(), 2 * self._answer_s, key_hash),
+            (now(), 2 * self._answer_s, key_hash, json.dumps(self._skipped.names)),
         ).fetchone()
         return _Webhook(*row) if row else None
 
@@ -123,7 +129,11 @@ class Webhooks(Background):
             self._of_keys += Counter()
 
     async def _deliver(self, webhook: _Webhook) -> None:
-        problem = await self._problem(webhook)
+        try:
+            problem = await self._problem(webhook)
+        except (TypeError, AttributeError, LookupError) as error:
+            self._skipped.add(Unreadable("webhook", webhook.id, type(error).__name__))
+            return
         if problem is None or webhook.tries >= chosen.WEBHOOK_TRIES:
             if problem is not None:
                 log.warning("webhook %s is given up: %s", webhook.id, problem)

@@ -105,8 +105,12 @@ class Cache:
         except (OSError, StoreError):
             return None
         line, _, audio = said.partition(b"\n")
-        told = json.loads(line)
-        return told["values"], audio if told["has_audio"] else None
+        try:
+            told = json.loads(line)
+            return told["values"], audio if told["has_audio"] else None
+        except (ValueError, LookupError, TypeError):
+            log.info("%s: another release wrote the entry of %s, which is not used", self.folder, key)
+            return None
 
     def put(self, key: str, row: Row, audio: bytes | None) -> bool:
         """Keep the answer of a call, without its text and what it cost; return whether it is kept.

@@ -7,11 +7,11 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
@@ -129,13 +129,15 @@ class Folder:
     def _holder(self) -> dict[str, Any]:
         """Return what the holder of the lock says of itself; nothing where that cannot be read."""
         try:
-            return cast("dict[str, Any]", json.loads((self.work / HOLDER).read_bytes()))
+            found = json.loads((self.work / HOLDER).read_bytes())
         except (OSError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
 
     def _held_by(self) -> str:
         who = "another process"
-        if holder := self._holder():
+        with suppress(LookupError):
+            holder = self._holder()
             who = f"process {holder['pid']} of {holder['user']} on {holder['host']} since {holder['since']}"
         return f"{self.path} is being written by {who}: wait for its end, or choose another run_dir"
 

@@ -181,9 +181,10 @@ class RemoteFolder(Folder):
 
     def _holder(self) -> dict[str, Any]:
         try:
-            return cast("dict[str, Any]", json.loads(self.read(HOLDER)))
+            found = json.loads(self.read(HOLDER))
         except (FileNotFoundError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
 
 
 class _RangeFile(io.RawIOBase):

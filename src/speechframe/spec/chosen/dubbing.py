@@ -1,13 +1,13 @@
-"""Dubbing: jobs, projects, links and webhooks."""
+"""Choices for dubbing, about jobs, projects, links and webhooks."""
 
 from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
-from speechframe.spec.chosen.speech import SHELF_SECONDS
+from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
 
 DUB_LINK_SECONDS = 72 * 3600
-"""How long the links of a job without a project live."""
+"""Seconds that an ended job without a project is kept, with its links."""
 PAGE_DEFAULT = 20
-"""Projects on a page when nobody says how many."""
+"""Projects on a page by default."""
 PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
 """Projects on a page."""
 WEBHOOK_TRIES = 5
@@ -23,23 +23,39 @@ WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
 ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
 """Level of the original while it is dubbed, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
-"""Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
+"""Dubbing credits of a key in a billing cycle by default, for ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
+DUB_CHARACTERS_PER_SECOND = 40
+"""Characters of a dub's text for each second of its medium. Fast speech has 20 to 25."""
+DUB_TEXT_LEAST_SECONDS = 5
+"""A shorter medium may have the text of one of this length."""
+DUB_VOICES_AT_ONCE = 8
+"""The cues of a script together last at most so many times as long as the medium."""
+DUB_CORRECTIONS = 100
+"""Corrections of a reviewed job for each of its target locales."""
+DUB_WAITING_JOBS = 100
+"""Jobs of a key that may wait or be under way."""
+DUB_FAILED_JOBS = 1_000
+"""Failed jobs of a key that are kept, the newest."""
+DUB_PROJECT_JOB_SECONDS = 30 * 24 * 3600
+"""Seconds that an ended job of a project is kept."""
+DUB_PROJECTS = 1_000
+"""Projects of a key."""
 DUB_SPEED = Range(0.85, 1.3)
-"""How much slower or faster than the voice's own a line is spoken."""
+"""Speed of a line, where 1 is the voice's own speed."""
 DUB_SPEED_STEP = 0.15
-"""The most by which speeds of lines in a row differ: a smooth 1.2 sounds better than 1.05 beside 1.5."""
+"""Largest difference of speed between two lines in a row. A smooth 1.2 sounds better than 1.05 beside 1.5."""
 DUB_FULL_SLOT = 0.95
 """The share of its slot that a line fills without being slowed down."""
 DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
-"""How far from its place a start is not noticed (ITU-R BT.1359)."""
+"""Seconds that a line may start too early or too late without notice (ITU-R BT.1359)."""
 CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
 """Lines of a cue and characters of a line, always."""
 CUE_CHARACTERS_PER_SECOND = 20
 """The fastest that a cue is to be read."""
 CUE_SECONDS = Range(5 / 6, 7.0)
-"""How long a cue is to stand."""
+"""Seconds that a cue is shown."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
@@ -99,8 +115,9 @@ POINTS: tuple[OpenPoint, ...] = (
         "link-life",
         "Life of result links",
         f"{SHELF_SECONDS // 3600} h for audioFile, {DUB_LINK_SECONDS // 3600} h for jobs without a "
-        "project: fetched at once and kept.",
-        "A dataset may not depend on a link.",
+        f"project, {DUB_PROJECT_JOB_SECONDS // 86400} days for jobs of a project, from their last end. Then "
+        f"the job is removed and unknown. Of failed jobs a key keeps the newest {DUB_FAILED_JOBS:,}.",
+        "A dataset may not depend on a link, and a disk is finite.",
         "likely (audioFile), sure (dubbing)",
     ),
     OpenPoint(
@@ -142,8 +159,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "dub-review",
         "How a QA job is reviewed",
         "GET and PUT /v1/dub/jobs/{job_id}/utterances: who says what, when and how fast; texts and voices "
-        "that are sent back are spoken anew, and only these. The first version is paid; corrections "
-        "are free until the links expire.",
+        "that are sent back are spoken anew, and only these. The first version is paid. Corrections are "
+        f"free until the job is removed, up to {DUB_CORRECTIONS} for each target locale.",
         "The document names a QA type and no call for it.",
         "ours",
     ),
@@ -175,6 +192,33 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{DEFAULT_DUB_CREDITS:,} a billing cycle. They are set aside when a job is taken and used for the "
         "locales that succeed; a started credit counts whole in credits_used.",
         "Two jobs may not spend the same credits, and nobody pays for what failed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-text",
+        "Longest text of a dub",
+        f"The cues of a script that begin within the medium, and a dub with its corrections, have at most "
+        f"{DUB_CHARACTERS_PER_SECOND} characters for each second of the medium, which counts as at least "
+        f"{DUB_TEXT_LEAST_SECONDS} seconds. One cue has at most {MAX_TEXT_CHARACTERS:,}. Together the cues "
+        f"last at most {DUB_VOICES_AT_ONCE} times as long as the medium. 400 beyond.",
+        "The price is that of the medium. Text that nobody can speak in that time would be free work.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-turns",
+        "Whose dub is made first",
+        "The highest priority first, but each lower one that waits has every fifth start. Of one priority "
+        "the key is next whose last start is longest ago, and of that key the oldest job. A key has at most "
+        f"{DUB_WAITING_JOBS} jobs that wait or are under way. 503 with Retry-After beyond.",
+        "A key with many jobs must not keep the others waiting, nor fill the disk.",
+        "ours",
+    ),
+    OpenPoint(
+        "project-count",
+        "Projects of a key",
+        f"{DUB_PROJECTS:,}. A new one then takes the place of the one that was longest unused, if that was "
+        f"for {DUB_PROJECT_JOB_SECONDS // 86400} days. 400 otherwise.",
+        "The document has no call that removes a project.",
         "ours",
     ),
     OpenPoint(

@@ -1,0 +1,74 @@
+"""Stored records that this release cannot read. Each is skipped, logged once and left in place."""
+
+import logging
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+log = logging.getLogger("speechframe.service")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Unreadable(Exception):
+    """A stored record that this release cannot read.
+
+    Parameters
+    ----------
+    kind
+        The kind of record, such as "dubbing job".
+    name
+        The id of the record.
+    why
+        The reason, without any content of the record: it may contain secrets.
+    """
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        super().__init__(
+            f"the {kind} {name} cannot be read ({why}): another release of speechframe wrote it, or it is "
+            "damaged. It stays as it is. Start the release that wrote it"
+        )
+        self.name = name
+
+
+def read(model: type[M], text: str | bytes, kind: str, name: str) -> M:
+    """Return a record from its JSON text.
+
+    Raises
+    ------
+    Unreadable
+        If the text is not valid for the model.
+    """
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        why = f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['type']}"
+    # Not inside the handler: the cause of an error shows values of the record.
+    raise Unreadable(kind, name, why)
+
+
+class Skipped:
+    """The names of records that a loop skips.
+
+    Examples
+    --------
+    >>> skipped = Skipped()
+    >>> skipped.add(Unreadable("dubbing job", "7", "JSON: json_invalid"))
+    >>> skipped.names
+    ('7',)
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of now."""
+        return tuple(self._names)
+
+    def add(self, record: Unreadable) -> None:
+        """Skip a record from now on, with one line in the log."""
+        if record.name not in self._names:
+            self._names.add(record.name)
+            log.error("%s", record)
