@@ -121,7 +121,7 @@ def bad_rows(rows, key_hash):
         "INSERT INTO dub_projects (project_id, key_hash, project) VALUES ('bad project', ?, '[]')",
         (key_hash,),
     )
-    rows.execute("INSERT INTO webhooks VALUES ('bad webhook', CAST(7 AS BLOB), 7, 7, 0, 0)")
+    rows.execute("INSERT INTO webhooks VALUES ('bad webhook', CAST(7 AS BLOB), 7, 7, 0, 0, x'')")
     rows.execute("INSERT INTO owners VALUES ('a folder', 1, 0)")
     return jobs(rows)
 
