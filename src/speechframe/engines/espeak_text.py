@@ -26,7 +26,8 @@ ToPhonemes = Callable[[str], str]
 _LONGEST_WORD = 40
 _LONGEST_NUMBER = 20
 _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
-_PUNCTUATION = re.compile(r"(\s*)([.,;:!?\u2026]+)(?=\s|$)")
+# Possessive, and each run is tried at its first character only. So the time is linear for any text.
+_PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
 _SPACED_LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 """A letter of a script with spaces: a word of the dictionary is not found inside a longer one there. Chinese
 and Japanese have no spaces, and Korean joins its particles."""
@@ -147,7 +148,7 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
     for match in _PUNCTUATION.finditer(text):
-        before = text[: match.start(2)].rstrip()[-1:]
+        before = text[max(0, match.start() - 1) : match.start()]
         quiet[match.start(1) : match.end(1)] = [""] * len(match.group(1))
         if not before:
             quiet[match.start(2) : match.end(2)] = [""] * len(match.group(2))

@@ -206,9 +206,10 @@ def _time(ms: int, point: str) -> str:
 _TIME = r"(?:(\d{1,3}):)?([0-5]?\d):([0-5]?\d)[.,](\d{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 _NO_CUES = ("NOTE", "STYLE", "REGION", "WEBVTT")
-_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s+([^<>]{1,200})>")
+# Possessive, and no two parts in a row share a character. So each pattern takes linear time on any text.
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
 _TAG = re.compile(
-    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:.]*)(?:[\s.][^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE
+    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:]*+)(?:[\s.][^<>]*+)?>|\{\\[^{}]*+\}", re.IGNORECASE
 )
 # Letters of any script, as a name has them, and a colon.
 _NAME = re.compile(r"-?\s*([^\W\d_][\w .'\u2019-]{0,39})[:\uff1a]\s*(?=\S)")
@@ -242,15 +243,16 @@ def parse(text: str) -> list[Cue]:
 
 def _blocks(text: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield start, end and lines of every cue."""
-    lines = text.removeprefix("\ufeff").splitlines()
-    at = 0
-    while at < len(lines):
-        block = lines[at : next((i for i in range(at, len(lines)) if not lines[i].strip()), len(lines))]
-        first = next((i for i, line in enumerate(block[:2]) if "-->" in line), 0)
-        if block and ("-->" in block[first] or not block[0].startswith(_NO_CUES)):
-            start_ms, end_ms = _times(block[first], at + first + 1)
-            yield start_ms, end_ms, block[first + 1 :]
-        at += len(block) + 1
+    block: list[str] = []
+    for number, line in enumerate([*text.removeprefix("\ufeff").splitlines(), ""], 1):
+        if line.strip():
+            block.append(line)
+        elif block:
+            first = next((i for i, each in enumerate(block[:2]) if "-->" in each), 0)
+            if "-->" in block[first] or not block[0].startswith(_NO_CUES):
+                start_ms, end_ms = _times(block[first], number - len(block) + first)
+                yield start_ms, end_ms, block[first + 1 :]
+            block = []
 
 
 def _times(line: str, number: int) -> tuple[int, int]:
