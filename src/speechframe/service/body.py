@@ -7,7 +7,7 @@ What is taken and what is not, where the document is silent:
   and what does not is told that JSON is expected
 - a name twice in one object, NaN and Infinity, more values or levels than a request has, a body that is no
   object: 400
-- compressed bodies are read as their Content-Encoding says; the size limit is of what comes out
+- compressed bodies (gzip, deflate) are unpacked; the size limit holds before and after
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from speechframe.spec._json import read_json
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import Checked, check
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 M = TypeVar("M", bound=DocumentModel)
 
@@ -58,9 +59,10 @@ async def read_body(
     Refusal
         400 for a body that is too large or no JSON object, 408 for one that does not arrive in time.
     """
-    data = await _read(request, config, max_bytes or config.max_body_bytes, hint)
+    limit_bytes = max_bytes or config.max_body_bytes
+    data = await _read(request, config, limit_bytes, hint)
     await request.app[STATE].turn_to_read(len(data))
-    return parse_object(data)
+    return parse_object(unpacked(request, data, limit_bytes, hint))
 
 
 async def read_body_in_time(
@@ -99,6 +101,23 @@ async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hin
             HttpErrorCode.INVALID_REQUEST, f"the body cannot be read: {type(error).__name__}", close=True
         ) from None
     return bytes(data)
+
+
+def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
+    """Return a body that has arrived, without its Content-Encoding.
+
+    Raises
+    ------
+    Refusal
+        400 for an unknown or broken encoding, and for more than `limit_bytes`. No more than that is unpacked.
+    """
+    try:
+        return unpack(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
+    except TooLargeError:
+        _too_large(limit_bytes, hint)
+    except BadEncodingError as error:
+        words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
+        refuse(words)
 
 
 def _too_large(limit_bytes: int, hint: str) -> NoReturn:
