@@ -15,6 +15,7 @@ from speechframe.service.body import checked, read_body_in_time, unknown_warning
 from speechframe.service.dub_jobs import FILES_PATH, Job
 from speechframe.service.keys import Key
 from speechframe.service.state import STATE, State
+from speechframe.spec import chosen
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
     MEDIA_TYPES,
@@ -220,7 +221,7 @@ async def list_projects(request: web.Request) -> web.Response:
     key = require_dub_key(request)
     wanted, _ = checked(ProjectListQuery, {name: value for name, value in request.query.items() if value})
 
-    def read(connection: sqlite3.Connection) -> list[Project]:
+    def read(connection: sqlite3.Connection) -> ProjectPage:
         if wanted.next is not None and find_project(connection, key.key_hash, wanted.next) is None:
             refuse(
                 f"next is no place in this list (got {shown(wanted.next)}); "
@@ -231,13 +232,16 @@ async def list_projects(request: web.Request) -> web.Response:
             "(SELECT number FROM dub_projects WHERE project_id = ?), 0) ORDER BY number LIMIT ?",
             (key.key_hash, wanted.next, wanted.limit + 1),
         )
-        return [Project.model_validate_json(project) for (project,) in rows.fetchall()]
+        page: list[Project] = []
+        size_bytes = 0
+        for (project,) in rows:
+            size_bytes += len(project.encode())
+            if page and (len(page) == wanted.limit or size_bytes > chosen.MAX_PROJECT_PAGE_BYTES):
+                return ProjectPage(projects=page, next=page[-1].project_id)
+            page.append(Project.model_validate_json(project))
+        return ProjectPage(projects=page)
 
-    found = await state.database.run(read)
-    page = found[: wanted.limit]
-    return json_response(
-        ProjectPage(projects=page, next=page[-1].project_id if len(found) > len(page) else None)
-    )
+    return json_response(await state.database.run(read))
 
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Self
 
@@ -96,13 +97,16 @@ class Languages:
 
     def voice_id(self, asked: str) -> str | None:
         """Return the full id of a voice, by that or by its name alone; None where there is none."""
-        folded = asked.replace("_", "-").casefold()
-        found = (
-            voice_id
-            for voice_id, voice in self.voices.items()
-            if folded in {voice_id.casefold(), voice.name.casefold()}
-        )
-        return next(found, None)
+        return self._ids.get(asked.replace("_", "-").casefold())
+
+    @cached_property
+    def _ids(self) -> Mapping[str, str]:
+        """Full id of each voice, by its id and by its name in small letters."""
+        found: dict[str, str] = {}
+        for voice_id, voice in self.voices.items():
+            for name in (voice_id, voice.name):
+                found.setdefault(name.casefold(), voice_id)
+        return found
 
 
 def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:

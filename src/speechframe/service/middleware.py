@@ -106,7 +106,9 @@ def _route_words(request: web.Request) -> str:
 
 
 async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the trace id on an answer that is about to be sent, whoever made it."""
+    """Put the trace id on an answer that is about to be sent, and make room for it in memory."""
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        request.app[STATE].readers.make_room(len(response.body))
     if chosen.TRACE_HEADER not in response.headers:
         response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
     response.headers.setdefault("X-Content-Type-Options", "nosniff")

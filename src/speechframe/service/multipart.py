@@ -15,10 +15,10 @@ from enum import Enum, auto
 from itertools import islice
 from urllib.parse import unquote
 
+from speechframe.spec.chosen import MAX_FORM_PARTS
+
 __all__ = ["BrokenForm", "End", "MultipartParser", "Part", "boundary_of"]
 
-MAX_PARTS = 200
-"""Of one form: more than any form of the document has, repeated fields included."""
 MAX_HEAD_BYTES = 8192
 """Of the headers of one part."""
 _MAX_HEADERS = 32
@@ -195,8 +195,8 @@ class MultipartParser:
         if end < 0:
             return
         self._parts += 1
-        if self._parts > MAX_PARTS:
-            raise BrokenForm(f"it has more than {MAX_PARTS} parts")
+        if self._parts > MAX_FORM_PARTS:
+            raise BrokenForm(f"it has more than {MAX_FORM_PARTS} parts")
         head = bytes(self._buffer[2:end])
         del self._buffer[: end + 4]
         self._state = _State.CONTENT

@@ -25,6 +25,8 @@ _LOOKS = 10
 # Linux's struct tcp_info: bytes that the other end has acknowledged, and bytes that it has no room for yet.
 _TCP_INFO_BYTES = 148
 _ACKNOWLEDGED, _NOT_SENT = struct.Struct("=120xQ"), struct.Struct("=144xI")
+_LARGE_BYTES = 64 * 1024
+"""An answer of this size is reason to look at what waits; smaller ones wait for the next look."""
 _AT_ONCE = struct.pack("ii", 1, 0)
 """For SO_LINGER: a reset, not an end that waits until everything was read."""
 
@@ -131,6 +133,11 @@ class Readers:
         """Return the reader of a connection, also of one that is lost."""
         return self._readers.get(connection) or Reader(asyncio.Transport(), self._count)
 
+    def make_room(self, size_bytes: int) -> None:
+        """Bound what waits, before an answer of so many bytes is sent."""
+        if size_bytes >= _LARGE_BYTES:
+            self._bound(size_bytes)
+
     async def watch(self) -> None:
         """Drop who hardly reads, and for whom most waits where it is too much; for ever."""
         loop = asyncio.get_running_loop()
@@ -153,10 +160,10 @@ class Readers:
         if size_bytes > 0 and self._held_bytes > self._limit_bytes:
             self._bound()
 
-    def _bound(self) -> None:
+    def _bound(self, further_bytes: int = 0) -> None:
         there = [reader for reader in self._readers.values() if not reader.is_dropped]
         waiting = {reader: size for reader in there if (size := reader.waiting_bytes)}
-        total_bytes = sum(waiting.values())
+        total_bytes = sum(waiting.values()) + further_bytes
         for reader in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if total_bytes <= self._limit_bytes:
                 return
