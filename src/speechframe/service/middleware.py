@@ -1,4 +1,4 @@
-"""What happens around every handler: trace id, one error body, one log line, no answers while stopping."""
+"""Work around every handler: trace id, error body, log line, and 503 while the service stops."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("speechframe.service")
 
 TRACE_ID = "trace_id"
 NOTE = "note"
-"""What a handler adds to the log line: figures and fingerprints, never text or keys."""
+"""Key of the words that a handler adds to the log line. They never contain texts or keys."""
 
 _STOPPING_RETRY_S = 2.0
 _LOCKED_RETRY_S = 1.0
@@ -26,7 +26,7 @@ _LOCKED_RETRY_S = 1.0
 
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give a request its trace id, its answer whatever happens, and its log line."""
+    """Give a request its trace id, an answer in any case, and its log line."""
     trace_id = request[TRACE_ID] = make_trace_id()
     started = time.perf_counter()
     status: int | str = "gone"
@@ -52,7 +52,7 @@ async def _answered(request: web.Request, handler: Handler, trace_id: str) -> we
         return await _handled(request, handler, trace_id)
     except Refusal as refusal:
         if refusal.code is HttpErrorCode.INTERNAL_ERROR and _route_words(request) == by_name("token").path:
-            # Section 7.2 has no 500 for the token call.
+            # Section 7.2 lists no status 500 for the token call.
             refusal = Refusal(HttpErrorCode.UNAVAILABLE, refusal.message, retry_after_s=_LOCKED_RETRY_S)
         return error_response(refusal, trace_id)
 
@@ -100,7 +100,7 @@ def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
 
 
 def _route_words(request: web.Request) -> str:
-    # The route, not the path: paths may hold anything, a key in a query included.
+    # The route, because a path may contain a key in its query.
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "(unknown)"
 

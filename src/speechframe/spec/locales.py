@@ -25,8 +25,7 @@ _NEAR = 5
 def normalise(tag: str) -> str:
     """Return a locale in the house spelling: hyphen, language small, script titled, region capital.
 
-    Only the spelling changes: `en-UK` stays `en-UK`, because a service is asked for what its own voice list
-    calls it.
+    Only the spelling changes. `en-UK` stays `en-UK`, because the voice list of a service may contain `en-UK`.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ def normalise(tag: str) -> str:
     Raises
     ------
     ValueError
-        The tag is no language that anyone has registered, or no tag at all.
+        The tag is not a registered language, or too long.
 
     Examples
     --------
