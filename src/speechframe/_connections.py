@@ -28,7 +28,14 @@ RETRY_S = 1.0
 
 _MOST = 4096
 """Connections of one server, where the process may have twice as many descriptors."""
-_LIMITS: dict[str, Any] = {"keepalive_timeout": 75.0, "lingering_time": 5.0, "access_log": None}
+_LIMITS: dict[str, Any] = {
+    "keepalive_timeout": 75.0,
+    "lingering_time": 5.0,
+    "access_log": None,
+    # Bodies arrive as they were sent. The rest of a refused body is thrown away, and unpacking it first would
+    # let anybody without a key keep the loop busy. A handler that accepts a body unpacks it within a bound.
+    "auto_decompress": False,
+}
 _REFUSED_S = 1.0
 """How long a connection that finds no room is given to send its request: earlier answers get lost."""
 _ACCEPTED_AT_ONCE = 16

@@ -1,7 +1,10 @@
 """What cannot be served is refused with status, code, field, value and what is allowed, and costs nothing."""
 
+import asyncio
 import gzip
 import io
+import json
+import zlib
 
 import pytest
 
@@ -53,9 +56,42 @@ class TestMalformedBody:
         answer = await http.ask("POST", PATH, data=bomb, headers={"Content-Encoding": "gzip"})
         assert (answer.status, answer.code) == (400, HttpErrorCode.PAYLOAD_TOO_LARGE)
 
-    async def test_a_body_that_does_not_unpack_is_400(self, http):
-        answer = await http.ask("POST", PATH, data=b"no gzip", headers={"Content-Encoding": "gzip"})
-        assert answer.status == 400
+    @pytest.mark.parametrize(("packing", "words"), [("gzip", "gzip"), ("br", "allowed as Content-Encoding")])
+    async def test_a_body_that_does_not_unpack_is_400(self, http, packing, words):
+        answer = await http.ask("POST", PATH, data=b"no gzip", headers={"Content-Encoding": packing})
+        assert (answer.status, words in answer.message) == (400, True)
+
+    async def test_a_packed_body_is_read(self, http):
+        body = gzip.compress(json.dumps({"text": "hi", "voiceId": "nobody-at-all"}).encode())
+        answer = await http.ask("POST", PATH, data=body, headers={"Content-Encoding": "gzip"})
+        assert "nobody-at-all" in answer.message
+
+
+async def test_what_is_refused_is_thrown_away_as_it_came(service, tools):
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(16 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    bomb += block * ((1 << 20) // len(block))
+    process = tools.psutil.Process(service.pid)
+    host, _, port = service.url.removeprefix("http://").partition(":")
+
+    async def seconds(path, header):
+        started = process.cpu_times()
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\napi-key: nobody\r\n{header}Content-Length: {len(bomb)}\r\n\r\n"
+        # The second request is read once the rest of the first one is.
+        writer.write(
+            head.encode() + bomb + b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        answers = await reader.read()
+        writer.close()
+        assert answers.startswith((b"HTTP/1.1 403", b"HTTP/1.1 404", b"HTTP/1.1 405", b"HTTP/1.1 200"))
+        assert b"openapi" in answers
+        return sum(process.cpu_times()[:2]) - sum(started[:2])
+
+    for path in (PATH, "/v1/voice-changer/convert", "/v1/dub/jobs/create", "/nowhere", "/healthz"):
+        plain_s = await seconds(path, "")
+        assert await seconds(path, "Content-Encoding: gzip\r\n") < 3 * plain_s + 0.3, path
 
 
 @pytest.mark.usefixtures("costs_nothing")

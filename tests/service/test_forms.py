@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from speechframe.service.answers import Refusal, error_response
 from speechframe.service.config import ServiceConfig
 from speechframe.service.forms import received
-from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
 from speechframe.service.threads import FairThreads
 from speechframe.service.uploads import Uploads
+from speechframe.spec.chosen import MAX_FORM_PARTS
 
 MIB = 1 << 20
 BOUNDARY = b"x-boundary-x"
@@ -103,7 +104,7 @@ def test_a_body_that_is_cut_off_anywhere_is_broken(at):
         (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
         (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
         (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
-        (part("a", b"1") * (MAX_PARTS + 1) + END, f"more than {MAX_PARTS} parts"),
+        (part("a", b"1") * (MAX_FORM_PARTS + 1) + END, f"more than {MAX_FORM_PARTS} parts"),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_said(body, words):
@@ -264,7 +265,7 @@ async def test_an_urlencoded_form_without_a_file(reading):
     assert answer.said["fields"] == fields
     assert "too large" in (await reading.post(b"a=" + b"1" * 20_000, kind=kind)).message
     assert "is no" in (await reading.post(b"a=%ff", kind=kind)).message
-    assert "is no" in (await reading.post(b"a=1&" * (MAX_PARTS + 1) + b"b=2", kind=kind)).message
+    assert "is no" in (await reading.post(b"a=1&" * (MAX_FORM_PARTS + 1) + b"b=2", kind=kind)).message
     assert "2 times" in (await reading.post(b"a=1&a=2", kind=kind)).message
 
 

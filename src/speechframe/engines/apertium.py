@@ -29,7 +29,7 @@ _ROUGH = frozenset({("en", "es")})
 # Apertium's stream: these are its signs, and what stands in brackets passes through.
 _SIGNS = re.compile(r"[\\^$/@<>{}\[\]]")
 _BLANKS = re.compile(r"[^\S ]+[ \t]*|  +")
-_UNREADABLE = re.compile(r"\\(.)|\[((?:[^\]\\]|\\.)*)\]", re.DOTALL)
+_UNREADABLE = re.compile(r"\\(.)|\[((?:[^\[\]\\]|\\.)*+)\]", re.DOTALL)
 _END = ".[]"
 """The end of a sentence that the text does not have, as apertium's own deformatter writes it."""
 

@@ -26,8 +26,9 @@ ToPhonemes = Callable[[str], str]
 _LONGEST_WORD = 40
 _LONGEST_NUMBER = 20
 _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
-_PUNCTUATION = re.compile(r"(\s*)([.,;:!?\u2026]+)(?=\s|$)")
-_SPACED_LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+# Possessive, and each run is tried at its first character only. So the time is linear for any text.
+_PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
+_SPACED_LETTER = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 """A letter of a script with spaces: a word of the dictionary is not found inside a longer one there. Chinese
 and Japanese have no spaces, and Korean joins its particles."""
 _BRACKETS = {"[": "(", "]": ")"}
@@ -147,7 +148,7 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
     for match in _PUNCTUATION.finditer(text):
-        before = text[: match.start(2)].rstrip()[-1:]
+        before = text[max(0, match.start() - 1) : match.start()]
         quiet[match.start(1) : match.end(1)] = [""] * len(match.group(1))
         if not before:
             quiet[match.start(2) : match.end(2)] = [""] * len(match.group(2))
@@ -186,24 +187,67 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
 
 
 def _found(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield where which word of the dictionary stands, the longest first where several begin."""
-    words = sorted((word for word in pronunciations if word.strip()), key=len, reverse=True)
-    if not words:
-        return
-    pattern = "|".join(f"(?P<w{index}>{_as_pattern(word)})" for index, word in enumerate(words))
-    for match in re.finditer(pattern, text):
-        index = int((match.lastgroup or "w0")[1:])
-        yield match.start(), match.end(), words[index]
+    """Yield the place of each word of the dictionary in a text, the longest first if several begin there."""
+    words = _Words(pronunciations)
+    folded = _folded(text) if words else ""
+    at = 0
+    while at < len(folded):
+        end, word = words.longest_at(text, folded, at)
+        if word is None:
+            at += 1
+        else:
+            yield at, end, word
+            at = end
 
 
-def _as_pattern(word: str) -> str:
-    word = word.strip()
-    body = re.escape(word)
-    if word == word.lower():
-        body = f"(?i:{body})"
-    before = f"(?<!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[0]) else ""
-    after = f"(?!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, word[-1]) else ""
-    return f"{before}{body}{after}"
+class _Words:
+    """The words of a dictionary, found by length and hash: no text compares itself with every word."""
+
+    def __init__(self, pronunciations: Iterable[str]) -> None:
+        self._by_length: dict[int, tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]] = {}
+        self._first: set[str] = set()
+        for number, word in enumerate(pronunciations):
+            if bare := word.strip():
+                exact, any_case = self._by_length.setdefault(len(bare), ({}, {}))
+                if bare == bare.lower():
+                    any_case.setdefault(_folded(bare), (number, word))
+                else:
+                    exact.setdefault(bare, (number, word))
+                self._first.add(_folded(bare[0]))
+        self._lengths = sorted(self._by_length, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._lengths)
+
+    def longest_at(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
+        """Return the longest word that begins at a place, and its end; None if there is none."""
+        if folded[at] not in self._first or (_is_spaced(text[at]) and at and _is_spaced(text[at - 1])):
+            return at, None
+        for length in self._lengths:
+            end = at + length
+            if end > len(text) or (_is_spaced(text[end - 1]) and end < len(text) and _is_spaced(text[end])):
+                continue
+            exact, any_case = self._by_length[length]
+            found = [each for each in (exact.get(text[at:end]), any_case.get(folded[at:end])) if each]
+            if found:
+                return end, min(found)[1]
+        return at, None
+
+
+def _folded(text: str) -> str:
+    """Return a text with its capitals as small letters, each character in its place."""
+    return "".join(map(_small, text))
+
+
+@lru_cache(maxsize=8192)
+def _small(character: str) -> str:
+    # Some capitals have two small letters: then the place of each character behind would be another one.
+    return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
+
+
+@lru_cache(maxsize=8192)
+def _is_spaced(character: str) -> bool:
+    return _SPACED_LETTER.match(character) is not None
 
 
 def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:

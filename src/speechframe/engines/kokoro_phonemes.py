@@ -82,10 +82,14 @@ t^ʃ ʧ
 ɫ l
 """)
 
-_CLAUSE_END = re.compile(r"\s*([;:,.!?\u2026]+(?=\s|$)|[\u3001\u3002\uff01\uff1f\uff0c\u0964]+)\s*")
+# Possessive, and each run is tried at its first character only. So the time is linear for any text.
+_CLAUSE_END = re.compile(
+    r"(?:(?<!\s)\s++|)"
+    r"((?<![;:,.!?\u2026])[;:,.!?\u2026]++(?=\s|$)|[\u3001\u3002\uff01\uff1f\uff0c\u0964]++)\s*+"
+)
 _AS_LEARNT = str.maketrans("\u3001\u3002\uff01\uff1f\uff0c\u0964\u2026", ",.!?,..")
 _SENTENCE_ENDS = frozenset(".!?")
-_BLOCK = re.compile(r"\[\[(.*?)\]\]")
+_BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 
 _ROWS = """
  アイウエオ

@@ -9,6 +9,7 @@ with the fewest differences.
 import re
 import unicodedata
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,7 +32,7 @@ _LONGEST_SENTENCE = 400
 """In phonemes: the memory a model takes grows with the square of it."""
 _ELLIPSIS = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
 _TITLE = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
-_BLOCK = re.compile(r"\[\[(.*?)\]\]")
+_BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 _SAME = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
 _NO_SOUND = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
 """Syllable dots, slashes and brackets around the whole, tie bars: a model learnt nothing of them."""
@@ -108,7 +109,8 @@ class Phonemiser(ABC):
             for index, symbol in enumerate(sentence.phonemes)
             if self._sounds(symbol)
         ]
-        alone = [self._symbols_of(token, spoken) for token in tokens]
+        given = _given(spoken)
+        alone = [self._symbols_of(token, spoken, given) for token in tokens]
         sounds = [sentence.phonemes[index] for sentence, index in places]
         for number, found in enumerate(_first_matches(sounds, alone)):
             if found is not None:
@@ -143,10 +145,10 @@ class Phonemiser(ABC):
     def _sounds(self, symbol: str) -> bool:
         return symbol in self._symbols and symbol not in _SILENT
 
-    def _symbols_of(self, token: Token, spoken: SpokenText) -> list[str]:
+    def _symbols_of(self, token: Token, spoken: SpokenText, given: bytes) -> list[str]:
         """Return the sounds of a token said alone; of phonemes that were given, those."""
         symbols: list[str] = []
-        for text, is_phonemes in _runs(token, spoken):
+        for text, is_phonemes in _runs(token, spoken, given):
             symbols.extend(symbol for symbol in (text if is_phonemes else self._alone(text)))
         return [symbol for symbol in symbols if self._sounds(symbol)]
 
@@ -177,16 +179,21 @@ def _parts(phonemes: list[str]) -> Iterator[list[str]]:
         yield phonemes
 
 
-def _runs(token: Token, spoken: SpokenText) -> Iterator[tuple[str, bool]]:
-    """Yield what is given to the phonemiser for a token, plain text and phonemes apart."""
+def _given(spoken: SpokenText) -> bytes:
+    """Return a byte for each character: 1 if the character is part of a phoneme that was given, else 0."""
     given = bytearray(len(spoken.text))
     if spoken.phoneme_input:
         for match in _BLOCK.finditer(spoken.text):
             given[match.start() : match.end()] = b"\1" * (match.end() - match.start())
+    return bytes(given)
+
+
+def _runs(token: Token, spoken: SpokenText, given: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the text that the phonemiser gets for a token, plain text and phonemes apart."""
+    # Origins never go back. So the characters of a token are found without a look at the whole text.
+    start, end = (bisect_left(spoken.origins, index) for index in (token.start, token.end))
     run, kind = "", False
-    for character, origin, is_phoneme in zip(spoken.text, spoken.origins, given, strict=True):
-        if not token.start <= origin < token.end:
-            continue
+    for character, is_phoneme in zip(spoken.text[start:end], given[start:end], strict=True):
         if is_phoneme != kind:
             yield run, kind
             run, kind = "", bool(is_phoneme)

@@ -11,17 +11,23 @@ __all__ = ["has_letters", "portions", "shielded"]
 PORTION_CHARACTERS = 1000
 
 _LETTER = re.compile(r"[^\W\d_]")
-_ENDS = re.compile(r"\n+|[.!?\u2026\u3002\uff01\uff1f]+[\"')\]\u201d\u2019]*(?=\s|$)|[\u3002\uff01\uff1f]")
+# Possessive, and each run of marks is tried at its first one only. So the time is linear for any text.
+_ENDS = re.compile(
+    r"\n+"
+    r"|(?<![.!?\u2026\u3002\uff01\uff1f])[.!?\u2026\u3002\uff01\uff1f]++[\"')\]\u201d\u2019]*+(?=\s|$)"
+    r"|[\u3002\uff01\uff1f]"
+)
 
 # Tags stand between pieces; an address is nobody's language.
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_TAG_OR_LINE_BREAK = re.compile(rf"({_TAG.pattern}|(?<!\s)[^\S\n]*+\n\s*+)")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+")
 _CHUNK = re.compile(r"\S+")
 _EDGE = " \t\"'()[].,;:!?\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u2013\u2014\u00bf\u00a1"
 _LONG_CHUNK = 40
 # Whitespace, and what a text may begin or end with unseen: a byte order mark, marks of direction.
-_NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+"
-_ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}|{_NOT_SEEN}\Z")
+_NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]"
+_ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}++|(?<!{_NOT_SEEN}){_NOT_SEEN}++\Z")
 
 # Forms that came through translation whole in at least 637 of 640 lines, best first.
 _FORMS = ("PZ", "XPH", "ZQX", "K7Q")
@@ -80,7 +86,7 @@ def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> 
     """
     pieces = []
     for portion in portions(text):
-        for line in re.split(rf"({_TAG.pattern}|\s*\n\s*)", portion):
+        for line in _TAG_OR_LINE_BREAK.split(portion):
             core = _ENDS_NOT_SEEN.sub("", line)
             if not has_letters(core) or _TAG.fullmatch(line):
                 pieces.append(line)

@@ -30,6 +30,7 @@ from speechframe.listening.test import MOST_LISTENERS, Test
 from speechframe.page.arguments import text, whole
 from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page
+from speechframe.wire.encoding import unpack
 
 __all__ = ["ServedTest", "serve_test"]
 
@@ -309,9 +310,12 @@ async def _read(request: web.Request) -> dict[str, Any]:
         raise web.HTTPUnsupportedMediaType
     try:
         async with asyncio.timeout(_BODY_S):
-            message = json.loads(await request.read())
+            data = await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
+    try:
+        packing = request.headers.get(hdrs.CONTENT_ENCODING, "")
+        message = json.loads(unpack(data, packing, max_bytes=_MAX_BODY_BYTES))
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest from None
     if not isinstance(message, dict) or message.get("kind") not in {"begin", "vote"}:

@@ -1,13 +1,12 @@
 """A JSON body, from the wire to a checked model, with the reason for every refusal.
 
-What is taken and what is not, where the document is silent:
+Our choices for points that the document leaves open:
 
-- the bytes are UTF-8 whatever ``charset`` says, with or without a byte order mark
-- the Content-Type is not looked at: what parses as a JSON object is taken (curl sends form types),
-  and what does not is told that JSON is expected
-- a name twice in one object, NaN and Infinity, more values or levels than a request has, a body that is no
-  object: 400
-- compressed bodies are read as their Content-Encoding says; the size limit is of what comes out
+- the bytes are UTF-8 for every ``charset``, with or without a byte order mark
+- every Content-Type is accepted if the body is a JSON object, because curl sends form types
+- 400 for a name twice in one object, for NaN and Infinity, for too many values or levels, and for a body
+  that is not an object
+- compressed bodies (gzip, deflate) are unpacked; the size limit holds before and after
 """
 
 import asyncio
@@ -27,6 +26,7 @@ from speechframe.spec._json import read_json
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import Checked, check
 from speechframe.spec.codes import HttpErrorCode
+from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 
 M = TypeVar("M", bound=DocumentModel)
 
@@ -47,28 +47,29 @@ async def read_body(
     request
         The request.
     config
-        Says how long a body may take, and how large it may be.
+        Holds the time limit and the size limit of a body.
     max_bytes
-        Another size, for a call whose contents are larger.
+        Another size limit, for calls with larger contents.
     hint
-        What is said of the size of contents when the body is too large.
+        Words about the allowed size, for the refusal of a large body.
 
     Raises
     ------
     Refusal
-        400 for a body that is too large or no JSON object, 408 for one that does not arrive in time.
+        400 for a body that is too large or not a JSON object. 408 for a body that arrives too late.
     """
-    data = await _read(request, config, max_bytes or config.max_body_bytes, hint)
+    limit_bytes = max_bytes or config.max_body_bytes
+    data = await _read(request, config, limit_bytes, hint)
     await request.app[STATE].turn_to_read(len(data))
-    return parse_object(data)
+    return parse_object(unpacked(request, data, limit_bytes, hint))
 
 
 async def read_body_in_time(
     request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
 ) -> dict[str, Any]:
-    """Return what :func:`read_body` does; a body that does not arrive in time is 400.
+    """Return the JSON object of a body, as :func:`read_body`, but refuse a late body with 400.
 
-    For calls for which section 7.2 has no 408.
+    Section 7.2 lists no 408 for these calls.
     """
     try:
         return await read_body(request, config, max_bytes=max_bytes, hint=hint)
@@ -101,6 +102,23 @@ async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hin
     return bytes(data)
 
 
+def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
+    """Return a body that has arrived, without its Content-Encoding.
+
+    Raises
+    ------
+    Refusal
+        400 for an unknown or broken encoding, and for more than `limit_bytes`. No more than that is unpacked.
+    """
+    try:
+        return unpack(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
+    except TooLargeError:
+        _too_large(limit_bytes, hint)
+    except BadEncodingError as error:
+        words = f"the body cannot be read: {error}; allowed as Content-Encoding: gzip, deflate, identity"
+        refuse(words)
+
+
 def _too_large(limit_bytes: int, hint: str) -> NoReturn:
     raise Refusal(HttpErrorCode.PAYLOAD_TOO_LARGE, f"the body is larger than {limit_bytes:,} bytes; {hint}")
 
@@ -111,7 +129,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     Raises
     ------
     Refusal
-        400, saying what is wrong and where.
+        400, with the fault and its place.
     """
     if not data:
         refuse("the body is empty; a JSON object is expected")
@@ -141,12 +159,12 @@ def _short(name: str) -> str:
 
 
 def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
-    """Return the fields as a model, and what was unknown or is deprecated.
+    """Return the fields as a model, and the result of the check.
 
     Raises
     ------
     Refusal
-        400 naming every field that is wrong, its value and what is allowed.
+        400 naming every wrong field, its value and the allowed values.
     """
     result = check(model, fields, wire_names_only=True)
     if result.value is None:
@@ -157,7 +175,7 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
 
 
 def unknown_warning(unknown: tuple[str, ...]) -> str | None:
-    """Return the warning about fields that nobody reads."""
+    """Return the warning about unknown fields, or None without any."""
     if not unknown:
         return None
     names = ", ".join(_short(name)[1:-1] for name in unknown[:_SHOWN_NAMES])

@@ -272,13 +272,17 @@ async def list_projects(request: web.Request) -> web.Response:
         return rows.fetchall()
 
     found = await state.database.read(page_of)
-    page, projects = found[: wanted.limit], list[Project]()
+    # A page ends at its limit, or before the project that would make it too large.
+    sizes = itertools.accumulate(len(text) for _, text in found)
+    count = max(1, sum(size <= chosen.MAX_PROJECT_PAGE_BYTES for size in sizes))
+    page, projects = found[: min(count, wanted.limit)], list[Project]()
     for project_id, text in page:
         try:
             projects.append(read(Project, text, _PROJECT, project_id))
         except Unreadable as record:
             _skipped.add(record)
-    return json_response(ProjectPage(projects=projects, next=page[-1][0] if len(found) > len(page) else None))
+    following = page[-1][0] if len(found) > len(page) else None
+    return json_response(ProjectPage(projects=projects, next=following))
 
 
 def _targets(state: State, wanted: ProjectCreateRequest | ProjectUpdateRequest) -> list[str]:

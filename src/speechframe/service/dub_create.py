@@ -159,7 +159,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
             targets=targets,
             source_locale=source,
             script=wanted.script,
-            script_locale=_script_locale(state, wanted),
+            script_locale=await _script_locale(state, wanted),
             cast={speaker: _voice(state, speaker, name) for speaker, name in (wanted.cast or {}).items()},
             original_gain_db=wanted.original_gain_db,
         ),
@@ -184,11 +184,12 @@ async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
     return project
 
 
-def _script_locale(state: State, wanted: _Wanted) -> str | None:
+async def _script_locale(state: State, wanted: _Wanted) -> str | None:
     if wanted.script is None:
         return None
     try:
-        cues.parse(wanted.script)
+        # In a thread, because a long script takes a quarter of a second.
+        await asyncio.to_thread(cues.parse, wanted.script)
     except ValueError as error:
         refuse(f"script is neither SRT nor WebVTT: {error}")
     return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)

@@ -1,7 +1,8 @@
-"""Which languages can be dubbed from and into here, which voices speak, and what a request means by one."""
+"""The locales of dubs here, the voices that speak them, and both as a request names them."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Self
 
@@ -17,7 +18,7 @@ from speechframe.spec.locales import display_name, dubbing_spelling, language_of
 
 @dataclass(frozen=True)
 class Languages:
-    """The two listings; both are empty where something that every dub needs is not installed.
+    """The two listings. Both are empty if a part that every dub needs is not installed.
 
     Parameters
     ----------
@@ -33,9 +34,9 @@ class Languages:
 
     @classmethod
     def load(cls, routes: Routes, recognisers: Collection[str], speakers: Container[str]) -> Self:
-        """Return what the engines can do that work here.
+        """Return the languages of the installed engines.
 
-        A translation into another region's way of writing counts: its reader is warned.
+        A translation into the spelling of another region counts, and its reader gets a warning.
         """
         if find_spec("av") is None or not recognisers:
             return cls()
@@ -57,7 +58,7 @@ class Languages:
 
     @property
     def listed_targets(self) -> list[DestinationLocale]:
-        """The targets as they are answered: whatever is made can be reviewed, too."""
+        """The targets as they are answered. Each of them supports a review."""
         return [
             DestinationLocale(
                 locale=dubbing_spelling(locale), language=display_name(locale), supports=[*DubbingType]
@@ -66,7 +67,7 @@ class Languages:
         ]
 
     def check_installed(self) -> None:
-        """Refuse with 503 where nothing can be dubbed, saying what to install."""
+        """Refuse with 503 if dubbing is not installed. The message names the extra."""
         if not self.targets:
             raise Refusal(
                 HttpErrorCode.UNAVAILABLE,
@@ -75,7 +76,7 @@ class Languages:
             )
 
     def checked_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Return target locales with hyphens, each once; refuse what nothing is dubbed into."""
+        """Return target locales with hyphens, each once. Refuse locales that are not targets here."""
         found = tuple(dict.fromkeys(map(normalise, wanted)))
         for locale in found:
             if locale not in self.targets:
@@ -83,9 +84,9 @@ class Languages:
         return found
 
     def checked_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
-        """Return a source locale with hyphens; any region of a language that is understood will do.
+        """Return a source locale with hyphens. Any region of a known language is accepted.
 
-        Of a script, which may be translated already, a target's language will do as well.
+        A script may be translated already. So the language of a target is accepted for a script.
         """
         known = sorted({*self.sources, *self.targets}) if is_script else self.sources
         if wanted is None:
@@ -95,14 +96,17 @@ class Languages:
         return normalise(wanted)
 
     def voice_id(self, asked: str) -> str | None:
-        """Return the full id of a voice, by that or by its name alone; None where there is none."""
-        folded = asked.replace("_", "-").casefold()
-        found = (
-            voice_id
-            for voice_id, voice in self.voices.items()
-            if folded in {voice_id.casefold(), voice.name.casefold()}
-        )
-        return next(found, None)
+        """Return the full id of a voice, found by its id or its name, or None."""
+        return self._ids.get(asked.replace("_", "-").casefold())
+
+    @cached_property
+    def _ids(self) -> Mapping[str, str]:
+        """Full id of each voice, by its id and by its name in small letters."""
+        found: dict[str, str] = {}
+        for voice_id, voice in self.voices.items():
+            for name in (voice_id, voice.name):
+                found.setdefault(name.casefold(), voice_id)
+        return found
 
 
 def _refuse(name: str, wanted: str, problem: str, known: Iterable[str]) -> None:

@@ -20,17 +20,20 @@ from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
 
 from speechframe.service.answers import Refusal, refuse
+from speechframe.service.body import unpacked
 from speechframe.service.config import MEBI, ServiceConfig
-from speechframe.service.multipart import MAX_PARTS, BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.service.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
 from speechframe.service.threads import KeyThreads
 from speechframe.service.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
 from speechframe.spec.check import shown
+from speechframe.spec.chosen import MAX_FORM_PARTS
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import FORM
 
 __all__ = ["Form", "received"]
 
 URLENCODED = "application/x-www-form-urlencoded"
+_SIZE_HINT = "send shorter fields"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,8 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
     try:
         async for piece in _pieces(request, config, config.max_body_bytes):
             data += piece
-        pairs = parse_qsl(data.decode(), encoding="utf-8", errors="strict", max_num_fields=MAX_PARTS)
+        words = unpacked(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
+        pairs = parse_qsl(words, encoding="utf-8", errors="strict", max_num_fields=MAX_FORM_PARTS)
     except TooLarge:
         _too_large(config)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The middleware of every handler. It adds the trace id, the error body and the log line."""
+"""Work around every handler: trace id, error body, log line, and 503 while the service stops."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ _LOCKED_RETRY_S = 1.0
 
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give a request its trace id, its answer even after an error, and its log line."""
+    """Give a request its trace id, an answer in any case, and its log line."""
     trace_id = request[TRACE_ID] = make_trace_id()
     started = time.perf_counter()
     status: int | str = "gone"
@@ -53,7 +53,7 @@ async def _answered(request: web.Request, handler: Handler, trace_id: str) -> we
         return await _handled(request, handler, trace_id)
     except Refusal as refusal:
         if refusal.code is HttpErrorCode.INTERNAL_ERROR and _route_words(request) == by_name("token").path:
-            # Section 7.2 has no 500 for the token call.
+            # Section 7.2 lists no status 500 for the token call.
             refusal = Refusal(HttpErrorCode.UNAVAILABLE, refusal.message, retry_after_s=_LOCKED_RETRY_S)
         return error_response(refusal, trace_id)
 
@@ -112,8 +112,10 @@ def _route_words(request: web.Request) -> str:
 
 
 async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the trace id on an answer that is about to be sent, whoever made it."""
+    """Put the trace id on an answer that is about to be sent, and make room for it in memory."""
     request.app[STATE].progress.end(request)
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        request.app[STATE].readers.make_room(len(response.body))
     if chosen.TRACE_HEADER not in response.headers:
         response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
     response.headers.setdefault("X-Content-Type-Options", "nosniff")

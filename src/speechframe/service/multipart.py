@@ -1,11 +1,11 @@
-"""``multipart/form-data`` without I/O: bytes in, parts out, in whatever pieces the bytes come.
+"""A parser of ``multipart/form-data`` without I/O: bytes in any pieces become parts.
 
-Own, because of what a library would have to do here: nothing is held in memory
-but the head of a part and a piece of its content, every limit ends the reading
-where it is passed, and what is wrong is said in words. aiohttp's reader ends a
-body that is cut off in an assertion, unpacks transfer encodings that forms do
-not have (RFC 7578, 4.7), and opens multiparts inside of parts; the standard
-library's e-mail package needs a tenth of a second for a header of semicolons.
+The parser is ours, because no library keeps these promises. It holds only the
+head of a part and a piece of its content in memory. Each limit ends the reading
+at once. Each refusal names the fault. The reader of aiohttp fails with an
+assertion if a body is cut off. It also unpacks transfer encodings, which forms
+do not have (RFC 7578, 4.7), and opens multiparts inside parts. The e-mail
+package of Python needs a tenth of a second for a header of semicolons.
 """
 
 import re
@@ -15,20 +15,20 @@ from enum import Enum, auto
 from itertools import islice
 from urllib.parse import unquote
 
+from speechframe.spec.chosen import MAX_FORM_PARTS
+
 __all__ = ["BrokenForm", "End", "MultipartParser", "Part", "boundary_of"]
 
-MAX_PARTS = 200
-"""Of one form: more than any form of the document has, repeated fields included."""
 MAX_HEAD_BYTES = 8192
-"""Of the headers of one part."""
+"""Largest size of the headers of a part."""
 _MAX_HEADERS = 32
-"""Of one part; of one header, parameters."""
+"""Largest number of headers of a part, and of parameters of a header."""
 
 _LONGEST_BOUNDARY = 70
 _PADDING = b" \t"
 _LONGEST_PADDING = 256
 _LONGEST_EXTENDED = 1000
-"""Of a file name that is written in escapes; it is for people only."""
+"""Longest file name in escapes. People read it, no program does."""
 # Possessive, and a quote that is never closed goes to the end: nothing is looked at twice.
 _PARAMETER = re.compile(
     r';\s*+(?P<name>[^\s=;"]++)\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"?|(?P<token>[^;]*+))'
@@ -37,12 +37,12 @@ _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 
 
 class BrokenForm(Exception):
-    """The bytes are no form; the words say where and why."""
+    """The bytes are not a form. The words contain the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The head of a part: its content follows.
+    """The head of a part, before its content.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class Part:
 
     @property
     def is_file(self) -> bool:
-        """Whether it was sent as a file: it has a file name, or a type that is no text."""
+        """True if the part has a file name, or a type other than text."""
         return self.file_name is not None or not self.content_type.startswith(("text/", "application/json"))
 
 
 class End(Enum):
-    """What ends, in between the bytes."""
+    """The end of a part, between pieces of bytes."""
 
     PART = auto()
 
@@ -127,7 +127,7 @@ class MultipartParser:
         self._parts = 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Take bytes and yield what they complete: heads, pieces of content, ends.
+        """Take bytes and yield the heads, pieces of content and ends that they complete.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class MultipartParser:
     def _preamble(self) -> Iterator[Event]:
         at = self._buffer.find(self._delimiter)
         if at < 0:
-            # What comes before the first boundary is for nobody.
+            # Bytes in front of the first boundary are ignored.
             del self._buffer[: max(0, len(self._buffer) - len(self._delimiter) + 1)]
             return
         del self._buffer[: at + len(self._delimiter)]
@@ -195,8 +195,8 @@ class MultipartParser:
         if end < 0:
             return
         self._parts += 1
-        if self._parts > MAX_PARTS:
-            raise BrokenForm(f"it has more than {MAX_PARTS} parts")
+        if self._parts > MAX_FORM_PARTS:
+            raise BrokenForm(f"it has more than {MAX_FORM_PARTS} parts")
         head = bytes(self._buffer[2:end])
         del self._buffer[: end + 4]
         self._state = _State.CONTENT
@@ -243,7 +243,7 @@ def _headers(head: str) -> dict[str, str]:
 
 
 def _value(header: str) -> tuple[str, dict[str, str]]:
-    """Return a header's value and its parameters; a name in its extended form (RFC 5987) goes first."""
+    """Return the value of a header and its parameters. The extended form of a name (RFC 5987) wins."""
     value, semicolon, rest = header.partition(";")
     plain: dict[str, str] = {}
     extended: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Clients that do not read what is sent to them: what waits for them is bounded, who hardly reads is dropped.
+"""Bounds of the memory that unread answers take, and the end of connections that hardly read.
 
-Every connection is watched here, whatever is sent on it: JSON, files, streams,
-frames of a WebSocket. How much of it a client has taken is asked of the
-kernel, so that nothing that sends needs to count or to keep time.
+Every connection is watched here. It may carry JSON, files, streams or frames
+of a WebSocket. The kernel counts the bytes that a client has taken, so the
+senders need no counters and no clocks.
 """
 
 import asyncio
@@ -21,30 +21,32 @@ log = logging.getLogger("speechframe.service")
 
 _LONGEST_PAUSE_S = 1.0
 _LOOKS = 10
-"""In the time within which somebody must have read something."""
-# Linux's struct tcp_info: bytes that the other end has acknowledged, and bytes that it has no room for yet.
+"""Looks at each reader in one window."""
+# Fields of struct tcp_info of Linux: bytes acknowledged by the client, and bytes not sent yet.
 _TCP_INFO_BYTES = 148
 _ACKNOWLEDGED, _NOT_SENT = struct.Struct("=120xQ"), struct.Struct("=144xI")
+_LARGE_BYTES = 64 * 1024
+"""Before an answer of this size the bound is checked at once. Smaller ones wait for the next look."""
 _AT_ONCE = struct.pack("ii", 1, 0)
-"""For SO_LINGER: a reset, not an end that waits until everything was read."""
+"""Value of SO_LINGER that resets the connection at once."""
 
 
 @dataclass(eq=False)
 class Reader:
-    """A connection, as the one who reads what is sent on it.
+    """The client at the other end of a connection.
 
     Parameters
     ----------
     transport
         The connection.
     counted
-        Called with every change of what is held.
+        Called with every change of `held_bytes`.
     held_bytes
-        What is in memory for it beside the transport's own buffer.
+        Memory held for the client beside the buffer of the transport.
     is_dropped
-        Whether it was told to go.
+        True once the connection was dropped.
     since_s, taken_bytes
-        Since when something waits for it, and what it had taken by then; None while it has all.
+        Time since which bytes wait, and bytes taken by then. None while nothing waits.
     """
 
     transport: asyncio.Transport
@@ -56,21 +58,21 @@ class Reader:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is in memory because it was not read."""
+        """Bytes in memory that the client has not read."""
         return self.held_bytes + self.transport.get_write_buffer_size()
 
     def hold(self, size_bytes: int) -> None:
-        """Count bytes that wait for the reader; negative: that wait no more."""
+        """Count bytes that wait for the reader. A negative size releases bytes."""
         self.held_bytes += size_bytes
         self.counted(size_bytes)
 
     def hold_while(self, there: object, size_bytes: int) -> None:
-        """Count bytes that wait for the reader for as long as an object is there."""
+        """Count bytes that wait for the reader, for the life of an object."""
         self.hold(size_bytes)
         weakref.finalize(there, self.hold, -size_bytes)
 
     def is_slow(self, now_s: float, window_s: float) -> bool:
-        """Look how it reads; True once it read less than it must in all of a window."""
+        """Return True once the client read less in a whole window than it must."""
         taken_bytes, is_behind = self._told()
         if not is_behind:
             self.since_s = None
@@ -83,10 +85,10 @@ class Reader:
         return False
 
     def drop(self) -> None:
-        """End the connection, and what the kernel still holds for it."""
+        """End the connection and release its buffers in the kernel."""
         self.is_dropped = True
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        # Not `transport.abort()`, at which asyncio stumbles in the middle of a file that is sent.
+        # asyncio fails if `transport.abort()` is called while a file is sent.
         self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
@@ -95,7 +97,7 @@ class Reader:
         return found
 
     def _told(self) -> tuple[int, bool]:
-        """Return how many bytes the reader took, and whether more wait for it to have room."""
+        """Return the bytes that the client took, and whether more bytes wait."""
         told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         not_sent = _NOT_SENT.unpack(told)[0] + self.transport.get_write_buffer_size()
         return _ACKNOWLEDGED.unpack_from(told)[0], not_sent > 0
@@ -107,9 +109,9 @@ class Readers:
     Parameters
     ----------
     window_s
-        Within which a client for whom something waits must have read something.
+        Length of a window in seconds.
     limit_bytes
-        What may wait in memory for all of them together.
+        Largest number of unread bytes over all connections.
     """
 
     def __init__(self, window_s: float, limit_bytes: int) -> None:
@@ -119,20 +121,25 @@ class Readers:
         self._readers: dict[asyncio.BaseProtocol, Reader] = {}
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
-        """Watch a connection that was made."""
+        """Watch a new connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TCP server makes
         self._readers[connection] = Reader(transport, self._count)
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
-        """Watch a connection no more: it is lost."""
+        """Forget a lost connection."""
         self._readers.pop(connection, None)
 
     def of(self, connection: asyncio.BaseProtocol) -> Reader:
-        """Return the reader of a connection, also of one that is lost."""
+        """Return the reader of a connection, even after the connection is lost."""
         return self._readers.get(connection) or Reader(asyncio.Transport(), self._count)
 
+    def make_room(self, size_bytes: int) -> None:
+        """Drop the worst readers if an answer of this size would pass the bound."""
+        if size_bytes >= _LARGE_BYTES:
+            self._bound(size_bytes)
+
     async def watch(self) -> None:
-        """Drop who hardly reads, and for whom most waits where it is too much; for ever."""
+        """Drop slow readers, and the worst readers above the bound, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(_LONGEST_PAUSE_S, self._window_s / _LOOKS))
@@ -143,7 +150,7 @@ class Readers:
 
     def _look(self, now_s: float) -> None:
         for reader in list(self._readers.values()):
-            # One that is closed is about to be lost.
+            # A closed connection raises here, and is removed soon.
             with contextlib.suppress(OSError):
                 if reader.is_slow(now_s, self._window_s):
                     log.warning("a client that read too little of its answer was dropped")
@@ -151,15 +158,15 @@ class Readers:
         self._bound()
 
     def _count(self, size_bytes: int) -> None:
-        # Looked at when it grows, not only now and then: workers make a hundred megabytes in a second.
+        # Checked on growth, because workers make a hundred megabytes in a second.
         self._held_bytes += size_bytes
         if size_bytes > 0 and self._held_bytes > self._limit_bytes:
             self._bound()
 
-    def _bound(self) -> None:
+    def _bound(self, further_bytes: int = 0) -> None:
         there = [reader for reader in self._readers.values() if not reader.is_dropped]
         waiting = {reader: size for reader in there if (size := reader.waiting_bytes)}
-        total_bytes = sum(waiting.values())
+        total_bytes = sum(waiting.values()) + further_bytes
         for reader in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if total_bytes <= self._limit_bytes:
                 return

@@ -228,7 +228,8 @@ def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> lis
 async def _translated(
     state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
 ) -> list[str]:
-    cut = [portions(text) for text in texts]
+    # In a thread, because long texts take some time.
+    cut = await asyncio.to_thread(lambda: [portions(text) for text in texts])
     slices = _slices(cut, routes)
     todo = iter(slices)
 

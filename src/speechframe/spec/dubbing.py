@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from speechframe.spec._model import (
     Int64,
     JsonText,
+    Name,
     NotBoolean,
     Open,
     PlainText,
@@ -19,7 +20,16 @@ from speechframe.spec._model import (
     refuse,
 )
 from speechframe.spec.changer import one_source
-from speechframe.spec.chosen import ORIGINAL_GAIN_DB, PAGE_DEFAULT, PAGE_LIMIT
+from speechframe.spec.chosen import (
+    MAX_CAST,
+    MAX_CORRECTIONS,
+    MAX_PROJECT_DESCRIPTION_CHARACTERS,
+    MAX_PROJECT_NAME_CHARACTERS,
+    MAX_TARGET_LOCALES,
+    ORIGINAL_GAIN_DB,
+    PAGE_DEFAULT,
+    PAGE_LIMIT,
+)
 from speechframe.spec.locales import dubbing_spelling
 
 __all__ = [
@@ -156,7 +166,14 @@ _SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
 Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
 Locale = Annotated[str, AfterValidator(dubbing_spelling)]
 Gain = Annotated[float, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high), NotBoolean]
-TargetLocales = Annotated[list[Locale], BeforeValidator(_one_or_many), Field(min_length=1)]
+TargetLocales = Annotated[
+    list[Locale], BeforeValidator(_one_or_many), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
+]
+ProjectName = Annotated[
+    str, Field(min_length=1, max_length=MAX_PROJECT_NAME_CHARACTERS, strict=True), PlainText
+]
+Description = Annotated[str, Field(max_length=MAX_PROJECT_DESCRIPTION_CHARACTERS, strict=True), PlainText]
+Cast = Annotated[dict[Name, Name], Field(max_length=MAX_CAST), JsonText]
 
 
 class DestinationLocale(SnakeModel):
@@ -268,7 +285,7 @@ class _JobForm(SnakeModel):
     script_locale: Locale | None = Field(
         None, description="Locale of the script; that of the medium by default.", json_schema_extra=_SCRIPT
     )
-    cast: Annotated[dict[str, str], JsonText] | None = Field(
+    cast: Cast | None = Field(
         None, description="Speaker to voice id, as JSON text.", json_schema_extra=_SCRIPT
     )
     original_gain_db: Gain = Field(
@@ -311,11 +328,11 @@ class ProjectCreateRequest(SnakeModel):
 
     section: ClassVar[str] = "4.5"
 
-    name: Required = Field(description="What the project is called.")
+    name: ProjectName = Field(description="What the project is called.")
     dubbing_type: DubbingType = Field(description="How its dubs are made.")
     target_locales: TargetLocales = Field(description="Locales to dub into, in either spelling.")
     source_locale: Locale | None = Field(None, description="Locale of the media.")
-    description: Text | None = Field(None, description="Anything that helps to find it.")
+    description: Description | None = Field(None, description="Anything that helps to find it.")
 
 
 class ProjectUpdateRequest(SnakeModel):
@@ -400,7 +417,7 @@ class UtteranceCorrection(SnakeModel):
 
     utterance_id: int
     text: Required | None = None
-    voice_id: Required | None = None
+    voice_id: Annotated[Name, Field(min_length=1)] | None = None
 
 
 class UtterancesUpdateRequest(SnakeModel):
@@ -409,4 +426,4 @@ class UtterancesUpdateRequest(SnakeModel):
     section: ClassVar[str] = "addition"
 
     locale: Locale = Field(description="One of the job's target locales.")
-    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1)]
+    utterances: Annotated[list[UtteranceCorrection], Field(min_length=1, max_length=MAX_CORRECTIONS)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from speechframe.spec.chosen import MAX_LOCALE_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from langcodes import Language
 
 
+_MOST_KEPT = 20_000
+"""Tags that langcodes may keep in memory."""
 _NEAR = 5
 """A distance of languages, by the tables of CLDR: those that go by each other's names are this near."""
 
@@ -20,8 +25,7 @@ _NEAR = 5
 def normalise(tag: str) -> str:
     """Return a locale in the house spelling: hyphen, language small, script titled, region capital.
 
-    Only the spelling changes: `en-UK` stays `en-UK`, because a service is asked for what its own voice list
-    calls it.
+    Only the spelling changes. `en-UK` stays `en-UK`, because the voice list of a service may contain `en-UK`.
 
     Parameters
     ----------
@@ -31,7 +35,7 @@ def normalise(tag: str) -> str:
     Raises
     ------
     ValueError
-        The tag is no language that anyone has registered, or no tag at all.
+        The tag is not a registered language, or too long.
 
     Examples
     --------
@@ -39,11 +43,11 @@ def normalise(tag: str) -> str:
     ('fr-FR', 'fr-FR', 'zh-Hans-CN')
     """
     stripped = tag.strip()
-    try:
-        language = _read(stripped, normalize=False)
-        is_registered = bool(language.language) and _read(stripped).is_valid()
-    except ValueError:
-        is_registered = False
+    is_registered = False
+    if len(stripped) <= MAX_LOCALE_CHARACTERS:
+        with suppress(ValueError):
+            language = _read(stripped, normalize=False)
+            is_registered = bool(language.language) and _read(stripped).is_valid()
     if not is_registered:
         shown = tag if len(tag) <= 40 else tag[:40] + "…"  # noqa: PLR2004  (long enough for any real tag)
         raise ValueError(f"{shown!r} is no locale; write language and region, such as fr-FR")
@@ -204,4 +208,9 @@ def _read(tag: str, *, normalize: bool = True) -> Language:
     # Its tables take a tenth of the start of a process, and few of them read a locale.
     import langcodes
 
-    return langcodes.Language.get(tag, normalize=normalize)
+    found = langcodes.Language.get(tag, normalize=normalize)
+    # langcodes keeps every tag for ever, and tags come from outside.
+    for kept in (langcodes.Language._PARSE_CACHE, langcodes.Language._INSTANCES):  # noqa: SLF001 - no other way
+        if len(kept) > _MOST_KEPT:
+            kept.clear()
+    return found

@@ -18,8 +18,9 @@ from speechframe.spec._model import (
     Open,
     PlainText,
     SpokenText,
-    Text,
+    refuse,
 )
+from speechframe.spec.chosen import MAX_PRONUNCIATION_CHARACTERS, MAX_PRONUNCIATIONS
 from speechframe.spec.limits import (
     AUDIO_DURATION,
     GENERATE_SAMPLE_RATES_HZ,
@@ -80,6 +81,8 @@ def _until_wrong(
     # One error an entry would cost a hundred times what the entry does, and nobody reads thousands of them.
     if not isinstance(value, dict):
         return validated(value)
+    if len(value) > MAX_PRONUNCIATIONS:
+        refuse(f"has {len(value):,} words", f"at most {MAX_PRONUNCIATIONS:,} words")
     entries = iter(value.items())
     found: dict[str, Any] = {}
     while some := dict(islice(entries, _LOOKED_AT)):
@@ -87,7 +90,8 @@ def _until_wrong(
     return found
 
 
-Pronunciations = Annotated[dict[Text, Pronunciation], WrapValidator(_until_wrong)]
+_Word = Annotated[str, Field(max_length=MAX_PRONUNCIATION_CHARACTERS, strict=True), PlainText]
+Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_until_wrong)]
 
 
 class GenerateRequest(CamelModel):

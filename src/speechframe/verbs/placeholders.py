@@ -32,6 +32,7 @@ _PLACEHOLDER = re.compile(
 _NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
 """A sentence may go on after a URL: these characters at its end belong to the sentence."""
 
+_LIKE_A_TOKEN = re.compile(r"pz(x*+)")
 _BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{_WITH_BRANCHES})\s*,")
 
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
@@ -127,9 +128,9 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
     ('Hello PZ0, PZ1 files', '%d fichiers, bonjour {name}')
     """
     ordered = tuple(sorted(spans, key=lambda span: span.start))
-    form, folded = "PZ", text.casefold()
-    while form.casefold() in folded:
-        form += "X"
+    # One X more than the longest run behind PZ in the text, so that no token stands in the text already.
+    runs = [len(run) for run in _LIKE_A_TOKEN.findall(text.casefold())]
+    form = "PZ" + "X" * (1 + max(runs, default=-1))
     starts = {span.start for span in ordered}
     spaced: set[int] = set()
     sent, outside, position = [], [], 0

@@ -96,7 +96,7 @@ class Contexts:
     def backlog_characters(self) -> int:
         """How much text waits for its synthesis: above some bound the socket is better not read."""
         return sum(
-            len(turn.chunker.waiting) + sum(len(text) for text, _ in turn.queue)
+            len(turn.chunker.waiting) + turn.queued_characters
             for turn in chain.from_iterable(self._turns.values())
         )
 
@@ -288,6 +288,7 @@ class Contexts:
         # Blanks alone cannot be spoken.
         ready = [(chunk, turn.voice_config) for chunk in chunks if chunk and not chunk.isspace()]
         turn.queue.extend(ready)
+        turn.queued_characters += sum(len(chunk) for chunk, _ in ready)
         turn.arm(now_s, anew=any(chunks))
         actions = self._slowed(turn, now_s) if ready else []
         return actions + self._next(turn.context_id, now_s)
@@ -321,6 +322,7 @@ class Contexts:
                 break
             if turn.queue:
                 text, voice_config = turn.queue.popleft()
+                turn.queued_characters -= len(text)
                 self._numbers += 1
                 turn.generation, turn.has_file = self._numbers, True
                 self._generating[turn.generation] = turn

@@ -1,6 +1,6 @@
-"""Cues of subtitles: speech cut into what can be read, and SRT and WebVTT out of and into them.
+"""Cues of subtitles: utterances to readable cues, and cues to and from SRT and WebVTT.
 
-Text is never shortened: what is too much for the time it has is shown nonetheless, and counted.
+Text is never shortened. A cue with too much text for its time is kept and counted.
 """
 
 import html
@@ -23,14 +23,14 @@ SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
-# A break behind a mark is as good as one without that is nearer to the middle by so many characters.
+# A break behind a mark is worth as many characters of distance to the middle.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
 _MOST_CLOSERS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What is said or shown, and from when until when; no speaker is one that is not known."""
+    """A text with its start and end in milliseconds. The speaker is empty if unknown."""
 
     start_ms: int
     end_ms: int
@@ -41,15 +41,15 @@ class Cue:
 def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     """Return cues of two lines of 42 characters at most, and how many miss the aims.
 
-    The aims are 20 characters a second, and 5/6 to 7 seconds. For these a cue stays longer where it can.
-    Cues never overlap: of two who speak at once, the later is shown when the first can have been read.
+    The aims are 20 characters a second, and 5/6 to 7 seconds. A cue stays longer for them if there is room.
+    Cues never overlap. If two people speak at once, the second cue waits until the first one can be read.
 
     Parameters
     ----------
     said
         Utterances of any length, in any order.
     media_ms
-        Length of the medium, inside which all cues are.
+        Length of the medium. All cues lie inside it.
 
     Examples
     --------
@@ -72,12 +72,12 @@ def _misses(cue: Cue) -> bool:
 
 
 def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
-    """Return cues one behind the other, each as long as its text needs where there is room."""
+    """Return cues one behind the other, each with the time for its text if there is room."""
     starts: list[int] = []
     free = 0
     for cue in wanted:
         starts.append(max(cue.start_ms, free))
-        # As long as it was to be, or as long as it takes to read: whichever is less.
+        # The shorter of its own length and the time to read it.
         free = starts[-1] + max(1, min(cue.end_ms - cue.start_ms, _needed_ms(cue.text)))
     made: list[Cue] = []
     limit = media_ms
@@ -89,7 +89,7 @@ def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
 
 
 def _cut(said: Cue) -> Iterator[Cue]:
-    """Yield the cues of an utterance, halved until each fits and is short enough; time goes by letters."""
+    """Yield the cues of an utterance, halved until each one fits. Letters share the time evenly."""
     text, length_ms = " ".join(said.text.split()), said.end_ms - said.start_ms
     lines, breaks = _lines(text), list(_breaks(text))
     if lines is not None and (length_ms <= 1000 * CUE_SECONDS.high or not breaks):
@@ -103,7 +103,7 @@ def _cut(said: Cue) -> Iterator[Cue]:
 
 
 def _lines(text: str) -> list[str] | None:
-    """Return a text as the lines of a cue; None where it is too long for one."""
+    """Return a text as the lines of a cue, or None if it is too long."""
     longest = CUE_LINE_CHARACTERS
     if len(text) <= longest:
         return [text]
@@ -118,7 +118,7 @@ def _lines(text: str) -> list[str] | None:
 
 
 def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the best place to break: near the middle, or behind a mark."""
+    """Return the best place to break, near the middle or behind a mark."""
 
     def cost(place: tuple[int, int]) -> int:
         left, right = place
@@ -130,7 +130,7 @@ def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _breaks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a line may end and the next one begin: at spaces, and between wide characters."""
+    """Yield each place to break as end and next start, at spaces and between wide characters."""
     for at in range(1, len(text)):
         before, behind = text[at - 1], text[at]
         if behind == " ":
@@ -152,13 +152,13 @@ def _is_wide(character: str) -> bool:
 
 
 def _anywhere(text: str) -> list[tuple[int, int]]:
-    """Return all places inside a word; a letter keeps the marks above and below it, where it can."""
+    """Return all places inside a word. A letter keeps its combining marks if possible."""
     places = [(at, at) for at in range(1, len(text))]
     return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
 
 
 def srt(cues: Iterable[Cue]) -> str:
-    """Return cues as SRT; who speaks is not in it.
+    """Return cues as SRT, without the speakers.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def srt(cues: Iterable[Cue]) -> str:
 
 
 def vtt(cues: Iterable[Cue]) -> str:
-    """Return cues as WebVTT, with who speaks in the tag that it has for that.
+    """Return cues as WebVTT, with the speakers in voice tags.
 
     Examples
     --------
@@ -206,24 +206,25 @@ def _time(ms: int, point: str) -> str:
 _TIME = r"(?:(\d{1,3}):)?([0-5]?\d):([0-5]?\d)[.,](\d{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 _NO_CUES = ("NOTE", "STYLE", "REGION", "WEBVTT")
-_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s+([^<>]{1,200})>")
+# Possessive, and no two parts in a row share a character. So each pattern takes linear time on any text.
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
 _TAG = re.compile(
-    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:.]*)(?:[\s.][^<>]*)?>|\{\\[^{}]*\}", re.IGNORECASE
+    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:]*+)(?:[\s.][^<>]*+)?>|\{\\[^{}]*+\}", re.IGNORECASE
 )
-# Letters of any script, as a name has them, and a colon.
+# A name in letters of any script, and a colon.
 _NAME = re.compile(r"-?\s*([^\W\d_][\w .'\u2019-]{0,39})[:\uff1a]\s*(?=\S)")
 
 
 def parse(text: str) -> list[Cue]:
     r"""Return the cues of SRT or WebVTT, in the order of their starts.
 
-    Who speaks is what a voice tag says, or a name and a colon in front of a line: in capitals, or one that is
-    there twice. Where the speaker changes inside a cue, it becomes two.
+    The speaker comes from a voice tag, or from a name and a colon in front of a line. Such a name is in
+    capitals or occurs twice. A cue becomes two if the speaker changes inside it.
 
     Raises
     ------
     ValueError
-        What is neither; it names the line.
+        The text is neither SRT nor WebVTT. The words contain the line.
 
     Examples
     --------
@@ -242,15 +243,16 @@ def parse(text: str) -> list[Cue]:
 
 def _blocks(text: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield start, end and lines of every cue."""
-    lines = text.removeprefix("\ufeff").splitlines()
-    at = 0
-    while at < len(lines):
-        block = lines[at : next((i for i in range(at, len(lines)) if not lines[i].strip()), len(lines))]
-        first = next((i for i, line in enumerate(block[:2]) if "-->" in line), 0)
-        if block and ("-->" in block[first] or not block[0].startswith(_NO_CUES)):
-            start_ms, end_ms = _times(block[first], at + first + 1)
-            yield start_ms, end_ms, block[first + 1 :]
-        at += len(block) + 1
+    block: list[str] = []
+    for number, line in enumerate([*text.removeprefix("\ufeff").splitlines(), ""], 1):
+        if line.strip():
+            block.append(line)
+        elif block:
+            first = next((i for i, each in enumerate(block[:2]) if "-->" in each), 0)
+            if "-->" in block[first] or not block[0].startswith(_NO_CUES):
+                start_ms, end_ms = _times(block[first], number - len(block) + first)
+                yield start_ms, end_ms, block[first + 1 :]
+            block = []
 
 
 def _times(line: str, number: int) -> tuple[int, int]:
@@ -267,7 +269,7 @@ def _times(line: str, number: int) -> tuple[int, int]:
 
 
 def _parted(start_ms: int, end_ms: int, said: Sequence[str], names: set[str]) -> Iterator[Cue]:
-    """Yield a cue for each speaker, the time shared out by characters."""
+    """Yield a cue for each speaker. Characters share the time evenly."""
     parts: list[tuple[str, list[str]]] = []
     for line in said:
         speaker, words = _speaker(line, names)
@@ -287,7 +289,7 @@ def _plain(line: str) -> str:
 
 
 def _speaker(line: str, names: set[str]) -> tuple[str, str]:
-    """Return who speaks, as far as a line says it, and the rest of the line."""
+    """Return the speaker of a line, empty if unknown, and the rest of the line."""
     words = _plain(line)
     if voice := _VOICE.search(line):
         return html.unescape(voice[1]).strip(), words

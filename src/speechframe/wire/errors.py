@@ -1,4 +1,4 @@
-"""What an error answer says, in its body and in Retry-After, whatever shape they come in."""
+"""Words, code and waiting time of an error answer, in any of the known shapes."""
 
 import re
 from collections.abc import Mapping
@@ -28,12 +28,15 @@ _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
 _CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
-_TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)\s*>|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL)
+# A script without an end goes to the end of the text. Otherwise each `<script` would be looked at to there.
+_TAG = re.compile(
+    r"<(?:script|style)\b.*?(?:</(?:script|style)\s*+>|\Z)|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What an error answer says.
+    """The content of an error answer.
 
     Parameters
     ----------
@@ -54,11 +57,11 @@ class ErrorBody:
 
 
 def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = str) -> ErrorBody:
-    """Return what an error answer says; never raises.
+    """Return the content of an error answer. Never raises.
 
-    The document leaves the shape open. Read are ``error_message``, ``message``, ``errorMessage``, ``error``
-    (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, and plain text
-    or a page of HTML.
+    The document leaves the shape open. The function reads ``error_message``, ``message``, ``errorMessage``,
+    ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, plain
+    text, and a page of HTML.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
     """
     text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
     fields = _fields(body)
-    # The header is ours to find on every answer; proxies on the way know nothing of the body.
+    # Our services send the header with every answer. A proxy may have replaced the body.
     header = _first(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
     trace_id = header or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
@@ -86,7 +89,7 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
-    """Return the seconds an answer asks to wait; None when it asks nothing that makes sense.
+    """Return the waiting time of an answer in seconds, or None without a usable one.
 
     ``retry-after-ms`` beats ``Retry-After``, which holds seconds (whole or not) or an HTTP date. A date
     counts from the answer's own ``Date``, so that a wrong clock on either side does not matter; a date gone
@@ -138,7 +141,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {"message": value} if isinstance(value, str) else {}
     inner = value.get("error")
-    # Outer fields win: `error` may be an object of its own with the same names.
+    # Outer fields win, because `error` may be an object with the same names.
     return {**inner, **value, "error": inner.get("message")} if isinstance(inner, dict) else value
 
 
@@ -155,7 +158,7 @@ def _first(
 
 
 def _code(fields: Mapping[str, Any], clean: Clean) -> str | None:
-    # Codes go into the ledger, which holds no text: a service may say there what it was sent.
+    # Codes go into the ledger, which must not hold texts. A service may repeat a text as a code.
     said = (code_of(_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS)
     return next((code for code in said if code is not None), None)
 

@@ -125,6 +125,7 @@ class Turn:
     settings: dict[str, Any] = field(default_factory=dict)
     voice_config: VoiceConfig | None = None
     queue: deque[tuple[str, VoiceConfig | None]] = field(default_factory=deque)
+    queued_characters: int = 0
     generation: int | None = None
     has_file: bool = False
     ended: bool = False
@@ -156,6 +157,7 @@ class Turn:
         """Forget what is not being synthesised."""
         self.chunker.flush()
         self.queue.clear()
+        self.queued_characters = 0
         self.due_s = None
 
     def about(self) -> dict[str, Any]:

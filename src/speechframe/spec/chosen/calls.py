@@ -22,6 +22,10 @@ MAX_BODY_BYTES = 256 * 1024
 """Size of a JSON body, and of a form without its files; that of a translation is larger by its texts."""
 MAX_JSON_VALUES = 5_000
 """Values of a JSON body or frame, inner ones included."""
+MAX_FORM_PARTS = 200
+"""Parts of a form, repeated fields included."""
+MAX_LOCALE_CHARACTERS = 64
+"""Characters of a locale; the longest that anybody uses has less than half of them."""
 MAX_JSON_DEPTH = 32
 """Levels that a JSON body or frame may be nested."""
 UNREAD_BYTES = 256 * 1024 * 1024
@@ -205,7 +209,9 @@ POINTS: tuple[OpenPoint, ...] = (
         "body-size",
         "Size of a request",
         f"{MAX_BODY_BYTES // 1024} KB of JSON, or of a form without its files; of a translation more, by its "
-        f"texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels. 400 beyond.",
+        f"texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels, a form "
+        f"{MAX_FORM_PARTS} parts, a locale {MAX_LOCALE_CHARACTERS} characters. A body in gzip or deflate is "
+        "as large as what it unpacks to. 400 beyond.",
         "While one request is read, no other one is: so none may take long.",
         "ours",
     ),

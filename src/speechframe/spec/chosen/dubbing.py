@@ -24,6 +24,18 @@ ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
 """Level of the original while it is dubbed, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
 """Dubbing credits of a key in a billing cycle by default, for ten hours into one locale."""
+MAX_TARGET_LOCALES = 200
+"""Target locales of a job or a project. There are fewer locales that anything is dubbed into."""
+MAX_PROJECT_NAME_CHARACTERS = 200
+"""Characters of the name of a project: a line of a list."""
+MAX_PROJECT_DESCRIPTION_CHARACTERS = 2_000
+"""Characters of the description of a project: a page of text."""
+MAX_PROJECT_PAGE_BYTES = 1024 * 1024
+"""Size of a page of projects. A page with longer texts from earlier versions ends sooner."""
+MAX_CAST = 200
+"""Speakers of a script that have a voice named for them."""
+MAX_CORRECTIONS = 1_000
+"""Utterances that are corrected in one call."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
 DUB_CHARACTERS_PER_SECOND = 40
@@ -137,9 +149,19 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "project-page",
         "Page of the project list",
-        f"limit {PAGE_LIMIT}, default {PAGE_LIMIT.default}; next is an opaque string.",
+        f"limit {PAGE_LIMIT}, default {PAGE_LIMIT.default}; next is an opaque string. A page ends before "
+        f"{MAX_PROJECT_PAGE_BYTES // 1024**2} MB, too, unless its first project is larger.",
         "Small enough to answer at once.",
         "guess",
+    ),
+    OpenPoint(
+        "dubbing-sizes",
+        "How much a dubbing call may name",
+        f"{MAX_TARGET_LOCALES} target locales, {MAX_CAST} voices of a cast, {MAX_CORRECTIONS:,} corrected "
+        f"utterances; a project has a name of {MAX_PROJECT_NAME_CHARACTERS} and a description of "
+        f"{MAX_PROJECT_DESCRIPTION_CHARACTERS:,} characters. 400 beyond. Older projects stay as they are.",
+        "Each entry is looked up while no other request is served, and a list shows a hundred projects.",
+        "ours",
     ),
     OpenPoint(
         "cursor",

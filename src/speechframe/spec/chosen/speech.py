@@ -9,6 +9,10 @@ from speechframe.spec.chosen.calls import DEPRECATION_HEADER
 
 MAX_TEXT_CHARACTERS = 5_000
 """Characters of one text to speak, pause markers included."""
+MAX_PRONUNCIATIONS = 500
+"""Words of a pronunciation dictionary."""
+MAX_PRONUNCIATION_CHARACTERS = 200
+"""Characters of a word of a pronunciation dictionary."""
 PAUSE_SECONDS = Range(0.1, 5.0)
 """Length of a pause marker, in seconds."""
 UNSPEAKABLE_SHARE = 1 / 3
@@ -146,7 +150,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "pronunciation-dictionary",
         "`pronunciationDictionary`",
         "Word to {type: IPA or SAY_AS, pronunciation}, on generate, stream, voice changer and in "
-        "voice_config; in a form it is JSON text in pronunciation_dictionary. Words "
+        "voice_config; in a form it is JSON text in pronunciation_dictionary. It has at most "
+        f"{MAX_PRONUNCIATIONS} words of {MAX_PRONUNCIATION_CHARACTERS} characters. Words "
         "that a text has not are named in a warning; over a WebSocket behind the turn.",
         "Not in the document, but users of such services rely on it.",
         "ours",

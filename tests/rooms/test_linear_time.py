@@ -1,0 +1,140 @@
+"""Whoever sends four times the text costs about four times the work, whatever stands in it."""
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from speechframe.engines.apertium import _reformatted
+from speechframe.engines.espeak_locales import LOCALES
+from speechframe.engines.espeak_text import spoken_text
+from speechframe.engines.kokoro_phonemes import KokoroPhonemiser
+from speechframe.engines.translation_text import portions, shielded
+from speechframe.engines.vocabulary import Alphabet
+from speechframe.engines.words import spoken_tokens
+from speechframe.service.body import parse_object
+from speechframe.service.multipart import MultipartParser, boundary_of
+from speechframe.spec.check import shown
+from speechframe.spec.locales import normalise
+from speechframe.spec.texts import fault_of, pause_warnings
+from speechframe.verbs.placeholders import find, protect
+from speechframe.wire import cues
+from speechframe.wire.chunking import Chunker
+from speechframe.wire.errors import decode_error
+from speechframe.wire.frames import parse_client_frame, parse_server_frame
+
+pytestmark = pytest.mark.quiet
+
+
+def script(text):
+    with suppress(ValueError):
+        cues.parse(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n")
+
+
+def times(text):
+    with suppress(ValueError):
+        cues.parse(text)
+
+
+def cut(text):
+    cues.cues([cues.Cue(0, 60_000, text)], 100_000)
+
+
+def spoken(text):
+    return spoken_text(text, LOCALES["en-US"], {}, str)
+
+
+def portioned(text):
+    for _ in range(20):  # a portion has 1000 characters
+        portions(text)
+
+
+def shield(text):
+    for _ in range(20):
+        shielded(text, Alphabet(frozenset("ab. \u200b")), str)
+
+
+def locale(text):
+    with suppress(ValueError):
+        normalise(text)
+
+
+def form(text):
+    with suppress(Exception):
+        list(MultipartParser(boundary_of("multipart/form-data; boundary=x")).feed(text.encode()))
+
+
+def chunked(text):
+    Chunker(min_buffer_size=0).add(text)
+
+
+def placeholders(text):
+    protect(text, find(text))
+
+
+def phonemes(text):
+    KokoroPhonemiser("ja-JP").sentences(spoken(text), spoken_tokens(text))
+
+
+# Function, what the text begins with, what it repeats, what it ends with, and how often at first.
+WORST = {
+    "a timestamp of dots in a script": (script, "<1", ".", "", 1000),
+    "a voice without a name in a script": (script, "<v", " ", "", 20_000),
+    "openings in a script": (script, "", "{\\<v <1.", "", 1000),
+    "a name without an end in a script": (script, "A", " '", "", 10_000),
+    "references in a script": (script, "", "&#1", "", 1000),
+    "speakers in a script": (script, "", "A: x\n", "", 300),
+    "empty lines around a script": (times, "", "\n", "", 20_000),
+    "times of blanks": (times, "0:1.1 -->", " ", "0:2.1", 50_000),
+    "words of a cue": (cut, "", "a ", "", 500),
+    "a cue of one word": (cut, "", "a", "", 500),
+    "scripts of an error page": (lambda text: decode_error(500, text.encode(), {}), "", "<script ", "", 250),
+    "marks in a text to translate": (portioned, "", "!", "x" * 1000, 220),
+    "blanks in a text to translate": (shield, "a", " ", "b", 220),
+    "unseen characters in a text to translate": (shield, "a", "\u200b", "b", 220),
+    "addresses in a text to translate": (shield, "", "a@", "", 60),
+    "tags in a text to translate": (shield, "", "<a ", "", 40),
+    "marks in a text to speak": (spoken, "", "?", "a", 1000),
+    "blanks in a text to speak": (spoken, "a", " ", "b", 1000),
+    "marks and blanks in a text to speak": (spoken, "", " ?", "", 1000),
+    "marks for a neural voice": (phonemes, "", "?", "a", 1000),
+    "blanks for a neural voice": (phonemes, "a", " ", "b", 1000),
+    "words for a neural voice": (phonemes, "", "a ", "", 500),
+    "words of blocks of rules": (_reformatted, "", "[", "", 1000),
+    "brackets of pauses": (pause_warnings, "", "[pause ", "", 500),
+    "digits of pauses": (pause_warnings, "", "[pause 1", "", 500),
+    "markup": (fault_of, "", "<p a", "", 1000),
+    "unfinished markers of a stream": (chunked, "", "[pause ", "", 2000),
+    "stops of a stream": (chunked, "", ".", "", 5000),
+    "initials of a stream": (chunked, "", "a. ", "", 2000),
+    "what looks like a token": (placeholders, "PZ", "X", "", 5000),
+    "placeholders that are not closed": (placeholders, "", "{a, select, ", "", 500),
+    "addresses that are none": (placeholders, "", "www.a@", "", 1000),
+    "a long locale": (locale, "en-x", "-a", "", 20_000),
+    "numbers of a body": (lambda text: parse_object(text.encode()), '{"a":1.', "1", "}", 50_000),
+    "quotes of a body": (lambda text: parse_object(text.encode()), '{"a":"', '\\"', '"}', 20_000),
+    "a frame of quotes": (parse_client_frame, '{"text":"', '\\"', '"}', 4000),
+    "an answer of brackets": (parse_server_frame, "", "[", "", 10_000),
+    "an address that is shown": (shown, "", "//a", "", 10_000),
+    "a form of boundaries": (form, "", "\r\n--", "", 10_000),
+    "a head of a form": (form, "--x\r\nContent-Disposition: form-data; a=", ' ;="', "", 500),
+}
+
+
+def seconds(work, text):
+    """Return the time of this thread alone: whatever else the machine does, it is not counted."""
+    best = float("inf")
+    for _ in range(3):
+        started = time.thread_time()
+        work(text)
+        best = min(best, time.thread_time() - started)
+    return best
+
+
+@pytest.mark.parametrize("case", WORST)
+def test_four_times_the_text_is_not_ten_times_the_work(case):
+    work, start, unit, end, count = WORST[case]
+    with suppress(ValueError, Exception):
+        work(start + unit + end)  # tables are read, patterns are made
+    once, four_times = (seconds(work, start + unit * each + end) for each in (count, 4 * count))
+    assert four_times < 10 * once + 0.002
