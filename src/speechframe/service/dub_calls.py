@@ -1,5 +1,6 @@
 """The calls of dubbing (section 4.5) for languages, status, files, reviews and projects."""
 
+import itertools
 import secrets
 import sqlite3
 
