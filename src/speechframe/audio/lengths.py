@@ -1,20 +1,29 @@
 """How long a clip is that somebody brings, whatever container it is in, and what that is called."""
 
-import contextlib
 import io
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import Any
 
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import decoded, demuxed
+from speechframe.audio.media import decoded, demuxed, opened, refuse_truncated
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["HEAD_BYTES", "Length", "length_of", "media_type_of", "seconds_of"]
+__all__ = [
+    "HEAD_BYTES",
+    "Length",
+    "length_of",
+    "media_type_of",
+    "moving_pictures",
+    "packet_seconds",
+    "seconds_of",
+    "start_seconds",
+]
 
 HEAD_BYTES = 64
 """How much of a medium tells its media type."""
@@ -36,7 +45,8 @@ _DEMUXERS = MappingProxyType(
     }
 )
 _LONGEST_S = 1e8
-_AV_TIME_BASE = 1_000_000
+# A header may claim this much more than the packets hold: containers count the padding of codecs differently.
+_CLAIM_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +109,100 @@ def media_type_of(head: bytes) -> str:
     return "application/octet-stream"
 
 
-def seconds_of(medium: Path | bytes) -> float | None:
-    """Return how long a medium says it is, a video too, without decoding it; None where that is not known.
+def seconds_of(medium: Path | bytes) -> float:
+    """Return the length of a medium in seconds: from its start to the end of audio or video.
 
-    That is so for a file that says nothing, for one without audio, and without the extra ``media`` for all
-    but audio files.
+    The plan of a dub and the bill of the service both come from this function. It reads every packet and
+    decodes nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio
+    files and refuses everything else.
+
+    Parameters
+    ----------
+    medium
+        A file, or its bytes.
+
+    Raises
+    ------
+    AudioError
+        Empty, no medium, without audio; cut off, or with a header that contradicts the packets; or the
+        extra ``media`` is missing, and the message has the command that installs it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seconds_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
+    0.5
     """
-    # An open file, not a name: by its name a file may be taken for raw samples, or be followed to others.
-    opened: IO[bytes] = io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
-    with contextlib.suppress(soundfile.LibsndfileError), opened as stream:
-        seconds = (info := soundfile.info(stream)).frames / info.samplerate
-        return seconds if seconds < _LONGEST_S else None  # streams that were written without their length
-    with contextlib.suppress(AudioError), demuxed(medium) as container:
-        return None if container.duration is None else container.duration / _AV_TIME_BASE
-    return None
+    claimed_s = refuse_truncated(medium)
+    if find_spec("av") is None:
+        with opened(medium, max_seconds=_LONGEST_S) as media:
+            return sum(map(len, media.blocks)) / media.sample_rate_hz
+    with demuxed(medium) as source:
+        return packet_seconds(source, claimed_s)
+
+
+def moving_pictures(source: Any) -> Any:
+    """Return the stream of moving pictures of a PyAV container; None if it has only sound or a cover."""
+    from av.stream import Disposition
+
+    return next(
+        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
+    )
+
+
+def start_seconds(source: Any) -> float:
+    """Return the time at which a PyAV container begins: that of its first sound or picture.
+
+    Recorders may begin at any time. What lies before the start is no part of the length.
+    """
+    audio, video = source.streams.audio[0], moving_pictures(source)
+    starts = [
+        float(each.start_time * each.time_base)
+        for each in (audio, video)
+        if each is not None and each.start_time is not None
+    ]
+    # MP3 and Opus have samples before time zero, which players skip: audio alone begins with its first.
+    return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
+
+
+def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
+    """Return the length of a PyAV container by its packets; errors are those of :func:`seconds_of`.
+
+    Parameters
+    ----------
+    claimed_s
+        When the medium ends by a header that FFmpeg does not show.
+    """
+    import av
+
+    audio, video = source.streams.audio[0], moving_pictures(source)
+    streams = [each for each in (audio, video) if each is not None]
+    if any(each.time_base is None or each.time_base >= 1 for each in streams):
+        raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
+    ticks: dict[int, int] = {}
+    try:
+        for packet in source.demux():
+            if packet.size and packet.pts is not None:
+                end = packet.pts + (packet.duration or 0)
+                ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the medium is damaged or truncated") from error
+    ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
+    if audio.index not in ends:
+        raise AudioError("no audio: the audio stream of the file is empty")
+    # MP3 need not say how long it is, and the guess of FFmpeg is far off.
+    if source.format.name != "mp3":
+        claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
+    # Headers count from time zero or from the start: compare with the later of the two ends.
+    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
+        raise AudioError(
+            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
+            f"where its header says {claimed_s:.1f}"
+        )
+    seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
+    if seconds <= 0:
+        raise AudioError("no audio: the file holds no samples")
+    return seconds
 
 
 def _by_libsndfile(data: bytes) -> Length | None:

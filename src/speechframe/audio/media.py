@@ -112,24 +112,24 @@ def read(path: Path, *, max_seconds: float) -> Audio:
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file for the length of a block; parameters and errors are those of :func:`read`.
+def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
+    """Open a file, or its bytes, for the length of a block; errors are those of :func:`read`.
 
     Never holds more than a block of samples, however much a file unpacks to.
     """
-    _refuse_empty(path)
+    _refuse_empty(medium)
     with contextlib.ExitStack() as stack:
         try:
-            media = stack.enter_context(_by_soundfile(path, max_seconds))
+            media = stack.enter_context(_by_soundfile(medium, max_seconds))
         except (soundfile.LibsndfileError, _NoLength):
-            media = stack.enter_context(_by_av(path, max_seconds))
+            media = stack.enter_context(_by_av(medium, max_seconds))
         yield media
 
 
 @contextlib.contextmanager
-def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
-    # An open file, not a name: by its name a file may be taken for raw samples.
-    with _looked_at(path, max_seconds) as stream, OnePass(stream) as file:
+def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+    # Hand over an open file: libsndfile may take a file for raw samples because of its name.
+    with _looked_at(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
@@ -138,19 +138,19 @@ def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
         yield _media(_sound_blocks(file), file.samplerate, max_seconds)
 
 
-def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
-    """Return a file for the decoder, after what can be told without one."""
-    with _mapped(path) as data:
+def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
+    """Return a file for the decoder. Refuse it first by its headers."""
+    with _mapped(medium) as data:
         mp3 = _refuse_truncated(data)
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
             return io.BytesIO(mp3.whole(data))
-    return path.open("rb")
+    return _stream(medium)
 
 
-def refuse_truncated(path: Path) -> float:
-    """Raise where a file is empty, or its own headers say that it is cut off; nothing is decoded.
+def refuse_truncated(medium: Path | bytes) -> float:
+    """Raise if a file is empty, or its own headers say that it is cut off. Nothing is decoded.
 
     Returns
     -------
@@ -162,20 +162,27 @@ def refuse_truncated(path: Path) -> float:
     AudioError
         No bytes; MP4, MKV, WAV, OGG, MP3 or the like that ends too early; OGG or FLAC that was joined.
     """
-    _refuse_empty(path)
-    with _mapped(path) as data:
+    _refuse_empty(medium)
+    with _mapped(medium) as data:
         _refuse_truncated(data)
         return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
 
 
 @contextlib.contextmanager
-def _mapped(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+def _mapped(medium: Path | bytes) -> Iterator[bytes]:
+    if isinstance(medium, bytes):
+        yield medium
+        return
+    with medium.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         yield cast("bytes", mapped)  # it is cut and searched as bytes are
 
 
-def _refuse_empty(path: Path) -> None:
-    if not path.stat().st_size:
+def _stream(medium: Path | bytes) -> IO[bytes]:
+    return io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
+
+
+def _refuse_empty(medium: Path | bytes) -> None:
+    if not (len(medium) if isinstance(medium, bytes) else medium.stat().st_size):
         raise AudioError("no audio: the file is empty")
 
 
@@ -203,8 +210,8 @@ def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
 
 
 @contextlib.contextmanager
-def _by_av(path: Path, max_seconds: float) -> Iterator[Media]:
-    with demuxed(path) as container:
+def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+    with demuxed(medium) as container:
         found = container.streams.audio[0]
         rate_hz, channels = found.rate or 0, found.channels or 0
         refuse_shape(rate_hz, channels)
@@ -228,8 +235,8 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        # An open file again: a name could be followed to other files.
-        stream = stack.enter_context(medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium))
+        # Hand over an open file again: a name could lead to other files.
+        stream = stack.enter_context(_stream(medium))
         try:
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")

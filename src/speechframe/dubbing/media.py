@@ -17,7 +17,8 @@ import soundfile
 
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, seconds_to_frames
-from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
+from speechframe.audio.lengths import moving_pictures, packet_seconds, seconds_of, start_seconds
+from speechframe.audio.media import demuxed, refuse_shape
 from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
 from speechframe.spec.locales import three_letters
@@ -34,8 +35,6 @@ _BITS_PER_CHANNEL = 96_000
 _BLOCK_FRAMES = RATE_HZ
 # The document type of a Matroska file, with its identifier and length, and how much of the file has it.
 _WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
-# What a header may claim beyond the last packet: containers count the padding of codecs in different ways.
-_CLAIM_SECONDS = 1.0
 # A time that is nearer to where the samples before it end is rounded, as those of MKV to a millisecond are.
 _ROUNDED_SECONDS = 0.05
 
@@ -65,22 +64,19 @@ _KINDS = MappingProxyType(
 
 
 def probe(path: Path, *, max_seconds: float) -> float:
-    """Return the length of a medium in seconds, to the end of audio or video, whichever is later.
-
-    All of its packets are looked at: nothing is decoded, and no header is believed.
+    """Return the length of a medium that can be dubbed, as :func:`speechframe.audio.lengths.seconds_of` has it.
 
     Raises
     ------
     AudioError
-        Empty, no medium, without audio, of a container that is not dubbed, longer than `max_seconds`; cut
-        off, or with a header that claims more than there is.
+        A container that is not dubbed, or a medium longer than `max_seconds`, besides what ``seconds_of``
+        raises.
     """
-    claimed_s = refuse_truncated(path)
+    seconds = seconds_of(path)
     with demuxed(path) as source:
         audio = source.streams.audio[0]
         refuse_shape(audio.rate or 0, audio.channels or 0)
         _container(source, path)
-        seconds = _seconds(source, claimed_s)
     if seconds > max_seconds:
         raise AudioError(
             f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
@@ -106,7 +102,7 @@ def _container(source: Any, path: Path) -> str:
     if name == "mov":
         # QuickTime is older than brands, and M4A is of audio alone.
         brand = source.metadata.get("major_brand", "qt").strip()
-        if brand == "M4A" and _video(source) is None:
+        if brand == "M4A" and moving_pictures(source) is None:
             return "m4a"
         return "mov" if brand == "qt" else "mp4"
     if name == "matroska":
@@ -115,53 +111,6 @@ def _container(source: Any, path: Path) -> str:
     if name in _KINDS:
         return str(name)
     raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
-
-
-def _video(source: Any) -> Any:
-    """Return the stream of moving pictures; None where there is none."""
-    from av.stream import Disposition
-
-    return next(
-        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
-    )
-
-
-def _zero_seconds(source: Any) -> float:
-    # Audio alone begins with its first sample: MP3 counts what the encoder puts in front as time.
-    audio = source.streams.audio[0]
-    if _video(source) is not None or audio.start_time is None:
-        return 0.0
-    return float(audio.start_time * audio.time_base)
-
-
-def _seconds(source: Any, claimed_s: float = 0.0) -> float:
-    import av
-
-    audio, video = source.streams.audio[0], _video(source)
-    ticks: dict[int, int] = {}
-    try:
-        for packet in source.demux():
-            if packet.size and packet.pts is not None:
-                end = packet.pts + (packet.duration or 0)
-                ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, 0))
-    except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the medium is damaged or truncated") from error
-    ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
-    if audio.index not in ends:
-        raise AudioError("no audio: the audio stream of the file is empty")
-    zero = _zero_seconds(source)
-    seconds = max(ends.get(each.index, 0.0) for each in (audio, video) if each is not None) - zero
-    # MP3 need not say how long it is, and what FFmpeg then guesses is far off.
-    if source.format.name != "mp3":
-        claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
-        raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
-            f"where its header says {claimed_s:.1f}"
-        )
-    if seconds <= 0:
-        raise AudioError("no audio: the file holds no samples")
-    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +153,7 @@ def extract(path: Path, folder: Path) -> Track:
     if track.sound_path.exists():
         return track
     with demuxed(path) as source:
-        frames = seconds_to_frames(_seconds(source), RATE_HZ)
+        frames = seconds_to_frames(packet_seconds(source), RATE_HZ)
     rate = Rate(RATE_HZ, SPEECH_RATE_HZ)
     # Speech is in its place first: where there is sound there is speech.
     with (
@@ -247,7 +196,7 @@ def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.i
     import av
 
     converter = av.AudioResampler(format="s16", layout="mono" if channels == 1 else "stereo", rate=RATE_HZ)
-    zero = round(_zero_seconds(source) * RATE_HZ)
+    zero = round(start_seconds(source) * RATE_HZ)
     end = 0
     try:
         for frame in itertools.chain(source.decode(source.streams.audio[0]), (None,)):
@@ -301,7 +250,7 @@ def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, k
     # An MP4 with its index in front plays before it has been fetched whole.
     options = {"movflags": "faststart"} if kind.muxer in {"mp4", "ipod", "mov"} else {}
     with av.open(str(path), "w", format=kind.muxer, options=options) as made:
-        video, copied = _video(given), None
+        video, copied = moving_pictures(given), None
         if video is not None:
             # Opaque: nothing is encoded, so no encoder is needed for what the video is in.
             copied = made.add_stream_from_template(video, opaque=True)
@@ -313,9 +262,13 @@ def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, k
         encoder.bit_rate = _BITS_PER_CHANNEL * sound.channels
         encoder.metadata["language"] = made.metadata["language"] = _language(language, kind.muxer)
         frames = _frames(sound)
-        end_s = 0.0
+        end_s, start_s = 0.0, start_seconds(given)
         for packet in given.demux(video) if video is not None else ():
             if packet.size:
+                # The dub begins at time zero, as the track does.
+                shift = round(start_s / packet.time_base)
+                packet.pts = None if packet.pts is None else packet.pts - shift
+                packet.dts = None if packet.dts is None else packet.dts - shift
                 time = packet.dts if packet.dts is not None else packet.pts
                 # Audio goes in front of the video that it belongs to: a player reads both in one go.
                 while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
