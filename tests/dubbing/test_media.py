@@ -181,7 +181,9 @@ def test_a_medium_without_a_time_scale_has_no_length_and_is_refused(tmp_path, na
         seconds_of(path)
 
 
-def test_without_the_extra_sound_is_counted_and_a_container_is_refused_with_the_command(tmp_path, monkeypatch):
+def test_without_the_extra_sound_is_counted_and_a_container_is_refused_with_the_command(
+    tmp_path, monkeypatch
+):
     film_path, sound = film(tmp_path / "a.mp4"), film(tmp_path / "a.flac", **KINDS["a.flac"])
     measured_s = seconds_of(sound)
     monkeypatch.setitem(sys.modules, "av", None)

@@ -1,4 +1,4 @@
-"""How long a clip is that somebody brings, whatever container it is in, and what that is called."""
+"""The length and the media type of a clip or a video in any container."""
 
 import io
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ __all__ = [
 ]
 
 HEAD_BYTES = 64
-"""How much of a medium tells its media type."""
+"""Bytes at the start of a medium that show its media type."""
 
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
-# How files begin that are older than brands.
+# The first boxes of QuickTime files from before brands.
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# By the first name FFmpeg gives the demuxer.
+# By the first name of the demuxer in FFmpeg.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -45,20 +45,20 @@ _DEMUXERS = MappingProxyType(
     }
 )
 _LONGEST_S = 1e8
-# A header may claim this much more than the packets hold: containers count the padding of codecs differently.
+# A header may claim this much more than the packets hold, because containers count padding differently.
 _CLAIM_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """What is paid for a clip: its length in seconds; and its media type, such as ``audio/wav``."""
+    """The length of a clip in seconds, which is its price, and its media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
 def length_of(data: bytes) -> Length:
-    """Return the length of a clip, from its headers where they say it.
+    """Return the length of a clip, from its headers if they have it.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def media_type_of(head: bytes) -> str:
 
 
 def seconds_of(medium: Path | bytes) -> float:
-    """Return the length of a medium in seconds: from its start to the end of audio or video.
+    """Return the seconds of a medium from its start to the end of audio or video.
 
     The plan of a dub and the bill of the service both come from this function. It reads every packet and
     decodes nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio
@@ -151,9 +151,9 @@ def moving_pictures(source: Any) -> Any:
 
 
 def start_seconds(source: Any) -> float:
-    """Return the time at which a PyAV container begins: that of its first sound or picture.
+    """Return the time of the first sound or picture of a PyAV container, in seconds.
 
-    Recorders may begin at any time. What lies before the start is no part of the length.
+    Recorders may begin at any time. The time before the start does not count as length.
     """
     audio, video = source.streams.audio[0], moving_pictures(source)
     starts = [
@@ -161,17 +161,17 @@ def start_seconds(source: Any) -> float:
         for each in (audio, video)
         if each is not None and each.start_time is not None
     ]
-    # MP3 and Opus have samples before time zero, which players skip: audio alone begins with its first.
+    # MP3 and Opus have samples before time zero, and players skip them.
     return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
 
 
 def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
-    """Return the length of a PyAV container by its packets; errors are those of :func:`seconds_of`.
+    """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
 
     Parameters
     ----------
     claimed_s
-        When the medium ends by a header that FFmpeg does not show.
+        The end of the medium by a header that FFmpeg does not show.
     """
     import av
 
@@ -190,10 +190,10 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
     if audio.index not in ends:
         raise AudioError("no audio: the audio stream of the file is empty")
-    # MP3 need not say how long it is, and the guess of FFmpeg is far off.
+    # MP3 files need not have a length, and the guess of FFmpeg is far off.
     if source.format.name != "mp3":
         claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    # Headers count from time zero or from the start: compare with the later of the two ends.
+    # Some headers count from time zero, others from the start. Compare with the later of the two ends.
     if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
         raise AudioError(
             f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
@@ -216,7 +216,7 @@ def _by_libsndfile(data: bytes) -> Length | None:
 def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
         stream = container.streams.audio[0]
-        # Containers round, and some say nothing: what is decoded is what counts.
+        # Containers round, and some have no length. Count the decoded samples.
         frames = sum(frame.samples for frame in decoded(container))
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
         return Length(frames / stream.rate if stream.rate else 0.0, media_type)

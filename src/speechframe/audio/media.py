@@ -1,12 +1,12 @@
-"""Audio out of whatever somebody brings: mono, block by block, bounded in length and memory.
+"""Read the audio of any file as mono blocks, bounded in length and memory.
 
-libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). What
-it does not know is left to PyAV (extra ``media``): the first audio stream of
-MP4, M4A, MKV, WebM and their like. Neither is given a chance to open anything
-but the file: playlists and the like, which name other files, are no audio.
+libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV
+(extra ``media``) reads the first audio stream of MP4, M4A, MKV, WebM and their
+like. Neither can open anything but the file. Playlists, which name other files,
+are refused.
 
-Bytes of strangers belong into a process that may crash: the local service
-calls this in its workers alone.
+Bytes of strangers belong into a process that may crash. The local service calls
+this in its workers alone.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ RATES_HZ = range(4000, 192_001)
 MAX_CHANNELS = 32
 """Channels that are mixed to one."""
 TOP_RATE_HZ = 48_000
-"""Faster audio is brought down to this rate: no answer has more, and no voice."""
+"""Faster audio is brought down to this rate. No voice has more."""
 
 _BLOCK_FRAMES = 1 << 16
 _UNKNOWN_FRAMES = 1 << 62
-# Demuxers that read one file and nothing else. HLS, DASH and concat would open what they are told to.
+# Demuxers that read one file and nothing else. HLS, DASH and concat would open any address in the file.
 _DEMUXERS = (
     *(
         "mov",
@@ -61,7 +61,7 @@ _OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none
 
 
 class _NoLength(Exception):
-    """A FLAC stream that was written without its length: libsndfile does not find its end."""
+    """A FLAC stream without its length. libsndfile does not find its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Media:
 
 
 def read(path: Path, *, max_seconds: float) -> Audio:
-    """Return the audio of a file: mono, at its own rate or 48000 Hz, whichever is less.
+    """Return the audio of a file as mono, at its own rate or 48000 Hz, whichever is less.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def read(path: Path, *, max_seconds: float) -> Audio:
 
 @contextlib.contextmanager
 def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file, or its bytes, for the length of a block; errors are those of :func:`read`.
+    """Open a file, or its bytes, for the length of a block. It raises the errors of :func:`read`.
 
     Never holds more than a block of samples, however much a file unpacks to.
     """
@@ -128,7 +128,7 @@ def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
-    # Hand over an open file: libsndfile may take a file for raw samples because of its name.
+    # Hand over an open file, because libsndfile may take a file for raw samples by its name.
     with _looked_at(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
@@ -220,7 +220,7 @@ def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def demuxed(medium: Path | bytes) -> Iterator[Any]:
-    """Open a medium that has audio by PyAV, for the length of a block: its ``av.container.InputContainer``.
+    """Open a medium that has audio as an ``av.container.InputContainer``, for the length of a block.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        # Hand over an open file again: a name could lead to other files.
+        # Hand over an open file again, because a name could lead to other files.
         stream = stack.enter_context(_stream(medium))
         try:
             container = stack.enter_context(
@@ -252,7 +252,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
 
 
 def decoded(container: Any) -> Iterator[Any]:
-    """Yield the frames of the first audio stream; AudioError where it is damaged."""
+    """Yield the frames of the first audio stream. AudioError if it is damaged."""
     import av
 
     try:
@@ -279,7 +279,7 @@ def _mixed(frame: Any) -> Samples:
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:
-    """Raise where a rate or a number of channels is not read."""
+    """Raise AudioError for a rate or a number of channels that is not read."""
     if rate_hz not in RATES_HZ:
         raise AudioError(f"a sample rate of {rate_hz} Hz; {RATES_HZ[0]} to {RATES_HZ[-1]} are read")
     if not 0 < channels <= MAX_CHANNELS:
@@ -298,7 +298,7 @@ def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media
 
 
 def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
-    # What a header claims is not what comes: some minutes of nothing are a few bytes.
+    # Count the samples, not the header. Some hours of silence are a few bytes.
     frames = 0
     for block in blocks:
         frames += len(block)

@@ -1,8 +1,7 @@
-"""Both ways of creating a dubbing job (section 4.5): from a form to a row in the queue.
+"""Create a dubbing job of either kind (section 4.5), from a form to a row in the queue.
 
-The order of checks is that of the room, with what a medium adds: the form is read to disk, a ``file_url`` is
-fetched, and all of the medium is looked at in a worker, so that what cannot be dubbed is refused here and
-leaves nothing behind.
+The checks have the order of the room. Then the form is read to disk, a ``file_url`` is fetched, and a worker
+measures the medium. So a medium that cannot be dubbed is refused here, and leaves nothing behind.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ from speechframe.service.middleware import NOTE
 from speechframe.service.paid import check_done, mark_of, refusals, slot_in_time
 from speechframe.service.state import STATE, State
 from speechframe.service.uploads import Upload
-from speechframe.spec import chosen
+from speechframe.spec import billing, chosen
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
     DubbingType,
@@ -41,10 +40,10 @@ from speechframe.spec.dubbing import (
 from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import cues
 
-_FILE, _TARGETS = "file", "target_locales"
+_FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
 _LEAST_BYTES_S = 1000
-"""Of a medium: what is looked at for its length takes no longer than this allows."""
+"""The least bytes of a medium that are measured in a second."""
 
 _Wanted = JobCreateRequest | JobCreateWithProjectRequest
 
@@ -72,11 +71,12 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             answer = await state.database.run(lambda c: dub_jobs.repeated(c, key.key_hash, mark))
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
-                # Before anything is fetched or looked at: a full queue costs its caller nothing.
+                # Check the room before the medium is fetched or measured, so that a full queue costs nothing.
                 state.pool.check_room(key.key_hash)
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(wanted.file_url or "", state.config, path)
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    _refuse_dear(wanted, media_s, len(job.task.targets))
                     told = job.answer.model_copy(update={"file_name": name})
                     job = job.model_copy(update={"answer": told, "media_s": media_s})
                     answer = await state.dubs.add(job, upload.path, mark)
@@ -85,7 +85,8 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
 
 
 def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
-    said = wanted.model_dump(mode="json", exclude={_FILE}, exclude_none=True)
+    # Leave the limit out. A repeat of an order is the same job, whatever its caller allows then.
+    said = wanted.model_dump(mode="json", exclude={_FILE, _LIMIT}, exclude_none=True)
     content = json.dumps(said, sort_keys=True).encode()
     upload = form.files.get(_FILE)
     if upload is not None:
@@ -94,10 +95,10 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
 
 
 async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
-    """Return the job that a form asks for, whose medium was not looked at yet."""
+    """Return the job of a form, whose medium is not measured yet."""
     state = request.app[STATE]
     project = await _project(state, key, wanted)
-    # Those of a project were good when they were given; engines may have gone since.
+    # Check the targets of a project again, because engines may have gone since.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     job_id = secrets.token_hex(16)
@@ -132,7 +133,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
-    """Return the project of a job; one without is a project of its own, which has no id."""
+    """Return the project of a job. A job without one gets a project without an id."""
     if isinstance(wanted, JobCreateRequest):
         return Project(
             project_id="",
@@ -177,8 +178,19 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
     return reply.facts.audio_seconds
 
 
+def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
+    """Refuse a job above the ``max_credits`` of its caller (chosen: dub-max-credits)."""
+    price = billing.dub_millicredits(media_s, locale_count)
+    if wanted.max_credits is not None and price > round(wanted.max_credits * billing.CREDIT):
+        refuse(
+            f"the job costs {billing.to_credits(price):,.10g} credits, because the medium is {media_s:,.10g} "
+            f"seconds long; allowed by max_credits are {wanted.max_credits:,.10g}. Nothing was billed: allow "
+            "more, or give the right length of the medium when you plan it"
+        )
+
+
 def _file_name(wanted: _Wanted, upload: Upload) -> str:
-    """Return what the medium is called: a name alone, without folders and what cannot be shown."""
+    """Return the name of the medium, without folders and unprintable characters."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name
     # Browsers on Windows once sent whole paths.

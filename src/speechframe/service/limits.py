@@ -1,4 +1,4 @@
-"""Our additions: what this service allows and chose, its description, and whether it is well."""
+"""Our additions to the document, with limits, the OpenAPI page and the health of the service."""
 
 import json
 import sqlite3
@@ -19,13 +19,13 @@ from speechframe.spec.render import openapi as openapi_document
 
 
 def identity(state: State, *kinds: str) -> str:
-    """Return what this service is as a source of something: its engines of some kinds, never its address."""
+    """Return the identity of this service by its engines of some kinds, never by its address."""
     engines = [pair for kind in kinds for pair in sorted(state.pool.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
 
 def identities(state: State) -> dict[str, str]:
-    """Return the identity for each verb: a new translator makes no run of speech another one."""
+    """Return the identity for each verb. A new translator does not change runs of speech."""
     return {
         "generate": identity(state, "speaker"),
         "stream": identity(state, "speaker"),
@@ -54,7 +54,7 @@ def translation(state: State) -> dict[str, list[str] | list[dict[str, str]]]:
 
 
 def stream(state: State, key: Key) -> dict[str, str | int | float]:
-    """Return what holds for streams and sockets here."""
+    """Return the limits of streams and sockets."""
     return {
         "default_model": REGIONS[state.config.region].default_stream_model,
         "max_sockets": chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING),
@@ -65,19 +65,20 @@ def stream(state: State, key: Key) -> dict[str, str | int | float]:
 
 
 def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
-    """Return what holds for dubbing here, and what is left to a dubbing key."""
+    """Return the limits of dubbing, and the balance of a dubbing key."""
     return {
         "installed": bool(state.languages.targets),
         "at_once": state.config.dub_worker_count,
         "max_seconds": chosen.MAX_DUB_SECONDS,
         "link_seconds": chosen.DUB_LINK_SECONDS,
+        "max_credits": True,
         "quota_credits": balance and balance.quota_millis // billing.CREDIT,
         "remaining_credits": balance and balance.remaining_characters,
     }
 
 
 async def limits(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/limits``; a key of either kind will do, and is told of its own balances."""
+    """Answer ``GET /v1/limits`` with a key of either kind, and its own balances."""
     state = request.app[STATE]
     speech_key, dub_key = require_any_key(request)
     key = speech_key or Key(b"", "", 0, None)
@@ -130,7 +131,7 @@ _OPENAPI: list[bytes] = []
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/openapi.json``: the whole document, machine-readable."""
+    """Answer ``GET /v1/openapi.json`` with the whole document, machine-readable."""
     del request
     if not _OPENAPI:
         _OPENAPI.append(json.dumps(openapi_document()).encode())

@@ -5,9 +5,9 @@ from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.speech import SHELF_SECONDS
 
 DUB_LINK_SECONDS = 72 * 3600
-"""How long the links of a job without a project live."""
+"""Seconds that the links of a job without a project live."""
 PAGE_DEFAULT = 20
-"""Projects on a page when nobody says how many."""
+"""Projects on a page by default."""
 PAGE_LIMIT = Range(1, 100, PAGE_DEFAULT)
 """Projects on a page."""
 WEBHOOK_TRIES = 5
@@ -23,23 +23,23 @@ WEBHOOK_SIGNATURE_HEADER = "X-HMAC-Signature"
 ORIGINAL_GAIN_DB = Range(-60.0, 0.0, -18.0)
 """Level of the original while it is dubbed, in dB."""
 DEFAULT_DUB_CREDITS = 36_000
-"""Dubbing credits of a key a billing cycle when nobody says how many: ten hours into one locale."""
+"""Dubbing credits of a key in a billing cycle by default, for ten hours into one locale."""
 MAX_DUB_SECONDS = 4 * 3600
 """The longest medium that is dubbed."""
 DUB_SPEED = Range(0.85, 1.3)
-"""How much slower or faster than the voice's own a line is spoken."""
+"""The speed of a line, as a multiple of the voice's own."""
 DUB_SPEED_STEP = 0.15
-"""The most by which speeds of lines in a row differ: a smooth 1.2 sounds better than 1.05 beside 1.5."""
+"""The largest difference of speed between lines in a row. A smooth 1.2 sounds better than 1.05 beside 1.5."""
 DUB_FULL_SLOT = 0.95
 """The share of its slot that a line fills without being slowed down."""
 DUB_EARLY_SECONDS, DUB_LATE_SECONDS = 0.045, 0.125
-"""How far from its place a start is not noticed (ITU-R BT.1359)."""
+"""Nobody notices a start this far from its place (ITU-R BT.1359)."""
 CUE_LINES, CUE_LINE_CHARACTERS = 2, 42
 """Lines of a cue and characters of a line, always."""
 CUE_CHARACTERS_PER_SECOND = 20
 """The fastest that a cue is to be read."""
 CUE_SECONDS = Range(5 / 6, 7.0)
-"""How long a cue is to stand."""
+"""Seconds that a cue should stand."""
 
 POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
@@ -173,6 +173,15 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{DEFAULT_DUB_CREDITS:,} a billing cycle. They are set aside when a job is taken and used for the "
         "locales that succeed; a started credit counts whole in credits_used.",
         "Two jobs may not spend the same credits, and nobody pays for what failed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-max-credits",
+        "The most that a job may cost",
+        "A job may carry max_credits. One that costs more by the service's own measurement is refused with "
+        'status 400, and nothing is billed. GET /v1/limits announces the field as "max_credits": true in '
+        '"dubbing".',
+        "Nobody should pay more than they planned because a medium is longer than they thought.",
         "ours",
     ),
     OpenPoint(
