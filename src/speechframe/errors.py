@@ -16,7 +16,7 @@
     ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
     │   └── StreamBroken            a stream that ended before its end; what came of it is kept
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
-    ├── JobFailed                   a dubbing job, or a locale of it, failed; nothing was billed for it
+    ├── JobFailed                   a dubbing job, or a locale of it, failed
     ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
     ├── EngineError                 an engine of the local service cannot do what it was asked
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
@@ -45,6 +45,9 @@ from speechframe.spec.codes import Status
 
 class SpeechframeError(Exception):
     """The root: ``except speechframe.SpeechframeError`` catches whatever this package raises."""
+
+    millicredits: int | None = None
+    """Thousandths of a credit that the service used all the same; None if it does not say."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with every field and note, so that an error survives a process boundary."""
@@ -274,7 +277,7 @@ class StreamBroken(BadAnswer):
 
 
 class JobFailed(SpeechframeError):
-    """A dubbing job, or a locale of it, failed; nothing was billed for it.
+    """A dubbing job, or a locale of it, failed; what the service used all the same is in the ledger.
 
     Parameters
     ----------

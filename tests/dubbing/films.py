@@ -95,3 +95,25 @@ def decoded(path):
 def onset_s(samples, rate_hz=48000):
     level = np.abs(np.asarray(samples, np.float64))
     return np.argmax(level > 0.2 * level.max()) / rate_hz
+
+
+def shifted(source, path, start_s, **options):
+    """Write a medium again whose timestamps begin `start_s` later, as recorders write them."""
+    with av.open(str(source)) as given, av.open(str(path), "w", options=options) as made:
+        streams = {one.index: made.add_stream_from_template(one) for one in given.streams}
+        for packet in given.demux():
+            if packet.size:
+                late = round(start_s / packet.time_base)
+                packet.pts, packet.dts = packet.pts + late, packet.dts + late
+                packet.stream = streams[packet.stream_index]
+                made.mux(packet)
+    return path
+
+
+def without_time_scale(path):
+    """Set the time scale of each track of an MP4 file to zero."""
+    data, at = bytearray(path.read_bytes()), -1
+    while (at := data.find(b"mdhd", at + 1)) > 0:
+        data[at + 16 : at + 20] = bytes(4)
+    path.write_bytes(data)
+    return path

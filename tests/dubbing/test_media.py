@@ -9,8 +9,17 @@ import av
 import numpy as np
 import pytest
 import soundfile
-from tests.dubbing.films import BEEP_S, decoded, film, onset_s, pictures
+from tests.dubbing.films import (
+    BEEP_S,
+    decoded,
+    film,
+    onset_s,
+    pictures,
+    shifted,
+    without_time_scale,
+)
 
+from speechframe.audio.lengths import seconds_of
 from speechframe.dubbing.media import container_of, extract, mux, probe
 from speechframe.dubbing.mix import mix
 from speechframe.errors import AudioError
@@ -141,6 +150,47 @@ def test_a_header_that_claims_ten_hours_is_refused_at_once(tmp_path, name, chang
     changed(data)
     path.write_bytes(data)
     assert "truncated" in refused(path, max_seconds=1e6)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "late.mkv", "a.m4a"])
+def test_a_medium_that_begins_late_is_no_longer_for_it_and_its_dub_begins_at_zero(tmp_path, name):
+    plain = film(tmp_path / "plain.mp4", **KINDS[name])
+    source = shifted(plain, tmp_path / name, 1867.0)
+    seconds = probe(source, max_seconds=60)
+    assert seconds == pytest.approx(3.0, abs=0.1)
+    assert seconds_of(source) == seconds_of(source.read_bytes()) == seconds
+
+    track = extract(source, tmp_path)
+    assert track.seconds == pytest.approx(seconds, abs=1e-4)
+    assert onset_s(track.speech, 16000) == pytest.approx(BEEP_S, abs=0.05), "give or take the priming of AAC"
+    mix(track, [], tmp_path / "mixed.wav", lowered=[])
+    target, container = tmp_path / f"dubbed.{source.suffix[1:]}", source.suffix[1:]
+    mux(source, tmp_path / "mixed.wav", target, language="de", container=container)
+    assert header_s(target) == pytest.approx(3.0, abs=0.1)
+    assert [one[0] for one in pictures(target)] == [one[0] for one in pictures(plain)]
+    assert onset_s(decoded(target)) == pytest.approx(BEEP_S, abs=0.05), "give or take the priming of AAC"
+    if pictures(target):
+        assert pictures(target)[0][1] == pytest.approx(pictures(plain)[0][1], abs=0.03), "lips stay in step"
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.m4a"])
+def test_a_medium_without_a_time_scale_has_no_length_and_is_refused(tmp_path, name):
+    path = without_time_scale(film(tmp_path / name, **KINDS[name]))
+    assert "it has no time scale" in refused(path, max_seconds=1e6)
+    with pytest.raises(AudioError, match="no time scale"):
+        seconds_of(path)
+
+
+def test_without_the_extra_sound_is_counted_and_a_container_is_refused_with_the_command(
+    tmp_path, monkeypatch
+):
+    film_path, sound = film(tmp_path / "a.mp4"), film(tmp_path / "a.flac", **KINDS["a.flac"])
+    measured_s = seconds_of(sound)
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert seconds_of(sound) == pytest.approx(measured_s, abs=1e-6)
+    for medium in (film_path, film_path.read_bytes()):
+        with pytest.raises(AudioError, match=r"pip install 'speechframe\[media\]'"):
+            seconds_of(medium)
 
 
 @pytest.mark.sampled(3)

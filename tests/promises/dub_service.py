@@ -1,6 +1,7 @@
 """A service with the dubbing calls of the document alone, which does at once, or not at all, what a test says."""
 
 import asyncio
+import io
 import json
 import sys
 from dataclasses import dataclass, field
@@ -8,6 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
+import soundfile as sf
 from aiohttp import web
 from pydantic import SecretStr
 
@@ -15,7 +18,19 @@ from served import Served
 from speechframe.settings import Settings
 
 KEY, DUB_KEY = "speech-key-0123456789", "dubbing-key-0123456789"
-DUB = b"the dubbed medium "
+SECONDS = 2.0
+
+
+def sound(seconds):
+    """Return a WAV file of silence."""
+    file = io.BytesIO()
+    sf.write(file, np.zeros(int(seconds * 8000)), 8000, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+DUB = sound(SECONDS)
+"""How every dub begins; its address follows."""
+SUBTITLES = "1\n00:00:00,200 --> 00:00:01,000\nBom dia.\n"
 
 
 @dataclass
@@ -36,6 +51,12 @@ class DubService(Served):
         Whether it has a page of limits, which promises that a repeated creation is the same job.
     failed
         Locale to what its error message is.
+    limits_price
+        Whether its page of limits announces that it refuses jobs above their ``max_credits``.
+    files
+        Ending to the status and body of files that end so.
+    said
+        What its page of utterances says.
     """
 
     port: int = 0
@@ -49,7 +70,10 @@ class DubService(Served):
     projects: dict = field(default_factory=dict)
     seen: list = field(default_factory=list)
     refused: str = ""
-    credits_used: int | None = None
+    credits_used: object = None
+    limits_price: bool = False
+    files: dict = field(default_factory=dict)
+    said: dict = field(default_factory=dict)
 
     @property
     def settings(self):
@@ -65,6 +89,7 @@ class DubService(Served):
             ("GET", "/v1/dub/jobs/{job}/status", self.status),
             ("GET", "/v1/dub/projects/list", self.list_projects),
             ("POST", "/v1/dub/projects/create", self.create_project),
+            ("GET", "/v1/dub/jobs/{job}/utterances", self.utterances),
             ("GET", "/files/{name:.*}", self.file),
         ]
 
@@ -77,7 +102,12 @@ class DubService(Served):
         if not self.is_ours:
             return web.Response(status=404)
         return web.json_response(
-            {"service": "speechframe", "idempotency": True, "idempotency_seconds": 86400}
+            {
+                "service": "speechframe",
+                "idempotency": True,
+                "idempotency_seconds": 86400,
+                "dubbing": {"max_credits": True} if self.limits_price else {},
+            }
         )
 
     async def languages(self, request):
@@ -152,4 +182,12 @@ class DubService(Served):
     async def file(self, request):
         name = request.match_info["name"]
         await self._reached("file", request)
-        return web.Response(body=DUB + name.encode())
+        status, body = self.files.get(Path(name).suffix, (200, None))
+        if body is None:
+            body = SUBTITLES.encode() if name.endswith((".srt", ".vtt")) else DUB + name.encode()
+        return web.Response(status=status, body=body)
+
+    async def utterances(self, request):
+        if not self.said:
+            return web.Response(status=404)
+        return web.json_response({"job_id": request.match_info["job"], **request.query, **self.said})

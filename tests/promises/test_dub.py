@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile as sf
-from dub_service import DUB, DUB_KEY, KEY, DubService
+from dub_service import DUB, DUB_KEY, KEY, SECONDS, DubService, sound
 from pydantic import SecretStr
+from tests.dubbing.films import film, without_time_scale
 
 import speechframe as spf
 from served import Served
@@ -21,9 +24,9 @@ from speechframe.client import SyncClient
 from speechframe.local import local_service
 from speechframe.spec.dubbing import DownloadDetail
 from speechframe.verbs.dub_job import Dub, _suffix, jobs_of
+from speechframe.widgets.dub_player import DubPlayer, dubs_of
 
 TARGETS = ["pt-BR", "fr-FR"]
-SECONDS = 2.0
 SECRET = "secret-of-the-webhooks"
 
 
@@ -161,6 +164,192 @@ def test_what_a_service_bills_otherwise_is_what_it_cost(serving, dub):
     assert run.ledger["credits"].sum() == 7
 
 
+def test_a_service_that_can_refuse_a_dearer_job_is_sent_what_was_reserved(serving, dub, tmp_path):
+    service = serving(is_ours=True, limits_price=True)
+    dub(service)
+    assert ("max_credits", str(2 * SECONDS)) in service.jobs["job-1"].fields
+    other = serving(is_ours=True)
+    dub(other, run_dir=tmp_path / "other")
+    assert "max_credits" not in dict(other.jobs["job-1"].fields)
+    service.refused = "the job costs 1,873 credits; allowed by max_credits are 4"
+    run = dub(service, run_dir=tmp_path / "dear")
+    assert (run.statuses(), run.ledger["credits"].sum()) == (["failed", "failed"], 0)
+    assert service.refused in run.failed["error_message"][0]
+
+
+def test_a_service_that_bills_more_is_booked_as_billed_and_the_run_stops_at_its_budget(
+    serving, dub, tmp_path
+):
+    service = serving(credits_used=1873)
+    media = distinct_media(tmp_path, 6)
+    run = dub(service, media, targets=["pt-BR"], max_credits=100, max_concurrency=1)
+    frame = run.to_pandas()
+    # The next job is sent before the bill of the one before is booked.
+    jobs = len(service.jobs)
+    assert (jobs <= 2, run.stopped_because) == (True, "budget")
+    assert list(frame["status"]) == ["done"] * jobs + ["pending"] * (6 - jobs)
+    assert (run.ledger["credits"].sum(), frame["audio_seconds"][0]) == (jobs * 1873, 1873)
+    assert "the service says the job cost 1,873 credits, not 2" in frame["warnings"][0]
+
+
+def distinct_media(folder, count):
+    paths = [folder / f"medium-{number}.wav" for number in range(count)]
+    for number, path in enumerate(paths):
+        path.write_bytes(sound(SECONDS) + bytes([number]))
+    return [str(path) for path in paths]
+
+
+IMPOSSIBLE = [-1_000_000, 2**63 - 1, 10**30, float("nan")]
+
+
+@pytest.mark.parametrize("said", IMPOSSIBLE)
+def test_an_impossible_amount_voids_no_budget_and_the_computed_price_counts(serving, dub, tmp_path, said):
+    service = serving(credits_used=said)
+    run = dub(service, distinct_media(tmp_path, 6), targets=["pt-BR"], max_credits=5)
+    assert (len(service.jobs), run.stopped_because) == (2, "budget")
+    assert list(run.ledger["credits"]) == [SECONDS, SECONDS]
+    assert set(run.ledger["credits_basis"]) == {"computed"}
+    frame = run.to_pandas()
+    assert all(
+        "which no call costs" in "".join(told) for told in frame["warnings"][frame["status"] == "done"]
+    )
+
+
+@pytest.mark.parametrize("said", [-1_000_000, 2**63 - 1, 10**12])
+def test_a_run_that_has_booked_an_impossible_amount_is_gone_on_with(
+    serving, dub, tmp_path, monkeypatch, said
+):
+    service = serving(credits_used=said)
+    with monkeypatch.context() as earlier, contextlib.suppress(TypeError):
+        earlier.setattr("speechframe.verbs.dub.amount", lambda value: value)
+        dub(service, distinct_media(tmp_path, 6)[:1], targets=["pt-BR"])
+    service.credits_used = None
+    run = dub(service, distinct_media(tmp_path, 6), targets=["pt-BR"], max_credits=5)
+    assert run.stats["done"] == len(service.jobs) == 2
+    assert run.stopped_because == "budget"
+
+
+@pytest.mark.parametrize("code", ["SPEECH_NOT_PRESENT", "CREDITS_EXHAUSTED"])
+def test_credits_of_a_job_without_any_dub_are_in_the_ledger(serving, dub, code):
+    run = dub(serving(statuses=["FAILED"], failure_code=code, credits_used=3))
+    assert run.statuses() == ["failed", "failed"]
+    assert (run.ledger["credits"].sum(), run.to_pandas()["credits"].sum()) == (3, 3)
+    assert set(run.ledger["credits_basis"]) == {"reported"}
+
+
+def test_a_failed_locale_costs_nothing_and_the_others_all_of_the_job(serving, dub):
+    service = serving(
+        statuses=["PARTIALLY_COMPLETED"], failed={"fr_FR": "SERVER_ERROR: crashed"}, credits_used=9
+    )
+    run = dub(service)
+    credits = dict(zip(run.to_pandas()["locale"], run.to_pandas()["credits"], strict=True))
+    assert credits == {"pt-BR": 9, "fr-FR": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "the file is empty"),
+        (b"<!DOCTYPE html><title>Sign in</title>" * 50, "no audio that can be read"),
+        (DUB[: len(DUB) // 2], "truncated"),
+    ],
+)
+def test_what_comes_instead_of_a_dub_is_no_dub_and_the_job_is_asked_again(serving, dub, body, words):
+    service = serving(files={".mp4": (200, body)}, credits_used=None)
+    run = dub(service)
+    assert run.statuses() == ["charged_unknown", "charged_unknown"]
+    assert all(words in message for message in run.failed["error_message"])
+    assert run.ledger["credits"].sum() == 2 * SECONDS
+    assert not any((run.path / "dubs").iterdir())
+    service.files.clear()
+    is_delivered(spf.resume(run, service=service.settings, progress=False))
+    assert len(service.jobs) == 1
+
+
+def test_a_bill_above_the_plan_is_booked_once_though_its_files_come_later(serving, dub):
+    service = serving(files={".mp4": (200, b"")}, credits_used=70)
+    run = dub(service)
+    assert (run.stats["charged_unknown"], run.ledger["credits"].sum()) == (2, 70)
+    service.files.clear()
+    run = spf.resume(run, service=service.settings, progress=False)
+    assert (run.statuses(), run.ledger["credits"].sum()) == (["done", "done"], 70)
+    assert list(run.to_pandas()["credits"]) == [35, 35]
+
+
+def test_a_dub_of_another_length_is_suspect(serving, dub):
+    run = dub(serving(files={".mp4": (200, sound(5.0))}))
+    assert run.statuses() == ["suspect", "suspect"]
+    assert "the medium lasts 2.00 s, its dub 5.00 s" in run.to_pandas()["error_message"][0]
+
+
+@pytest.mark.parametrize("answer", [(404, b"gone"), (200, b""), (200, b"<html>"), (200, b"\xff\xfe-->")])
+def test_subtitles_that_cannot_be_had_leave_a_paid_dub_where_it_is(serving, dub, answer):
+    run = dub(serving(files={".srt": answer}))
+    frame = run.to_pandas()
+    assert run.statuses() == ["done", "done"]
+    assert frame["srt_path"].isna().all()
+    assert all((run.path / path).is_file() for path in frame["dub_path"])
+    assert "the SRT subtitles: " in "".join(frame["warnings"][0])
+
+
+def test_subtitles_that_are_odd_are_kept_and_every_dub_is_seen(serving, dub):
+    odd = b"1\n00:00:02,000 --> 00:00:01,000\nBackwards.\n"
+    run = dub(serving(files={".srt": (200, odd)}))
+    assert "kept as they came" in "".join(run.to_pandas()["warnings"][0])
+    seen = dubs_of(run)
+    assert [one.path.is_file() for one in seen] == [True, True]
+    assert "ends before it has begun" in seen[0].note
+
+
+def forged(run, **values):
+    """Change what a run's files say of a dub, as whoever hands a run over can; return its place."""
+    (path,) = (run.path / "parts").iterdir()
+    table = pq.read_table(path)
+    for column, value in values.items():
+        changed = [value, *table.column(column).to_pylist()[1:]]
+        place = table.schema.get_field_index(column)
+        table = table.set_column(place, table.schema.field(column), pa.array(changed))
+    pq.write_table(table, path)
+    return list(run.to_pandas()["request_key"]).index(table.column("request_key")[0].as_py())
+
+
+def test_a_run_of_somebody_else_reads_and_writes_nothing_outside_its_folder(serving, dub, tmp_path):
+    service = serving(is_ours=True)
+    run = dub(service)
+    secret = tmp_path / "secret.txt"
+    secret.write_text("1\n00:00:00,000 --> 00:00:01,000\nThe secret.\n")
+    (run.path / "dubs" / "link.wav").symlink_to(secret)
+    (run.path / "link").symlink_to(tmp_path)
+    before, names = secret.read_bytes(), {*tmp_path.iterdir()}
+    # Of a version above the first all files are fetched: a call that was cut off may not have fetched them.
+    said = {"utterance_id": 1, "start_ms": 0, "end_ms": 1, "dub_start_ms": 0, "dub_end_ms": 1, "speed": 1.0}
+    said |= {"speaker": "A", "source_text": "Hi", "text": "Oi", "voice_id": "v", "fit": "FITS"}
+    service.said = {"version": 2, "overlap": 0.0, "cues_over": 0, "warnings": [], "utterances": [said]}
+    good = run.to_pandas().set_index("locale")
+    for column in ("dub_path", "srt_path"):
+        for way in (
+            "../secret.txt",
+            "dubs/../../secret.txt",
+            str(secret),
+            "dubs/link.wav",
+            "link/secret.txt",
+        ):
+            place = forged(run, **{column: way})
+            run = spf.open_run(run.path)
+            row = run.to_pandas().iloc[place]
+            shown = dubs_of(run)
+            assert "The secret" not in DubPlayer(shown).to_table()
+            assert (shown[place].path is None) == (column == "dub_path")
+            assert shown[place].problem or shown[place].note
+            correction = {"row_id": row["row_id"], "utterance_id": 1, "text": "Oi"}
+            with pytest.raises(spf.StoreError, match=r"leads out of the run's folder|is a link"):
+                spf.correct(run, [correction], service=service.settings)
+            forged(run, **{column: good[column][row["locale"]]})
+    run = spf.open_run(run.path)
+    spf.correct(run, [correction], service=service.settings)
+    assert (secret.read_bytes(), {*tmp_path.iterdir()}) == (before, names)
+
+
 def test_a_begun_credit_of_the_service_is_no_other_price_than_was_said(serving, dub):
     run = dub(serving(credits_used=5))
     assert run.ledger["credits"].sum() == run.estimate.credits == 2 * SECONDS
@@ -207,6 +396,30 @@ def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
     run = dub(service, [url], max_credits=100, seconds=10)
     assert ("file_url", url) in service.jobs["job-1"].fields
     assert run.ledger["credits"].sum() == 20
+
+
+def test_what_cannot_be_measured_is_refused_at_planning_unless_its_length_is_given(
+    serving, dub, tmp_path, monkeypatch
+):
+    service, medium = serving(), film(tmp_path / "film.mp4")
+    measured = dub(service, [str(medium)], seconds=1, dry_run=True, run_dir=tmp_path / "a").estimate.credits
+    assert measured == pytest.approx(2 * 3.0, abs=0.2), "a file is measured, whatever is said of it"
+    broken = without_time_scale(film(tmp_path / "broken.mp4"))
+    with pytest.raises(spf.InvalidRows, match=r"media: .* has no time scale, .*; allowed: .* seconds="):
+        dub(service, [str(broken)])
+    monkeypatch.setitem(sys.modules, "av", None)
+    for given in (str(medium), medium.read_bytes()):
+        with pytest.raises(spf.InvalidRows, match=r"pip install 'speechframe\[media\]'"):
+            dub(service, {"media": [given]})
+    assert service.jobs == {}
+    assert dub(service, [str(medium)], seconds=1, dry_run=True, run_dir=tmp_path / "b").estimate.credits == 2
+
+
+def test_figures_of_utterances_that_cannot_be_are_left_out_of_a_dub(serving, dub):
+    said = {"version": 1, "overlap": 0.0, "cues_over": 10**30, "warnings": [], "utterances": []}
+    run = dub(serving(is_ours=True, said=said))
+    assert run.statuses() == ["done", "done"]
+    assert "how the dub fits is not known" in "".join(run.to_pandas()["warnings"][0])
 
 
 def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):

@@ -23,11 +23,14 @@ from dub_lab import (
     ready,
     status,
 )
+from tests.dubbing.films import film, shifted
 
+from speechframe.audio.lengths import seconds_of
 from speechframe.service.app import HANDLERS
 from speechframe.service.dub_create import _file_name
 from speechframe.service.uploads import Upload
 from speechframe.spec import chosen
+from speechframe.spec.billing import dub_millicredits, to_credits
 from speechframe.spec.dubbing import JobCreateRequest
 from speechframe.spec.endpoints import by_name
 
@@ -171,6 +174,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
             {"script": "WEBVTT\n" + "\n00:00.000 --> 00:03.000\nYes!\n" * 14},
             "script: its cues overlap too much: together they last 42 seconds; allowed: at most 8 times",
         ),
+        ({"max_credits": "-1"}, "max_credits is out of range"),
         ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
     ],
 )
@@ -233,6 +237,31 @@ async def test_a_job_without_credits_fails_says_so_and_is_no_answer_to_a_repeat(
     assert (found["credits_used"], found["credits_remaining"]) == (0, 0)
     assert found["download_details"][0]["error_message"].startswith("INSUFFICIENT_CREDITS: ")
     assert (await create(http, headers=headers)).json["job_id"] != first
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1867.0])
+async def test_a_job_above_what_its_caller_allows_is_refused_by_the_measure_of_the_plan(
+    http, tmp_path, late_s
+):
+    medium = film(tmp_path / "film.mp4")
+    if late_s:
+        medium = shifted(medium, tmp_path / "late.mp4", late_s)
+    planned = to_credits(dub_millicredits(seconds_of(medium), 2))
+    assert planned == pytest.approx(6.0, abs=0.2)
+    assert (await http.get("/v1/limits")).json["dubbing"]["max_credits"] is True
+    order = {"target_locales": ["pt_BR", "en_GB"], "key": "rich"}
+    headers = {chosen.IDEMPOTENCY_HEADER: f"not above {late_s}"}
+    answer = await create(
+        http, medium.read_bytes(), headers=headers, **order, max_credits=str(planned - 0.001)
+    )
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST"), answer.body
+    assert f"the job costs {planned:.10g} credits" in answer.message
+    assert "Nothing was billed" in answer.message
+    answer = await create(http, medium.read_bytes(), headers=headers, **order, max_credits=str(planned))
+    assert answer.status == 200, answer.body
+    # The order is the same, whatever its caller allows: a repeat is the same job.
+    again = await create(http, medium.read_bytes(), headers=headers, **order, max_credits="1")
+    assert again.json == answer.json
 
 
 # Projects

@@ -47,6 +47,15 @@ def test_cues_never_overlap_lose_nothing_and_always_fit(given_):
     assert over == sum(misses)
 
 
+def test_more_cues_than_milliseconds_have_one_each_and_can_be_read_back():
+    said = [Cue(0, 1, "One.", "A"), Cue(0, 1, "Two.", "B"), Cue(1, 2, "Three.", "A")]
+    made, over = cues(said, 2)
+    assert [(cue.start_ms, cue.end_ms) for cue in made] == [(0, 1), (1, 2), (2, 3)]
+    assert over == 3
+    assert [cue.text for cue in parse(srt(made))] == ["One.", "Two.", "Three."]
+    assert len(parse(vtt(cues([Cue(0, 0, "Hi.")], 0)[0]))) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -112,7 +112,7 @@ def test_the_longest_translation_is_taken():
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, 5, {"credits_used": "17"}, {"credits_used": -1}, {"credits_used": 1e300, "target_language": ["fr"]}],
+    [None, 5, {"credits_used": "17"}, {"credits_used": -1}, {"credits_used": 2.0**52}, {"credits_used": 1e300, "target_language": ["fr"]}],
 )  # fmt: skip
 def test_metadata_may_be_anything(metadata):
     found = decode_translate(answer(GOOD, metadata=metadata), TEXTS)

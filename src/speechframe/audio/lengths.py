@@ -1,31 +1,40 @@
-"""How long a clip is that somebody brings, whatever container it is in, and what that is called."""
+"""The length and the media type of a clip or a video in any container."""
 
-import contextlib
 import io
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import Any
 
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import decoded, demuxed
+from speechframe.audio.media import decoded, demuxed, opened, refuse_truncated
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
-__all__ = ["HEAD_BYTES", "Length", "length_of", "media_type_of", "seconds_of"]
+__all__ = [
+    "HEAD_BYTES",
+    "Length",
+    "length_of",
+    "media_type_of",
+    "moving_pictures",
+    "packet_seconds",
+    "seconds_of",
+    "start_seconds",
+]
 
 HEAD_BYTES = 64
-"""How much of a medium tells its media type."""
+"""Bytes at the start of a medium that show its media type."""
 
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
-# How files begin that are older than brands.
+# The first boxes of QuickTime files from before brands.
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# By the first name FFmpeg gives the demuxer.
+# By the first name of the demuxer in FFmpeg.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -36,19 +45,20 @@ _DEMUXERS = MappingProxyType(
     }
 )
 _LONGEST_S = 1e8
-_AV_TIME_BASE = 1_000_000
+# A header may claim this much more than the packets hold, because containers count padding differently.
+_CLAIM_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """What is paid for a clip: its length in seconds; and its media type, such as ``audio/wav``."""
+    """The length of a clip in seconds, which is its price, and its media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
 def length_of(data: bytes) -> Length:
-    """Return the length of a clip, from its headers where they say it.
+    """Return the length of a clip, from its headers if they have it.
 
     Parameters
     ----------
@@ -99,20 +109,100 @@ def media_type_of(head: bytes) -> str:
     return "application/octet-stream"
 
 
-def seconds_of(medium: Path | bytes) -> float | None:
-    """Return how long a medium says it is, a video too, without decoding it; None where that is not known.
+def seconds_of(medium: Path | bytes) -> float:
+    """Return the seconds of a medium from its start to the end of audio or video.
 
-    That is so for a file that says nothing, for one without audio, and without the extra ``media`` for all
-    but audio files.
+    The plan of a dub and the bill of the service both come from this function. It reads every packet and
+    decodes nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio
+    files and refuses everything else.
+
+    Parameters
+    ----------
+    medium
+        A file, or its bytes.
+
+    Raises
+    ------
+    AudioError
+        Empty, no medium, without audio; cut off, or with a header that contradicts the packets; or the
+        extra ``media`` is missing, and the message has the command that installs it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seconds_of(codec.encode(np.zeros(4000, np.float32), 8000, format=Format.WAV))
+    0.5
     """
-    # An open file, not a name: by its name a file may be taken for raw samples, or be followed to others.
-    opened: IO[bytes] = io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
-    with contextlib.suppress(soundfile.LibsndfileError), opened as stream:
-        seconds = (info := soundfile.info(stream)).frames / info.samplerate
-        return seconds if seconds < _LONGEST_S else None  # streams that were written without their length
-    with contextlib.suppress(AudioError), demuxed(medium) as container:
-        return None if container.duration is None else container.duration / _AV_TIME_BASE
-    return None
+    claimed_s = refuse_truncated(medium)
+    if find_spec("av") is None:
+        with opened(medium, max_seconds=_LONGEST_S) as media:
+            return sum(map(len, media.blocks)) / media.sample_rate_hz
+    with demuxed(medium) as source:
+        return packet_seconds(source, claimed_s)
+
+
+def moving_pictures(source: Any) -> Any:
+    """Return the stream of moving pictures of a PyAV container; None if it has only sound or a cover."""
+    from av.stream import Disposition
+
+    return next(
+        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
+    )
+
+
+def start_seconds(source: Any) -> float:
+    """Return the time of the first sound or picture of a PyAV container, in seconds.
+
+    Recorders may begin at any time. The time before the start does not count as length.
+    """
+    audio, video = source.streams.audio[0], moving_pictures(source)
+    starts = [
+        float(each.start_time * each.time_base)
+        for each in (audio, video)
+        if each is not None and each.start_time is not None
+    ]
+    # MP3 and Opus have samples before time zero, and players skip them.
+    return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
+
+
+def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
+    """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
+
+    Parameters
+    ----------
+    claimed_s
+        The end of the medium by a header that FFmpeg does not show.
+    """
+    import av
+
+    audio, video = source.streams.audio[0], moving_pictures(source)
+    streams = [each for each in (audio, video) if each is not None]
+    if any(each.time_base is None or each.time_base >= 1 for each in streams):
+        raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
+    ticks: dict[int, int] = {}
+    try:
+        for packet in source.demux():
+            if packet.size and packet.pts is not None:
+                end = packet.pts + (packet.duration or 0)
+                ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the medium is damaged or truncated") from error
+    ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
+    if audio.index not in ends:
+        raise AudioError("no audio: the audio stream of the file is empty")
+    # MP3 files need not have a length, and the guess of FFmpeg is far off.
+    if source.format.name != "mp3":
+        claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
+    # Some headers count from time zero, others from the start. Compare with the later of the two ends.
+    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
+        raise AudioError(
+            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
+            f"where its header says {claimed_s:.1f}"
+        )
+    seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
+    if seconds <= 0:
+        raise AudioError("no audio: the file holds no samples")
+    return seconds
 
 
 def _by_libsndfile(data: bytes) -> Length | None:
@@ -126,7 +216,7 @@ def _by_libsndfile(data: bytes) -> Length | None:
 def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
         stream = container.streams.audio[0]
-        # Containers round, and some say nothing: what is decoded is what counts.
+        # Containers round, and some have no length. Count the decoded samples.
         frames = sum(frame.samples for frame in decoded(container))
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
         return Length(frames / stream.rate if stream.rate else 0.0, media_type)

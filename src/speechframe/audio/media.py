@@ -1,12 +1,12 @@
-"""Audio out of whatever somebody brings: mono, block by block, bounded in length and memory.
+"""Read the audio of any file as mono blocks, bounded in length and memory.
 
-libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). What
-it does not know is left to PyAV (extra ``media``): the first audio stream of
-MP4, M4A, MKV, WebM and their like. Neither is given a chance to open anything
-but the file: playlists and the like, which name other files, are no audio.
+libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV
+(extra ``media``) reads the first audio stream of MP4, M4A, MKV, WebM and their
+like. Neither can open anything but the file. Playlists, which name other files,
+are refused.
 
-Bytes of strangers belong into a process that may crash: the local service
-calls this in its workers alone.
+Bytes of strangers belong into a process that may crash. The local service calls
+this in its workers alone.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ RATES_HZ = range(4000, 192_001)
 MAX_CHANNELS = 32
 """Channels that are mixed to one."""
 TOP_RATE_HZ = 48_000
-"""Faster audio is brought down to this rate: no answer has more, and no voice."""
+"""Faster audio is brought down to this rate. No voice has more."""
 
 _BLOCK_FRAMES = 1 << 16
 _UNKNOWN_FRAMES = 1 << 62
-# Demuxers that read one file and nothing else. HLS, DASH and concat would open what they are told to.
+# Demuxers that read one file and nothing else. HLS, DASH and concat would open any address in the file.
 _DEMUXERS = (
     *(
         "mov",
@@ -61,7 +61,7 @@ _OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none
 
 
 class _NoLength(Exception):
-    """A FLAC stream that was written without its length: libsndfile does not find its end."""
+    """A FLAC stream without its length. libsndfile does not find its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Media:
 
 
 def read(path: Path, *, max_seconds: float) -> Audio:
-    """Return the audio of a file: mono, at its own rate or 48000 Hz, whichever is less.
+    """Return the audio of a file as mono, at its own rate or 48000 Hz, whichever is less.
 
     Parameters
     ----------
@@ -112,24 +112,24 @@ def read(path: Path, *, max_seconds: float) -> Audio:
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file for the length of a block; parameters and errors are those of :func:`read`.
+def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
+    """Open a file, or its bytes, for the length of a block. It raises the errors of :func:`read`.
 
     Never holds more than a block of samples, however much a file unpacks to.
     """
-    _refuse_empty(path)
+    _refuse_empty(medium)
     with contextlib.ExitStack() as stack:
         try:
-            media = stack.enter_context(_by_soundfile(path, max_seconds))
+            media = stack.enter_context(_by_soundfile(medium, max_seconds))
         except (soundfile.LibsndfileError, _NoLength):
-            media = stack.enter_context(_by_av(path, max_seconds))
+            media = stack.enter_context(_by_av(medium, max_seconds))
         yield media
 
 
 @contextlib.contextmanager
-def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
-    # An open file, not a name: by its name a file may be taken for raw samples.
-    with _looked_at(path, max_seconds) as stream, OnePass(stream) as file:
+def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+    # Hand over an open file, because libsndfile may take a file for raw samples by its name.
+    with _looked_at(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
@@ -138,19 +138,19 @@ def _by_soundfile(path: Path, max_seconds: float) -> Iterator[Media]:
         yield _media(_sound_blocks(file), file.samplerate, max_seconds)
 
 
-def _looked_at(path: Path, max_seconds: float) -> IO[bytes]:
-    """Return a file for the decoder, after what can be told without one."""
-    with _mapped(path) as data:
+def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
+    """Return a file for the decoder. Refuse it first by its headers."""
+    with _mapped(medium) as data:
         mp3 = _refuse_truncated(data)
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
             return io.BytesIO(mp3.whole(data))
-    return path.open("rb")
+    return _stream(medium)
 
 
-def refuse_truncated(path: Path) -> float:
-    """Raise where a file is empty, or its own headers say that it is cut off; nothing is decoded.
+def refuse_truncated(medium: Path | bytes) -> float:
+    """Raise if a file is empty, or its own headers say that it is cut off. Nothing is decoded.
 
     Returns
     -------
@@ -162,20 +162,27 @@ def refuse_truncated(path: Path) -> float:
     AudioError
         No bytes; MP4, MKV, WAV, OGG, MP3 or the like that ends too early; OGG or FLAC that was joined.
     """
-    _refuse_empty(path)
-    with _mapped(path) as data:
+    _refuse_empty(medium)
+    with _mapped(medium) as data:
         _refuse_truncated(data)
         return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
 
 
 @contextlib.contextmanager
-def _mapped(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+def _mapped(medium: Path | bytes) -> Iterator[bytes]:
+    if isinstance(medium, bytes):
+        yield medium
+        return
+    with medium.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         yield cast("bytes", mapped)  # it is cut and searched as bytes are
 
 
-def _refuse_empty(path: Path) -> None:
-    if not path.stat().st_size:
+def _stream(medium: Path | bytes) -> IO[bytes]:
+    return io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
+
+
+def _refuse_empty(medium: Path | bytes) -> None:
+    if not (len(medium) if isinstance(medium, bytes) else medium.stat().st_size):
         raise AudioError("no audio: the file is empty")
 
 
@@ -203,8 +210,8 @@ def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
 
 
 @contextlib.contextmanager
-def _by_av(path: Path, max_seconds: float) -> Iterator[Media]:
-    with demuxed(path) as container:
+def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
+    with demuxed(medium) as container:
         found = container.streams.audio[0]
         rate_hz, channels = found.rate or 0, found.channels or 0
         refuse_shape(rate_hz, channels)
@@ -213,7 +220,7 @@ def _by_av(path: Path, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def demuxed(medium: Path | bytes) -> Iterator[Any]:
-    """Open a medium that has audio by PyAV, for the length of a block: its ``av.container.InputContainer``.
+    """Open a medium that has audio as an ``av.container.InputContainer``, for the length of a block.
 
     Raises
     ------
@@ -228,8 +235,8 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        # An open file again: a name could be followed to other files.
-        stream = stack.enter_context(medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium))
+        # Hand over an open file again, because a name could lead to other files.
+        stream = stack.enter_context(_stream(medium))
         try:
             container = stack.enter_context(
                 av.open(stream, options=dict(_OPTIONS), metadata_errors="replace")
@@ -245,7 +252,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
 
 
 def decoded(container: Any) -> Iterator[Any]:
-    """Yield the frames of the first audio stream; AudioError where it is damaged."""
+    """Yield the frames of the first audio stream. AudioError if it is damaged."""
     import av
 
     try:
@@ -272,7 +279,7 @@ def _mixed(frame: Any) -> Samples:
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:
-    """Raise where a rate or a number of channels is not read."""
+    """Raise AudioError for a rate or a number of channels that is not read."""
     if rate_hz not in RATES_HZ:
         raise AudioError(f"a sample rate of {rate_hz} Hz; {RATES_HZ[0]} to {RATES_HZ[-1]} are read")
     if not 0 < channels <= MAX_CHANNELS:
@@ -291,7 +298,7 @@ def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media
 
 
 def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
-    # What a header claims is not what comes: some minutes of nothing are a few bytes.
+    # Count the samples, not the header. Some hours of silence are a few bytes.
     frames = 0
     for block in blocks:
         frames += len(block)

@@ -182,7 +182,7 @@ class Engine:
                 "request_key": asked.key,
                 "take": asked.take,
                 "characters": asked.characters,
-                "price": asked.price,
+                "price": call.charged(asked),
                 "millicredits": 0 if call.is_paid else asked.price,
                 **asked.facts,
             }
@@ -286,13 +286,16 @@ class Engine:
             return error
         ends, statuses = list[Ended](), set[str]()
         for asked, record in zip(call.rows, records, strict=True):
-            charged_before = asked.price if call.is_paid else 0
+            charged_before = call.charged(asked) if call.is_paid else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
                 statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
                 row = self._failed_row(call, asked, lane, record, status)
-                price = asked.price if is_billed else 0
+                price = call.charged(asked) if is_billed else 0
                 basis = "computed" if is_billed else "none"
+                if record.millicredits is not None:
+                    price, basis = record.millicredits, "reported"
+                    row["credits"] = price / 1000
                 ends.append(Ended(price - charged_before, basis, row, error=record))
                 continue
             findings = (
@@ -314,7 +317,7 @@ class Engine:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
             ends.append(Ended(price - charged_before, record.basis, row, record.audio))
-        # FAILED says that nothing was billed for any row, so an attempt with a CHARGED_UNKNOWN row is DONE.
+        # FAILED says that no row can have an answer, so an attempt with a CHARGED_UNKNOWN row is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
         return status, ends
 
@@ -453,7 +456,7 @@ class Engine:
         self, call: Call, asked: Request, lane: Lane, error: SpeechframeError, status: str
     ) -> Row:
         """Return the record of a row without a usable answer."""
-        price = asked.price if status == CHARGED_UNKNOWN else 0
+        price = call.charged(asked) if status == CHARGED_UNKNOWN else 0
         return {
             **self._row(call, asked, lane, status, price),
             "error_code": code_of(error),

@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from speechframe.batch.backend import Backend, Request
 from speechframe.batch.prepare import Prepared
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
 from speechframe.settings.spending import ALERTS, BudgetRule
-from speechframe.spec.billing import to_credits
+from speechframe.spec.billing import CREDIT, to_credits
 from speechframe.store.budgets import Allotments
 from speechframe.store.folder import storing
 from speechframe.store.journal import loads
@@ -61,6 +61,11 @@ class Call:
     began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
     rows: tuple[Request, ...] = ()  # the requests that get a record each; known once it is handed out
+    booked: dict[str, int] = field(default_factory=dict)  # by key, what a row was booked at if not its price
+
+    def charged(self, row: Request) -> int:
+        """Return the thousandths of a credit that an earlier attempt was booked at for a row."""
+        return self.booked.get(row.key, row.price)
 
 
 class Verdict(Enum):
@@ -402,6 +407,9 @@ class Queue:
                 if (due := self._plan.due.get(request.key)) is not None:
                     call.is_unknown = call.is_paid = True
                     call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+                    rows = request.parts or (request,)
+                    before = {row.key: (self._plan.due.get(row.key) or {}).get("credits") for row in rows}
+                    call.booked = {key: round(credits * CREDIT) for key, credits in before.items() if credits}
             else:
                 self._is_plan_read = True
                 return None

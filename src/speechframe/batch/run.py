@@ -37,7 +37,7 @@ from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.ledger import Ledger
+from speechframe.store.ledger import Ledger, billed_millis
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts
 from speechframe.store.schema import StopReason
@@ -415,7 +415,7 @@ def _open_budget(
         for (period, _), spent in spent_in(one.rule, attempts).items():
             by_period[period] += spent
         allotments.correct(one.id, by_period)
-    total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
+    total = pc.sum(billed_millis(attempts)).as_py() or 0
     budget = Budget(limit, total, allowances, tags=tags)
     return budget, update_budget if is_remote else None
 

@@ -1,4 +1,4 @@
-"""``speechframe dub``: the verb, its files copied to where they are wanted, or its jobs left alone."""
+"""``speechframe dub``: run the verb, and copy its files or leave its jobs to the service."""
 
 import argparse
 import shutil
@@ -16,7 +16,7 @@ _FILES = ("dub_path", "srt_path", "vtt_path")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb and what is done with its files."""
+    """Add the options of the verb, and those for its files."""
     verb.add_arguments(parser)
     group = parser.add_argument_group("what becomes of the dubs")
     group.add_argument(
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _leave(run: "Run", options: argparse.Namespace) -> int:
-    """Let the run go once all jobs have an id in its folder: whoever resumes it finds them."""
+    """Let the run go once all jobs have an id in its folder, so that a resume finds them."""
     from speechframe.store.schema import PENDING
     from speechframe.verbs.dub_job import jobs_of
 
@@ -74,7 +74,7 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
 
 
 def _copied(run: "Run", folder: Path) -> list[Path]:
-    """Copy the files of a run, named by what their media are called, else by their rows."""
+    """Copy the files of a run under the names of their media, or of their rows."""
     frame = run.to_pandas()
     names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
     copied: list[Path] = []
@@ -84,9 +84,10 @@ def _copied(run: "Run", folder: Path) -> list[Path]:
         stem = Path(medium).stem if isinstance(medium, str) else row_id.removesuffix(f"/{locale}")
         for path in [row[names[name]] for name in _FILES]:
             if isinstance(path, str):
-                target = folder / f"{stem}.{locale}{Path(path).suffix}"
-                # Two media of one name: the run's own names tell them apart.
+                # Take the last part alone. Ids and locales of somebody else's run may hold folders.
+                target = folder / Path(f"{stem}.{locale}{Path(path).suffix}").name
+                # Two media may have one name. The names in the run differ.
                 target = folder / Path(path).name if target in copied else target
-                shutil.copyfile(run.path / path, target)
+                shutil.copyfile(run.folder.inside(path), target)
                 copied.append(target)
     return copied

@@ -107,9 +107,9 @@ class Dubbing:
             Locales in any spelling.
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
-            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``; of our own ``script``,
-            ``script_locale``, ``cast`` and ``original_gain_db``. And `idempotency_key`: a service that knows
-            the header makes one job for all calls with the same key.
+            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service has
+            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``, too. If the
+            service knows the header, all calls with one `idempotency_key` make one job.
         """
         fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
         return await self._create(JobCreateRequest, media, **fields)

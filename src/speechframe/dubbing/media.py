@@ -1,7 +1,7 @@
-"""Media in and out: what a file is, its audio from time zero on, and the same file with other audio.
+"""Read a medium, extract its audio, and write the same medium with other audio.
 
-Everything goes block by block: a film of hours takes no more memory than a clip. Times are those of the
-medium: audio that begins late has silence in front, so that a second of a track is that second of the video.
+Everything goes block by block, so a film of hours takes no more memory than a clip. Time zero is the start of
+the medium. Audio that begins late has silence in front. So a second of a track is that second of the video.
 """
 
 import itertools
@@ -17,7 +17,8 @@ import soundfile
 
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, seconds_to_frames
-from speechframe.audio.media import demuxed, refuse_shape, refuse_truncated
+from speechframe.audio.lengths import moving_pictures, packet_seconds, seconds_of, start_seconds
+from speechframe.audio.media import demuxed, refuse_shape
 from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
 from speechframe.spec.locales import three_letters
@@ -27,24 +28,22 @@ __all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux
 RATE_HZ = 48_000
 """Sample rate of everything that is mixed and muxed."""
 SPEECH_RATE_HZ = 16_000
-"""Sample rate of what is recognised."""
+"""Sample rate of the audio that is recognised."""
 
 _MAX_CHANNELS = 2
 _BITS_PER_CHANNEL = 96_000
 _BLOCK_FRAMES = RATE_HZ
-# The document type of a Matroska file, with its identifier and length, and how much of the file has it.
+# The document type of a WebM file, with its identifier and length. It stands in the first bytes of the file.
 _WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
-# What a header may claim beyond the last packet: containers count the padding of codecs in different ways.
-_CLAIM_SECONDS = 1.0
-# A time that is nearer to where the samples before it end is rounded, as those of MKV to a millisecond are.
+# A block may begin this far from the end of the block before. Its time was rounded, as in MKV.
 _ROUNDED_SECONDS = 0.05
 
-# QuickTime numbers languages; FFmpeg finds the number of these by their bibliographic code alone.
+# QuickTime has numbers for languages. FFmpeg finds these by their bibliographic code alone.
 _OLDER_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
 
 
 class _Kind(NamedTuple):
-    """How a container is written."""
+    """The muxer and the audio codec of a container."""
 
     muxer: str
     codec: str
@@ -65,22 +64,19 @@ _KINDS = MappingProxyType(
 
 
 def probe(path: Path, *, max_seconds: float) -> float:
-    """Return the length of a medium in seconds, to the end of audio or video, whichever is later.
-
-    All of its packets are looked at: nothing is decoded, and no header is believed.
+    """Return the length of a medium that can be dubbed, as :func:`seconds_of` measures it.
 
     Raises
     ------
     AudioError
-        Empty, no medium, without audio, of a container that is not dubbed, longer than `max_seconds`; cut
-        off, or with a header that claims more than there is.
+        A container that is not dubbed, or a medium longer than `max_seconds`, besides what ``seconds_of``
+        raises.
     """
-    claimed_s = refuse_truncated(path)
+    seconds = seconds_of(path)
     with demuxed(path) as source:
         audio = source.streams.audio[0]
         refuse_shape(audio.rate or 0, audio.channels or 0)
         _container(source, path)
-        seconds = _seconds(source, claimed_s)
     if seconds > max_seconds:
         raise AudioError(
             f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
@@ -89,7 +85,7 @@ def probe(path: Path, *, max_seconds: float) -> float:
 
 
 def container_of(path: Path) -> str:
-    """Return the container of a medium, as names of files end: ``mp4``, ``mkv``, ``wav``.
+    """Return the container of a medium as a file extension, such as ``mp4``, ``mkv`` or ``wav``.
 
     Raises
     ------
@@ -101,12 +97,12 @@ def container_of(path: Path) -> str:
 
 
 def _container(source: Any, path: Path) -> str:
-    # Tags and padding may stand in front of a file: the demuxer has found what is behind them.
+    # Tags and padding may stand in front of a file. The demuxer has looked behind them.
     name = source.format.name.partition(",")[0]
     if name == "mov":
-        # QuickTime is older than brands, and M4A is of audio alone.
+        # QuickTime is older than brands, and M4A has audio alone.
         brand = source.metadata.get("major_brand", "qt").strip()
-        if brand == "M4A" and _video(source) is None:
+        if brand == "M4A" and moving_pictures(source) is None:
             return "m4a"
         return "mov" if brand == "qt" else "mp4"
     if name == "matroska":
@@ -117,53 +113,6 @@ def _container(source: Any, path: Path) -> str:
     raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
 
 
-def _video(source: Any) -> Any:
-    """Return the stream of moving pictures; None where there is none."""
-    from av.stream import Disposition
-
-    return next(
-        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
-    )
-
-
-def _zero_seconds(source: Any) -> float:
-    # Audio alone begins with its first sample: MP3 counts what the encoder puts in front as time.
-    audio = source.streams.audio[0]
-    if _video(source) is not None or audio.start_time is None:
-        return 0.0
-    return float(audio.start_time * audio.time_base)
-
-
-def _seconds(source: Any, claimed_s: float = 0.0) -> float:
-    import av
-
-    audio, video = source.streams.audio[0], _video(source)
-    ticks: dict[int, int] = {}
-    try:
-        for packet in source.demux():
-            if packet.size and packet.pts is not None:
-                end = packet.pts + (packet.duration or 0)
-                ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, 0))
-    except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the medium is damaged or truncated") from error
-    ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
-    if audio.index not in ends:
-        raise AudioError("no audio: the audio stream of the file is empty")
-    zero = _zero_seconds(source)
-    seconds = max(ends.get(each.index, 0.0) for each in (audio, video) if each is not None) - zero
-    # MP3 need not say how long it is, and what FFmpeg then guesses is far off.
-    if source.format.name != "mp3":
-        claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
-        raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
-            f"where its header says {claimed_s:.1f}"
-        )
-    if seconds <= 0:
-        raise AudioError("no audio: the file holds no samples")
-    return seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Track:
     """The audio of a medium, in a folder."""
@@ -172,7 +121,7 @@ class Track:
 
     @property
     def sound_path(self) -> Path:
-        """What is mixed: a WAV file, int16 at 48000 Hz, one or two channels."""
+        """The WAV file that is mixed, int16 at 48000 Hz with one or two channels."""
         return self.folder / "sound.wav"
 
     @property
@@ -182,7 +131,7 @@ class Track:
 
     @property
     def speech(self) -> Samples:
-        """What is recognised: mono float32 in [-1, 1] at 16000 Hz, read where it lies."""
+        """The audio that is recognised, mono float32 in [-1, 1] at 16000 Hz, mapped from its file."""
         speech: Samples = np.memmap(self.speech_path, np.float32, "r")
         return speech
 
@@ -204,9 +153,9 @@ def extract(path: Path, folder: Path) -> Track:
     if track.sound_path.exists():
         return track
     with demuxed(path) as source:
-        frames = seconds_to_frames(_seconds(source), RATE_HZ)
+        frames = seconds_to_frames(packet_seconds(source), RATE_HZ)
     rate = Rate(RATE_HZ, SPEECH_RATE_HZ)
-    # Speech is in its place first: where there is sound there is speech.
+    # Write the speech first, so that a track with sound has speech, too.
     with (
         written(track.sound_path) as sound,
         written(track.speech_path) as speech,
@@ -227,7 +176,7 @@ def extract(path: Path, folder: Path) -> Track:
 def _gapless(
     blocks: Iterable[tuple[int, npt.NDArray[np.int16]]], frames: int, channels: int
 ) -> Iterator[npt.NDArray[np.int16]]:
-    """Yield blocks that follow each other, `frames` in all: silent where there is nothing in a medium."""
+    """Yield blocks without gaps, `frames` in all. Gaps of the medium become silence."""
     silence = np.zeros((_BLOCK_FRAMES, channels), np.int16)
     end = 0
     for at, samples in itertools.chain(blocks, [(frames, silence[:0])]):
@@ -235,7 +184,7 @@ def _gapless(
         for _ in range(end, start, _BLOCK_FRAMES):
             yield silence[: start - end]
             end = min(start, end + _BLOCK_FRAMES)
-        # What is there twice is taken once.
+        # Skip samples that overlap the block before.
         rest = samples[end - start : frames - start]
         if len(rest):
             yield rest
@@ -247,7 +196,7 @@ def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.i
     import av
 
     converter = av.AudioResampler(format="s16", layout="mono" if channels == 1 else "stereo", rate=RATE_HZ)
-    zero = round(_zero_seconds(source) * RATE_HZ)
+    zero = round(start_seconds(source) * RATE_HZ)
     end = 0
     try:
         for frame in itertools.chain(source.decode(source.streams.audio[0]), (None,)):
@@ -265,7 +214,7 @@ def _decoded(source: Any, channels: int) -> Iterator[tuple[int, npt.NDArray[np.i
 
 
 def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> None:
-    """Write a medium again with other audio: its video is copied packet by packet, the rest left out.
+    """Write a medium again with other audio. Copy the packets of its video, and leave out the rest.
 
     Parameters
     ----------
@@ -274,11 +223,11 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     mixed
         A WAV file at 48000 Hz, as long as the medium.
     target
-        What is written, whole or not at all.
+        The file to write, whole or not at all.
     language
         Locale of the audio.
     container
-        That of the medium, as :func:`container_of` says it.
+        The container of the medium, from :func:`container_of`.
 
     Raises
     ------
@@ -301,9 +250,9 @@ def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, k
     # An MP4 with its index in front plays before it has been fetched whole.
     options = {"movflags": "faststart"} if kind.muxer in {"mp4", "ipod", "mov"} else {}
     with av.open(str(path), "w", format=kind.muxer, options=options) as made:
-        video, copied = _video(given), None
+        video, copied = moving_pictures(given), None
         if video is not None:
-            # Opaque: nothing is encoded, so no encoder is needed for what the video is in.
+            # An opaque stream is copied, so it needs no encoder.
             copied = made.add_stream_from_template(video, opaque=True)
             copied.codec_context.framerate = video.average_rate
             copied.codec_context.codec_tag = video.codec_context.codec_tag
@@ -313,11 +262,15 @@ def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, k
         encoder.bit_rate = _BITS_PER_CHANNEL * sound.channels
         encoder.metadata["language"] = made.metadata["language"] = _language(language, kind.muxer)
         frames = _frames(sound)
-        end_s = 0.0
+        end_s, start_s = 0.0, start_seconds(given)
         for packet in given.demux(video) if video is not None else ():
             if packet.size:
+                # The dub begins at time zero, as the track does.
+                shift = round(start_s / packet.time_base)
+                packet.pts = None if packet.pts is None else packet.pts - shift
+                packet.dts = None if packet.dts is None else packet.dts - shift
                 time = packet.dts if packet.dts is not None else packet.pts
-                # Audio goes in front of the video that it belongs to: a player reads both in one go.
+                # Audio goes in front of its video, so that a player reads both in one go.
                 while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
                     end_s = (frame.pts + frame.samples) / RATE_HZ
                     made.mux(encoder.encode(frame))
@@ -328,7 +281,7 @@ def _mux(given: Any, sound: soundfile.SoundFile, path: Path, *, language: str, k
 
 
 def _language(locale: str, muxer: str) -> str:
-    """Return what a container calls a language: two have the older codes, QuickTime only for some."""
+    """Return the code of a language in a container. Matroska and QuickTime use older codes."""
     code = three_letters(locale)
     is_older = muxer in {"matroska", "webm"} or (muxer == "mov" and code in _OLDER_IN_QUICKTIME)
     return three_letters(locale, bibliographic=True) if is_older else code

@@ -31,7 +31,7 @@ from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, l
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
-from speechframe.store.folder import storing
+from speechframe.store.folder import Folder, storing
 
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 
@@ -150,7 +150,7 @@ class Stimuli:
         StoreError
             When the sound's file cannot be read.
         """
-        path = self.folder / _FOLDER / self._places[opaque_id].file
+        path = Folder(self.folder).inside(f"{_FOLDER}/{self._places[opaque_id].file}")
         with storing(path, "reading a sound"):
             data = path.read_bytes()
         frames = np.frombuffer(data, "<i2", offset=_HEADER_BYTES)

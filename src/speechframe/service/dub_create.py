@@ -32,7 +32,7 @@ from speechframe.service.paid import check_done, mark_of, refusals, slot_in_time
 from speechframe.service.state import STATE, State
 from speechframe.service.threads import NoTurn
 from speechframe.service.uploads import Upload
-from speechframe.spec import chosen
+from speechframe.spec import billing, chosen
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
     DubbingType,
@@ -44,7 +44,7 @@ from speechframe.spec.dubbing import (
 from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import cues
 
-_FILE, _TARGETS = "file", "target_locales"
+_FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
 _LEAST_BYTES_S = 1000
 """Least bytes of a second of a medium, for the time limit of the worker that measures it."""
@@ -97,6 +97,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                     )
                     media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
                     await _check_script(wanted, media_s)
+                    _refuse_dear(wanted, media_s, len(job.task.targets))
                     told = job.answer.model_copy(update={"file_name": name})
                     job = job.model_copy(update={"answer": told, "media_s": media_s})
                     answer = await state.dubs.add(job, upload.path, mark)
@@ -123,7 +124,8 @@ async def _check_webhook(state: State, key: Key, address: str | None) -> None:
 
 
 def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
-    said = wanted.model_dump(mode="json", exclude={_FILE}, exclude_none=True)
+    # Leave the limit out. A repeat of an order is the same job, whatever its caller allows then.
+    said = wanted.model_dump(mode="json", exclude={_FILE, _LIMIT}, exclude_none=True)
     content = json.dumps(said, sort_keys=True).encode()
     upload = form.files.get(_FILE)
     if upload is not None:
@@ -222,6 +224,17 @@ async def _probed(state: State, key: Key, upload: Upload) -> float:
         refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
     check_done(reply, "the medium could not be looked at")
     return reply.facts.audio_seconds
+
+
+def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
+    """Refuse a job above the ``max_credits`` of its caller (chosen: dub-max-credits)."""
+    price = billing.dub_millicredits(media_s, locale_count)
+    if wanted.max_credits is not None and price > round(wanted.max_credits * billing.CREDIT):
+        refuse(
+            f"the job costs {billing.to_credits(price):,.10g} credits, because the medium is {media_s:,.10g} "
+            f"seconds long; allowed by max_credits are {wanted.max_credits:,.10g}. Nothing was billed: allow "
+            "more, or give the right length of the medium when you plan it"
+        )
 
 
 def _file_name(wanted: _Wanted, upload: Upload) -> str:

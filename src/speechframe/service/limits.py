@@ -79,6 +79,7 @@ def dubbing(state: State, balance: quota.Balance | None) -> dict[str, object]:
         "waiting_jobs": chosen.DUB_WAITING_JOBS,
         "failed_jobs": chosen.DUB_FAILED_JOBS,
         "projects": chosen.DUB_PROJECTS,
+        "max_credits": True,
         "quota_credits": balance and balance.quota_millis // billing.CREDIT,
         "remaining_credits": balance and balance.remaining_characters,
     }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -115,6 +115,13 @@ Open = Annotated[E | str, Field(union_mode="left_to_right")]
 """A word of an answer: one of an enum, or one that nobody knows yet."""
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, json_schema_extra={"format": "int64"})]
 """A 64-bit integer."""
+
+
+Reported = Annotated[int | float, WithJsonSchema({"type": "integer", "format": "int64"})]
+"""An amount in an answer as the service gave it, a 64-bit integer by the document.
+
+`wire.answers.amount` bounds it. It is read whatever it is, so that an impossible amount can be named.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What a call costs: billed characters and the price table (chosen: billed-characters, prices).
+"""Prices of calls by billed characters and a table (chosen: billed-characters, prices).
 
-Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact; they become credits only
-at the wire and in what people read. For speech one credit is one billed character.
+Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact. They become credits only
+at the wire and for people. For speech one credit is one billed character.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ Millicredits = int
 CREDIT: Millicredits = 1000
 """One credit in thousandths."""
 MOST_CREDITS = 10**15
-"""The largest limit in credits: its thousandths fit into 64 bits."""
+"""The largest limit in credits. Its thousandths fit into 64 bits."""
+MOST_CALL_CREDITS = 10**9
+"""The largest amount in credits that a service can have billed for one call.
+
+The dearest call costs some millions, for four hours of media in every locale. A larger amount is a mistake.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one unit of an operation costs, in thousandths of a credit."""
+    """The price of one unit of an operation, in thousandths of a credit."""
 
     operation: str
     unit: str
@@ -38,7 +43,7 @@ PRICES: dict[str, Price] = {
         Price("dub", "second of media and target locale", CREDIT, "dubbing"),
     )
 }
-"""Prices by operation; `balance` names which of a key's two balances pays."""
+"""Prices by operation. `balance` names the balance of a key that pays."""
 
 
 def generate_millicredits(text: str) -> Millicredits:
@@ -53,17 +58,17 @@ def generate_millicredits(text: str) -> Millicredits:
 
 
 def translate_millicredits(texts: list[str]) -> Millicredits:
-    """Return the price of translating a list of texts: every character counts."""
+    """Return the price of translating a list of texts. Every character counts."""
     return sum(map(len, texts)) * PRICES["translate"].millicredits
 
 
 def convert_millicredits(audio_seconds: float) -> Millicredits:
-    """Return the price of changing the voice of a clip; a begun thousandth of a credit counts whole."""
+    """Return the price of changing the voice of a clip. A begun thousandth of a credit counts whole."""
     return ceil(audio_seconds * PRICES["convert"].millicredits)
 
 
 def dub_millicredits(media_seconds: float, target_locales: int) -> Millicredits:
-    """Return the price of dubbing a medium into a number of locales; a begun thousandth counts whole."""
+    """Return the price of dubbing a medium into a number of locales. A begun thousandth counts whole."""
     return ceil(media_seconds * PRICES["dub"].millicredits) * target_locales
 
 

@@ -15,10 +15,12 @@ from speechframe.spec._model import (
     NotBoolean,
     Open,
     PlainText,
+    Reported,
     SnakeModel,
     Text,
     refuse,
 )
+from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.changer import one_source
 from speechframe.spec.chosen import (
     MAX_CAST,
@@ -73,11 +75,11 @@ MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
         ".m4a": "audio/mp4",
     }
 )
-"""How the names of media that are dubbed end, and what they are called."""
+"""Extensions of media that are dubbed, and their media types."""
 
 
 class DubbingType(StrEnum):
-    """How a dub is made (section 2.8)."""
+    """Kinds of dub (section 2.8)."""
 
     AUTOMATED = "AUTOMATED"
     QA = "QA"
@@ -92,7 +94,7 @@ class Priority(StrEnum):
 
 
 class JobStatusValue(StrEnum):
-    """Words for the state of a job and of a download (open in the document; chosen: job-status)."""
+    """States of a job and of a download. The document leaves them open (chosen: job-status)."""
 
     QUEUED = "QUEUED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -106,7 +108,7 @@ _TERMINAL = frozenset({JobStatusValue.COMPLETED, JobStatusValue.PARTIALLY_COMPLE
 
 
 def is_terminal(status: str) -> bool:
-    """Return whether a job's status is final; a word nobody knows is not, so that polling goes on.
+    """Return whether a job's status is final. An unknown word is not final, so polling goes on.
 
     Examples
     --------
@@ -117,7 +119,7 @@ def is_terminal(status: str) -> bool:
 
 
 def is_ready(status: str) -> bool:
-    """Return whether there is nothing to wait for: the job is over, or somebody is to review it.
+    """Return whether a job is over, or waits for a review.
 
     Examples
     --------
@@ -128,7 +130,7 @@ def is_ready(status: str) -> bool:
 
 
 class FailureCode(StrEnum):
-    """Words for why a job failed (open in the document; chosen: failure-code)."""
+    """Reasons of a failed job. The document leaves them open (chosen: failure-code)."""
 
     INSUFFICIENT_CREDITS = "INSUFFICIENT_CREDITS"
     CREDITS_EXHAUSTED = "CREDITS_EXHAUSTED"
@@ -140,7 +142,7 @@ class FailureCode(StrEnum):
 
 
 def _one_or_many(value: Any) -> Any:
-    # A repeated form field arrives as a list, a lone one as text; one comma-separated value is read too.
+    # A repeated form field arrives as a list, a lone one as text. One comma-separated value is read too.
     items = [value] if isinstance(value, str) else value
     if isinstance(items, list) and all(isinstance(item, str) for item in items):
         return [part.strip() for item in items for part in item.split(",") if part.strip()]
@@ -162,10 +164,13 @@ _LONGEST_ADDRESS = 8192
 _SUBTITLES: dict[str, Any] = {"addition": True, "chosen_point": "dub-subtitles"}
 _PROGRESS: dict[str, Any] = {"addition": True, "chosen_point": "dub-progress"}
 _SCRIPT: dict[str, Any] = {"addition": True, "chosen_point": "dub-script"}
+_MAX_CREDITS: dict[str, Any] = {"addition": True, "chosen_point": "dub-max-credits"}
 
 Required = Annotated[str, Field(min_length=1, strict=True), PlainText]
 Locale = Annotated[str, AfterValidator(dubbing_spelling)]
 Gain = Annotated[float, Field(ge=ORIGINAL_GAIN_DB.low, le=ORIGINAL_GAIN_DB.high), NotBoolean]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1), NotBoolean]
+Share = Annotated[float, Field(ge=0, le=1000), NotBoolean]
 TargetLocales = Annotated[
     list[Locale], BeforeValidator(_one_or_many), Field(min_length=1, max_length=MAX_TARGET_LOCALES)
 ]
@@ -212,7 +217,7 @@ class DubJob(SnakeModel):
 
 
 class DownloadDetail(SnakeModel):
-    """What there is to fetch for one locale (section 2.10)."""
+    """The files of one locale (section 2.10)."""
 
     section: ClassVar[str] = "2.10"
 
@@ -228,7 +233,7 @@ class DownloadDetail(SnakeModel):
 
 
 class DubJobStatus(SnakeModel):
-    """How a job is doing (section 2.10); `is_terminal(status)` says whether it still moves."""
+    """The status of a job (section 2.10). See :func:`is_terminal` for its end."""
 
     section: ClassVar[str] = "2.10"
 
@@ -236,7 +241,7 @@ class DubJobStatus(SnakeModel):
     status: str
     project_id: str | None = None
     download_details: list[DownloadDetail] | None = None
-    credits_used: Int64 | None = None
+    credits_used: Reported | None = None
     credits_remaining: Int64 | None = None
     failure_reason: str | None = None
     failure_code: str | None = None
@@ -256,7 +261,7 @@ class Project(SnakeModel):
 
 
 class ProjectPage(SnakeModel):
-    """A page of the project list (section 2.11); `next` goes into the following request."""
+    """A page of the project list (section 2.11). `next` goes into the following request."""
 
     section: ClassVar[str] = "2.11"
 
@@ -265,7 +270,7 @@ class ProjectPage(SnakeModel):
 
 
 class _JobForm(SnakeModel):
-    """What both ways of creating a job share."""
+    """The fields of both forms that create a job."""
 
     file: bytes | None = Field(None, description="The medium.")
     file_url: Text | None = Field(None, description="Where the medium lies.")
@@ -292,6 +297,9 @@ class _JobForm(SnakeModel):
         ORIGINAL_GAIN_DB.default or 0.0,
         description="Level of the original under the dub, in dB.",
         json_schema_extra=_SCRIPT,
+    )
+    max_credits: Annotated[float, Field(ge=0, le=MOST_CREDITS), NotBoolean] | None = Field(
+        None, description="A job that costs more is refused.", json_schema_extra=_MAX_CREDITS
     )
 
     @classmethod
@@ -357,7 +365,7 @@ class ProjectListQuery(SnakeModel):
 
 
 class Fit(StrEnum):
-    """How an utterance was brought into its slot (our addition; chosen: dub-review)."""
+    """The fit of an utterance into its slot, our addition (chosen: dub-review)."""
 
     FITS = "FITS"
     SLOWER = "SLOWER"
@@ -367,35 +375,35 @@ class Fit(StrEnum):
 
 
 class DubbedUtterance(SnakeModel):
-    """One sentence of one speaker in a dub (our addition; chosen: dub-review)."""
+    """One sentence of one speaker in a dub, our addition (chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
-    utterance_id: int = Field(description="From 1, in the order of their starts.")
-    start_ms: int = Field(description="When the original begins.")
-    end_ms: int = Field(description="When the original ends.")
+    utterance_id: Count = Field(description="From 1, in the order of their starts.")
+    start_ms: Count = Field(description="When the original begins.")
+    end_ms: Count = Field(description="When the original ends.")
     speaker: str
     source_text: str
     text: str = Field(description="What is spoken.")
     voice_id: str
-    dub_start_ms: int
-    dub_end_ms: int
-    speed: float = Field(description="1 is the voice's own; 1.3 is faster.")
+    dub_start_ms: Count
+    dub_end_ms: Count
+    speed: Share = Field(description="1 is the voice's own; 1.3 is faster.")
     fit: Open[Fit]
 
 
 class DubUtterances(SnakeModel):
-    """All utterances of a dub into one locale (our addition; chosen: dub-review)."""
+    """All utterances of a dub into one locale, our addition (chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
     job_id: str
     locale: str
-    version: int = Field(description="1, and one more with each correction that was made.")
-    overlap: float = Field(
+    version: Count = Field(description="1, and one more with each correction that was made.")
+    overlap: Share = Field(
         description="Of the time in which original or dub speak, the share in which both do."
     )
-    cues_over: int = Field(
+    cues_over: Count = Field(
         description="Cues that are read faster, or stand shorter or longer, than aimed at."
     )
     warnings: list[str] = Field(description="What was replaced or left out.")
@@ -403,7 +411,7 @@ class DubUtterances(SnakeModel):
 
 
 class UtterancesQuery(SnakeModel):
-    """The query of GET /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
+    """The query of GET /v1/dub/jobs/{job_id}/utterances, our addition (chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 
@@ -411,7 +419,7 @@ class UtterancesQuery(SnakeModel):
 
 
 class UtteranceCorrection(SnakeModel):
-    """What is to be said instead, or by whom; what is left out stays."""
+    """The new text or voice of an utterance. A field that is left out stays."""
 
     section: ClassVar[str] = "addition"
 
@@ -421,7 +429,7 @@ class UtteranceCorrection(SnakeModel):
 
 
 class UtterancesUpdateRequest(SnakeModel):
-    """The body of PUT /v1/dub/jobs/{job_id}/utterances (our addition; chosen: dub-review)."""
+    """The body of PUT /v1/dub/jobs/{job_id}/utterances, our addition (chosen: dub-review)."""
 
     section: ClassVar[str] = "addition"
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from speechframe.errors import StoreError
 from speechframe.settings.spending import BudgetRule
 from speechframe.store.folder import Folder
-from speechframe.store.ledger import ATTEMPTS, millis, scan
+from speechframe.store.ledger import AMOUNTS, ATTEMPTS, billed_millis, scan
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
@@ -31,7 +31,7 @@ _PUT = (
 )
 _ADD = _PUT.format("millicredits + excluded.millicredits")
 
-COLUMNS = ("time", "credits", "tags", "run_id", "service", "key_fingerprint")
+COLUMNS = ("time", *AMOUNTS, "tags", "run_id", "service", "key_fingerprint")
 """Columns of the ledger that decide which budgets an attempt counts towards."""
 
 
@@ -183,7 +183,7 @@ def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
         {
             "day": pc.cast(days, pa.date32(), safe=False),
             "run": chosen.column("run_id"),
-            "millis": millis(chosen.column("credits")),
+            "millis": billed_millis(chosen),
         }
     )
     found: Counter[tuple[date, str]] = Counter()

@@ -1,4 +1,4 @@
-"""The folder of a run: files that are whole or not there, one writer at a time, and what run.json says."""
+"""The folder of a run, with whole files, one writer at a time, and run.json."""
 
 import base64
 import fcntl
@@ -6,11 +6,12 @@ import getpass
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -24,34 +25,62 @@ _LOOK_S = 0.1
 
 
 class Folder:
-    """A run's folder on this machine; `speechframe.store.remote` has one that lies elsewhere.
+    """A run's folder on this machine. `speechframe.store.remote` has the folder at an address.
 
     Names of files are relative, with ``/`` between them.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path  # what people call it
-        self.work = path  # on this machine: where the journal, the lock and unfinished files lie
+        self.path = path  # its public name
+        self.work = path  # the folder of journal, lock and unfinished files, on this machine
 
     def __str__(self) -> str:
         return str(self.path)
 
     def inside(self, name: str | Path) -> Path:
-        """Return the path of a file on this machine; StoreError where a link leads out of the folder."""
-        path = self.work / name
-        if path.is_symlink() or (path.parent != self.work and path.parent.is_symlink()):
+        """Return the path of a file of the folder on this machine.
+
+        Every name that comes out of stored data goes through here. Whoever handed the run over may have
+        written it.
+
+        Raises
+        ------
+        StoreError
+            The name is absolute or has ``..`` in it, or leads over a link, or to a device, pipe or socket.
+        """
+        path = self.work
+        for step in self.steps(name):
+            path /= step
+            try:
+                mode = path.lstat().st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                break
+            if stat.S_ISLNK(mode):
+                raise StoreError(
+                    f"{path} is a link; a run's files lie in its own folder: put the file itself there"
+                )
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise StoreError(f"{path} is neither a file nor a folder: remove it, and run again")
+        return self.work / name
+
+    def steps(self, name: str | Path) -> tuple[str, ...]:
+        """Return the parts of a name below the folder; StoreError if it leads out of the folder."""
+        steps = PurePosixPath(name)
+        if steps.is_absolute() or ".." in steps.parts or "\0" in str(name):
             raise StoreError(
-                f"{path} is a link; a run's files lie in its own folder: put the file itself there"
+                f"{self.path}: {str(name)!r} leads out of the run's folder, so that file is neither read nor "
+                "written. Allowed are files in the folder: ask whoever made the run, or restore a copy"
             )
-        return path
+        return steps.parts
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file or folder is there."""
+        self.steps(name)
         with storing(self, f"looking for {name}"):
             return (self.path / name).exists()
 
     def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
-        """Return the names of the files of a kind in a folder, in their order; none where it is not there."""
+        """Return the sorted names of the files of a kind in a folder. A missing folder has none."""
         with storing(self, f"reading {folder}"):
             try:
                 found = self._listed(folder)
@@ -68,21 +97,21 @@ class Folder:
         return list(map(int, filter(str.isdecimal, stems)))
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file; FileNotFoundError when it is not there."""
+        """Return the bytes of a file. A missing file raises FileNotFoundError."""
         return self.inside(name).read_bytes()
 
     def source(self, name: str) -> Any:
-        """Return what pyarrow reads a file by."""
+        """Return the source of a file for pyarrow."""
         return self.inside(name)
 
     def temporary(self, name: str) -> Path:
-        """Return where a file is written until :meth:`publish`; a dot keeps it out of every glob."""
+        """Return the path of a file until :meth:`publish`. A dot keeps that path out of every glob."""
         final = self.inside(name)
         final.parent.mkdir(parents=True, exist_ok=True)
         return self.inside(Path(name).with_name(f".{final.name}.tmp"))
 
     def publish(self, name: str) -> None:
-        """Give the temporary file its name; afterwards it survives a power cut."""
+        """Give the temporary file its name. Afterwards it survives a power cut."""
         temporary = self.temporary(name)
         final = temporary.with_name(Path(name).name)
         sync(temporary)
@@ -90,7 +119,7 @@ class Folder:
         sync(final.parent)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file as a whole: whoever reads it sees the old or the new content."""
+        """Write a file as a whole. Readers see the old or the new content."""
         self.temporary(name).write_bytes(content)
         self.publish(name)
 
@@ -100,11 +129,11 @@ class Folder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer; RunLocked, which says who is, when another process or thread is."""
+        """Lock the run for this writer. RunLocked names the process that has the lock."""
         with ExitStack() as stack:
             with storing(self, "taking the run's lock"):
                 self.work.mkdir(parents=True, exist_ok=True)
-                # thread_local=False: the thread that ends a run is often not the one that began it.
+                # The thread that ends a run is often another than the one that began it.
                 lock = FileLock(
                     self.inside(LOCK), timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False
                 )
@@ -120,14 +149,14 @@ class Folder:
         """Whether a living process of this machine writes to it."""
         try:
             with (self.work / LOCK).open("rb") as file:
-                # Shared: two that look do not see each other.
+                # A shared lock, so that two readers do not see each other.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return isinstance(error, BlockingIOError)
         return False
 
     def _holder(self) -> dict[str, Any]:
-        """Return what the holder of the lock says of itself; nothing where that cannot be read."""
+        """Return the facts about the holder of the lock, or nothing if they cannot be read."""
         try:
             found = json.loads((self.work / HOLDER).read_bytes())
         except (OSError, ValueError):
@@ -153,7 +182,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def storing(place: Folder | Path, doing: str) -> Iterator[None]:
-    """Turn an OSError into a StoreError that names the folder or file and says what to do."""
+    """Turn an OSError into a StoreError with the folder or file and advice."""
     try:
         yield
     except OSError as error:
@@ -164,7 +193,7 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
 
 
 def user_name() -> str:
-    """Return who runs this process, as far as the machine knows."""
+    """Return the name of the user who runs this process."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -172,7 +201,7 @@ def user_name() -> str:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what tells others who holds a lock."""
+    """Return the facts about this process for the holder file of a lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "user": user_name(), "host": socket.gethostname(), "since": since}
 
@@ -185,12 +214,13 @@ class TableEntry:
     rows: int
     id_column: str | None = None  # None for the index or the row's number
     names: dict[str, str] = field(default_factory=dict)
-    """Our columns whose name the caller has too, and what they are called beside it."""
+    """Our columns whose name the caller has too, with their names in this run."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Argument to where its values come from: ``{"constant": value}`` or ``{"column": name}``; of a list
-    with a value for each row, ``{"values": true}``: it is known of this table only."""
+    """The source of each argument: ``{"constant": value}``, ``{"column": name}`` or ``{"values": true}``.
+
+    The last one is a list with a value for each row. Only this table has it."""
     hidden: list[str] = field(default_factory=list)
-    """Our columns that the caller's table has already, under whatever name: shown only when asked for."""
+    """Our columns that the caller's table has already, under any name. They are shown on request alone."""
     invalid: int = 0  # rows that cannot be sent
 
 
@@ -198,7 +228,7 @@ class TableEntry:
 class Manifest:
     """The content of run.json. Never a key."""
 
-    run_id: str  # unique; stands in idempotency keys and in the ledger
+    run_id: str  # unique, in idempotency keys and in the ledger
     operation: str
     service: str
     columns: str  # the backend's, as `described` returns them
@@ -211,14 +241,14 @@ class Manifest:
     stopped_words: str | None = None
     max_credits: float | None = None  # over all its calls
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # as `TableEntry.arguments`
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what the backend found out about its service
-    remark: str | None = None  # what people are to know of such a run
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts of the service, from the backend
+    remark: str | None = None  # a note about such runs, for people
     tables: list[TableEntry] = field(default_factory=list)
     layout: int = LAYOUT
 
     @property
     def table(self) -> TableEntry:
-        """The run's table: the newest that was handed in."""
+        """The newest table that was handed in."""
         return self.tables[-1]
 
     @property
@@ -227,18 +257,18 @@ class Manifest:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.columns)))
 
     def write(self, folder: Folder) -> None:
-        """Replace run.json; a reader sees the old or the new one."""
+        """Replace run.json. A reader sees the old or the new one."""
         with storing(folder, f"writing {RUN_FILE}"):
             folder.write(RUN_FILE, json.dumps(asdict(self), indent=2).encode())
 
 
 def described(schema: pa.Schema) -> str:
-    """Return a schema as :attr:`Manifest.columns` holds it: as Arrow writes it, in Base64."""
+    """Return a schema for :attr:`Manifest.columns`, serialised by Arrow, in Base64."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode()
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Return what run.json says; NotARun when there is none, RunMismatch when it is of another layout."""
+    """Return run.json. NotARun if it is missing, RunMismatch if it has another layout."""
     try:
         content = json.loads(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None

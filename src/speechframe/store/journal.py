@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import SpeechframeError
+from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS
 from speechframe.store.folder import Folder, storing
 from speechframe.store.schema import AUDIO, FINISHED, Row
 
@@ -205,7 +206,10 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
     attempt = {**header, **sent, **ended}
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
-    for known, (millicredits, basis), row in zip(entries, costs, rows, strict=True):
+    for known, cost, row in zip(entries, costs, rows, strict=True):
+        millicredits, basis = _believed(known, *cost)
+        if row is not None and basis != cost[1]:
+            row["credits"] = known["price"] / CREDIT
         entry = _entry(attempt, known)
         entry["credits"], entry["credits_basis"] = millicredits / 1000, basis
         entry["reported"] = entry["credits"] if basis == "reported" else None
@@ -216,6 +220,18 @@ def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Seq
         contents.attempts.append(entry)
         if row is not None:
             contents.rows.append(row)
+
+
+def _believed(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
+    """Return a cost and its basis; the computed price if no service can have billed that cost.
+
+    Earlier versions wrote whatever number a service gave.
+    """
+    # An attempt whose price was booked before may cost less than nothing.
+    least = known["millicredits"] - known["price"]
+    if basis == "reported" and not least <= millicredits <= MOST_CALL_CREDITS * CREDIT:
+        return known["millicredits"], "computed"
+    return millicredits, basis
 
 
 def _entry(attempt: Row, known: Row) -> Row:

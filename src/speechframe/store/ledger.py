@@ -1,8 +1,8 @@
-"""The ledger folder: every run puts its attempts there too, so that what was spent outlives run folders.
+"""The ledger folder has the attempts of every run, so that costs outlive run folders.
 
 ``attempts/<run id>-<segment>.parquet`` has the rows of a segment of a run's journal, as the run's own
 ``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json``
-stands there from the start of a run until all of its attempts are in the ledger, and says where the run is.
+names the folder of a run, from its start until all of its attempts are in the ledger.
 """
 
 import json
@@ -19,17 +19,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.spec.billing import CREDIT, MOST_CREDITS
+from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS, MOST_CREDITS
 from speechframe.store.folder import Folder, this_process
 from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
+AMOUNTS = ("credits", "credits_basis", "computed")
+"""Columns of the ledger that :func:`billed_millis` needs."""
 _NEWEST = 8
 """Number of files of the ledger from which the speed of calls is learned."""
 
 
 class Ledger:
-    """The ledger folder, as one run writes to it; StoreError where it cannot be written."""
+    """The ledger folder for one run that writes. StoreError if it cannot be written."""
 
     def __init__(self, folder: Folder, run_id: str) -> None:
         self.folder, self._run_id = folder, run_id
@@ -40,7 +42,7 @@ class Ledger:
         self.folder.write(f"{OPEN}/{self._run_id}.json", json.dumps(note).encode())
 
     def add(self, number: int, attempts: pa.RecordBatch) -> None:
-        """Put the attempts of a segment there; to do it again changes nothing."""
+        """Put the attempts of a segment there. A second time changes nothing."""
         name = f"{ATTEMPTS}/{self._run_id}-{number:06d}.parquet"
         pq.write_table(pa.Table.from_batches([attempts]), self.folder.temporary(name), compression="zstd")
         self.folder.publish(name)
@@ -58,10 +60,10 @@ def scan(
     *,
     files: Iterable[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `attempts/` of a ledger or of a run has, some thousand rows at a time, in no order.
+    """Yield the rows in `attempts/` of a ledger or of a run, some thousand at a time, in no order.
 
     Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all. Columns
-    that were added after a file was written are null. StoreError where a file cannot be read.
+    that were added after a file was written are null. StoreError if a file cannot be read.
     """
     from pyarrow.dataset import ParquetFileFormat
 
@@ -88,7 +90,7 @@ def _check_layout(schema: pa.Schema) -> None:
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:
-    """Return what filters the rows whose ``time`` is at least `start` and before `end`."""
+    """Return a filter for rows whose ``time`` is at least `start` and before `end`."""
     time: Any = pc.field("time")
     wanted = time.is_valid()
     wanted = wanted if start is None else wanted & (time >= start)
@@ -101,9 +103,22 @@ def is_amount(amounts: Any) -> Any:
 
 
 def millis(amounts: Any) -> Any:
-    """Return whole thousandths of what is a number, and 0 for what is none."""
+    """Return whole thousandths of each number, and 0 for every other value."""
     finite: Any = pc.if_else(is_amount(amounts), amounts, pa.scalar(0.0))
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
+
+
+def billed_millis(attempts: Any) -> Any:
+    """Return the bill of each attempt in whole thousandths. `attempts` has the columns :data:`AMOUNTS`.
+
+    Earlier versions wrote any amount that a service gave. The computed price replaces an amount that no
+    service can have billed.
+    """
+    credits, basis, computed = (attempts.column(name) for name in AMOUNTS)
+    is_below: Any = pc.and_(pc.less(credits, pa.scalar(0.0)), pc.greater(computed, pa.scalar(0.0)))
+    is_above = pc.greater(pc.abs(credits), pa.scalar(float(MOST_CALL_CREDITS)))
+    is_odd = pc.and_(pc.equal(basis, pa.scalar("reported")), pc.or_(is_below, is_above))
+    return millis(pc.if_else(pc.fill_null(is_odd, pa.scalar(False)), computed, credits))
 
 
 def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str | None, float]:
@@ -129,7 +144,7 @@ def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str |
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
-    """Return by run id what is noted of the runs that have attempts which are not in the ledger yet."""
+    """Return by run id the notes of runs that have attempts which are not in the ledger yet."""
     found = {}
     for name in folder.names(OPEN, ".json"):
         try:

@@ -143,10 +143,11 @@ def recover(
 def failures(folder: Folder) -> dict[str, Row]:
     """Return by ``request_key`` what is known of calls that ended without an answer, the last time each.
 
-    Each has ``status``, ``finished_at``, :data:`NOTED` and :data:`PACK`; rows of one pack are in its order.
+    Each has ``status``, ``finished_at``, ``credits``, :data:`NOTED` and :data:`PACK`. Rows of one pack are in
+    its order.
     """
     found: dict[str, Row] = {}
-    columns = ["request_key", "status", "finished_at", NOTED, PACK]
+    columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK]
     with storing(folder, "reading the failed calls"):
         for name in folder.names(FAILED):
             for row in pq.read_table(folder.source(f"{FAILED}/{name}"), columns=columns).to_pylist():

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from speechframe.errors import StoreError
 from speechframe.store import journal, parts
 from speechframe.store.folder import Folder, storing
+from speechframe.store.ledger import AMOUNTS, billed_millis
 from speechframe.store.schema import (
     AUDIO,
     DONE,
@@ -362,4 +363,4 @@ def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
 
 def spent(folder: Folder) -> int:
     """Return the thousandths of a credit that a run has spent; errors are those of :func:`all_attempts`."""
-    return round(1000 * (pc.sum(all_attempts(folder, ["time", "credits"]).column("credits")).as_py() or 0.0))
+    return pc.sum(billed_millis(all_attempts(folder, ["time", *AMOUNTS]))).as_py() or 0

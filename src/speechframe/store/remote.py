@@ -120,6 +120,7 @@ class RemoteFolder(Folder):
             self.filesystem.mv(draft, path)
 
     def _on(self, name: str) -> str:
+        self.steps(name)
         return cast("Address", self.path / name).on_filesystem.rstrip("/")
 
     @_again

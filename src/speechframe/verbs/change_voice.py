@@ -33,7 +33,7 @@ from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.table import Column
-from speechframe.verbs.files import files_or_table, kept
+from speechframe.verbs.files import files_or_table, kept, kept_path
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
@@ -156,8 +156,7 @@ class ChangeVoiceBackend(SpokenBackend):
         """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
-        # A relative path is one below the run's folder.
-        path = Path(self.folder or "", clip["path"])
+        path = kept_path(self.folder, clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
         asked = ConvertRequest.model_validate({**fields, _FILE: b""})
         return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)

@@ -1,13 +1,13 @@
-"""The verb `dub`: rows of media in, each in every locale asked for out (sections 2.8 to 2.11 and 4.5).
+"""The verb `dub` makes each medium of a table in several locales (sections 2.8 to 2.11 and 4.5).
 
-The rows of a medium are one job of the service. Its id is noted before it is waited for, so that whoever goes
-on with a run that was killed finds its jobs and starts none twice.
+The rows of a medium are one job of the service. A run notes the id of a job before it waits for the job. So a
+resumed run finds its jobs, and starts none twice.
 """
 
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.batch.backend import MAKERS, Answer, Opened, Record, Request
+from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
@@ -25,6 +25,7 @@ from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, medium_of
 from speechframe.errors import (
     AudioError,
+    BadAnswer,
     InvalidRows,
     SettingsError,
     SpeechframeError,
@@ -32,15 +33,16 @@ from speechframe.errors import (
 from speechframe.settings import Settings
 from speechframe.settings.hidden import SECRET_VARIABLE, hidden_key
 from speechframe.settings.typed import is_address
-from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits
+from speechframe.spec.billing import CREDIT, PRICES, dub_millicredits, to_credits
 from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.table import Column, problem
-from speechframe.verbs.dub_job import Dub, JobBackend, plain, projects
+from speechframe.verbs.dub_job import Delivered, Dub, JobBackend, plain, projects
 from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares
+from speechframe.wire.answers import amount, odd_amount
 from speechframe.wire.requests import canonical
 
 COLUMNS = columns(
@@ -59,9 +61,9 @@ COLUMNS = columns(
     overlap=pa.float64(),
     cues_over=pa.int64(),
 )
-"""What is kept of a dub. Paths are below the run's folder; what our own service alone tells may be null."""
+"""Columns of a dub. Paths are below the run's folder. Columns that only our own service fills may be null."""
 
-# Arguments of :func:`dub` that fill a field of the form: of the same name, but for that of `scripts`.
+# Arguments of :func:`dub` that fill a field of the form. All but `scripts` have the name of their field.
 _FIELDS = (
     "source_locale",
     "scripts",
@@ -78,16 +80,18 @@ _ADDITIONS = {
     "cast": None,
     "original_gain_db": ORIGINAL_GAIN_DB.default,
 }
-"""What other services do not know, and what makes no difference to them."""
+"""Our additions to the form, each with the value that changes nothing."""
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
-"""To begin with; each is mostly waited for."""
+"""Jobs under way at the start of a run. A job is mostly waiting."""
 _MOST_SHOWN = 20
 _LONGEST_S = 1e6
+_OFF, _OFF_S = 0.1, 1.0
+"""Share of the medium's length, and seconds beside it, by which a dub may be longer or shorter."""
 
 
 class DubBackend(JobBackend):
-    """How a medium and its locales become a job, and the job's files rows."""
+    """Turns a medium and its locales into a job, and the files of the job into rows."""
 
     operation = "dub"
     columns = COLUMNS
@@ -110,8 +114,9 @@ class DubBackend(JobBackend):
     ) -> None:
         super().__init__(settings)
         self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
-        self._base = Path.cwd()  # of media whose paths are relative
-        self._last: tuple[Any, Upload, float | None] | None = None  # a file is looked at once for all locales
+        self._base = Path.cwd()  # relative paths of media begin here
+        # A file is measured once for all locales.
+        self._last: tuple[Any, Upload, float | AudioError] | None = None
 
     @property
     def key(self) -> SecretStr | None:
@@ -119,7 +124,7 @@ class DubBackend(JobBackend):
         return self.settings.dub_api_key or self.settings.api_key
 
     async def open(self) -> Opened:
-        """Return what the service offers; there are no other takes of a dub."""
+        """Return the facts of the service. A dub has no other takes."""
         if self._is_signed:
             self.secret = self.settings.webhook_secret
             if self.secret is None:
@@ -128,13 +133,13 @@ class DubBackend(JobBackend):
                     f"set {SECRET_VARIABLE}"
                 )
         opened = await super().open()
-        first = opened.lanes[0]  # where all calls of dubbing go
+        first = opened.lanes[0]  # all calls of dubbing go there
         # A job that is waited for takes no slot from other calls of the key.
         lane = replace(first, identity=f"{first.identity} dub", published=None, guess=_JOBS_AT_ONCE)
         return replace(opened, lanes=(lane,), takes=False, balance=None)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Find the locales of the project, or raise InvalidRows for targets that there are not."""
+        """Find the locales of the project, or raise InvalidRows for targets that the service lacks."""
         if self._project is not None:
             self._targets = [plain(one) for one in (await self._find_project()).target_locales]
             return {}
@@ -155,7 +160,7 @@ class DubBackend(JobBackend):
         raise InvalidRows([problem("project", "is unknown", value=self._project, allowed=allowed)])
 
     def source(self, table: Any) -> Any:
-        """Return the files of a folder of media; media that a table's file names are looked for beside it."""
+        """Return the files of a folder of media. Relative paths in a table's file begin beside that file."""
         source, self._base = files_or_table(table, MEDIA_TYPES, "media")
         return source
 
@@ -173,7 +178,7 @@ class DubBackend(JobBackend):
             return problems
         targets = list(self._targets) if self._project is not None else []
         dub = Dub(values["locale"], medium, fields, self._project, self._review, targets, seconds)
-        # What is made does not depend on where the file is, how soon it is dubbed and who is told.
+        # The place of the file, the priority and the webhook do not change the dub.
         made = {name: value for name, value in fields.items() if name not in _NOT_CONTENT}
         what = medium.get("sha256") or medium["url"]
         content = canonical([what, dub.locale, made, dub.project, dub.review])
@@ -181,7 +186,7 @@ class DubBackend(JobBackend):
         return Request(content, canonical(asdict(dub)), price, 0, {"locale": dub.locale}, varies=False)
 
     def _fields(self, values: Mapping[str, Any], problems: list[FieldProblem]) -> dict[str, Any]:
-        """Return what a row says of its job; what is wrong with that is added to `problems`."""
+        """Return the fields that a row gives its job, and add their faults to `problems`."""
         given = {name: values.get(name) for name in _FIELDS}
         foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
         for name in () if self.limits else foreign:
@@ -203,7 +208,7 @@ class DubBackend(JobBackend):
     def _medium(
         self, values: Mapping[str, Any], problems: list[FieldProblem]
     ) -> tuple[dict[str, Any], float | None]:
-        """Return what is kept of a row's medium, and its length if it is known."""
+        """Return the facts of a row's medium, and its length if it is known."""
         given, seconds = values.get("media"), values.get("seconds")
         if isinstance(given, Mapping):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
@@ -214,12 +219,17 @@ class DubBackend(JobBackend):
             medium["url"] = given.strip()
         else:
             try:
-                upload, said = self._looked_at(given)
+                upload, measured = self._looked_at(given)
             except (AudioError, TypeError) as error:
                 allowed = "a path, an http(s) URL or the bytes of a file"
                 problems.append(FieldProblem("media", str(error), shown(given), allowed))
                 return {}, None
-            seconds = said if seconds is None else seconds
+            if isinstance(measured, float):
+                seconds = measured
+            elif seconds is None:
+                allowed = "a medium whose length can be measured here, or seconds= with its length"
+                problems.append(FieldProblem("media", str(measured), shown(given), allowed))
+                return {}, None
             medium |= {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
             medium["path"] = str(upload.path)
         if seconds is None:
@@ -229,19 +239,24 @@ class DubBackend(JobBackend):
                 problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
         return medium, seconds
 
-    def _looked_at(self, given: Any) -> tuple[Upload, float | None]:
-        """Return a file and how long it says it is."""
+    def _looked_at(self, given: Any) -> tuple[Upload, float | AudioError]:
+        """Return a file, and its length in seconds or why that cannot be measured."""
         if self._last is None or self._last[0] is not given:
+            medium: Path | bytes
             if isinstance(given, (str, os.PathLike)):
-                path = self._base / Path(given).expanduser()
-                self._last = given, medium_of(path), seconds_of(path)
+                medium = self._base / Path(given).expanduser()
+                upload = medium_of(medium)
             else:
                 upload = medium_of(given)
-                self._last = given, kept(self.folder, upload), seconds_of(upload.data)
+                medium, upload = upload.data, kept(self.folder, upload)
+            try:
+                self._last = given, upload, seconds_of(medium)
+            except AudioError as error:
+                self._last = given, upload, error
         return self._last[1:]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield a job for all locales of a medium; its rows come one after the other."""
+        """Yield a job for all locales of a medium. Its rows follow each other."""
         for _, rows in itertools.groupby(requests, key=lambda row: Dub.of(row).job):
             yield packed_rows(rows)
 
@@ -254,30 +269,72 @@ class DubBackend(JobBackend):
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
-        prices = [
-            None if isinstance(dub, SpeechframeError) else row.price
-            for row, dub in zip(request.rows, found, strict=True)
-        ]
+        used = amount(status.credits_used)
+        remarks = [warning] if warning else []
+        if used is None and status.credits_used is not None:
+            remarks.append(odd_amount("credits_used", status.credits_used))
+        costs = _costs(request.rows, found, used)
+        # A dub that cannot be used is billed all the same, a locale that failed is not.
+        planned = to_credits(
+            sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
+        )
+        if used is not None and None not in costs and planned:
+            remarks.append(f"the service says the job cost {used:,.10g} credits, not {planned:,.10g}")
         records: list[Record | SpeechframeError] = []
-        for dub, cost in zip(found, _costs(prices, status.credits_used), strict=True):
+        for dub, cost in zip(found, costs, strict=True):
             if isinstance(dub, SpeechframeError):
+                dub.millicredits = cost
                 records.append(dub)
                 continue
-            values, warnings = dub
-            told = [*([warning] if warning else []), *warnings]
-            basis = "computed" if cost is None else "reported"
-            records.append(Record(values, warnings=told, millicredits=cost, basis=basis))
+            values, basis = dub.values, "computed"
+            if cost is not None:
+                # The length that was billed, which may differ from the plan.
+                values, basis = {**values, "audio_seconds": cost / PRICES["dub"].millicredits}, "reported"
+            told = [*remarks, *dub.warnings]
+            records.append(
+                _DubRecord(values, warnings=told, millicredits=cost, basis=basis, dub_seconds=dub.seconds)
+            )
         return records
 
+    def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
+        """Return a finding if the length of a dub is far from that of its medium."""
+        del learned
+        asked, dub_s = Dub.of(request), getattr(record, "dub_seconds", None)
+        medium_s = asked.seconds if "path" in asked.medium else None  # of a URL it may be a guess
+        if medium_s is None or dub_s is None or abs(dub_s - medium_s) <= _OFF_S + _OFF * medium_s:
+            return []
+        return [Finding("length", f"the medium lasts {medium_s:.2f} s, its dub {dub_s:.2f} s")]
 
-def _costs(prices: Sequence[int | None], credits_used: int | None) -> list[int | None]:
-    """Return what each row costs where the service has used other credits than `prices`; None is no dub."""
-    total = sum(price or 0 for price in prices) / CREDIT
-    # The service says whole credits, and measures a medium a little longer or shorter than its header does.
-    if credits_used is None or (0 not in prices and abs(credits_used - total) <= 1):
-        return [None] * len(prices)
-    # One whose price was not known weighs something, too.
-    return [*shares([0 if price is None else price or 1 for price in prices], credits_used)]
+
+@dataclass(slots=True)
+class _DubRecord(Record):
+    """The record of a dub, with the length of the file that came."""
+
+    dub_seconds: float | None = None
+
+
+def _is_billed(dub: Delivered | SpeechframeError) -> bool:
+    return not isinstance(dub, SpeechframeError) or isinstance(dub, BadAnswer)
+
+
+def _costs(
+    rows: Sequence[Request], found: Sequence[Delivered | SpeechframeError], used: float | None
+) -> list[int | None]:
+    """Return what each row cost, in thousandths of a credit, or None for its price.
+
+    Credits of a job without any dub are those of all its locales.
+    """
+    is_billed = [_is_billed(dub) for dub in found]
+    prices = [row.price for row, billed in zip(rows, is_billed, strict=True) if billed]
+    # Services report whole credits.
+    is_as_planned = used is not None and 0 not in prices and abs(used - sum(prices) / CREDIT) <= 1
+    if used is None or (is_as_planned if prices else not used):
+        return [None] * len(rows)
+    # A row whose price was not known weighs something, too.
+    weights = [
+        row.price or 1 if billed or not prices else 0 for row, billed in zip(rows, is_billed, strict=True)
+    ]
+    return [*shares(weights, used)]
 
 
 MAKERS["dub"] = lambda service, constants: DubBackend(service, **constants)
@@ -301,17 +358,18 @@ async def dub(
     seconds: float | Column | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every medium of `table` dubbed into every locale, one row each.
+    """Return a :class:`Run` with every medium of `table` dubbed into every locale, one row each.
 
-    A row of the run is a row of the table and a locale: its id is ``<id>/<locale>``, such as
+    A row of the run is a row of the table and a locale. Its id is ``<id>/<locale>``, such as
     ``intro/pt-BR``. ``dub_path``, ``srt_path`` and ``vtt_path`` are its files below the run's folder, such as
-    ``dubs/intro.pt-BR.mp4``. How the speech fits is told by ``utterances``, ``start_offset_ms_median`` and
-    ``_worst``, ``speed_min`` and ``_max``, ``overruns``, ``overlap`` and ``cues_over``, which are null where
-    a service does not say it. A locale that failed is a failed row; the others of its medium are there.
+    ``dubs/intro.pt-BR.mp4``. ``utterances``, ``start_offset_ms_median`` and ``_worst``, ``speed_min`` and
+    ``_max``, ``overruns``, ``overlap`` and ``cues_over`` measure the fit of the speech. They are null if the
+    service does not report them. ``audio_seconds`` is the length that was billed. A failed locale is a failed
+    row, and the other locales of its medium are there.
 
     The locales of a medium are one job. Calling again with the same media and parameters costs nothing.
-    After a crash the run goes on with the jobs that it has started; none is started twice. Where the service
-    makes no such promise, a row whose job may have been started without an answer is ``charged_unknown``.
+    After a crash the run goes on with the jobs that it has started, and starts none twice. If the service
+    does not promise that, a row whose job may have been started without an answer is ``charged_unknown``.
 
     Parameters
     ----------
@@ -345,7 +403,8 @@ async def dub(
     original_gain_db
         Level of the original under the dub in dB, -60 to 0 (default -18).
     seconds
-        How long the media are, where their files do not tell, as with URLs: the price follows from it.
+        How long the media are, in seconds, if nothing here can measure them, as with URLs. The price follows
+        from it. The embedded service refuses a job that costs more, and bills nothing.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
         ``timeout_s`` is for each exchange with the service, not for a job. There are no other takes of a dub.
@@ -393,7 +452,7 @@ async def dub(
 
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
-    """Raise InvalidRows for what cannot be told together."""
+    """Raise InvalidRows for arguments that exclude each other."""
     if (targets is None) is (project is None):
         words = "is missing, and so is project" if targets is None else "is given, and so is project"
         raise InvalidRows([problem("targets", words, allowed="exactly one of targets and project")])

@@ -1,19 +1,22 @@
-"""One job of the verb `dub`: created, waited for, and its files fetched into the run's folder."""
+"""Create a job of the verb `dub`, wait for it, and fetch its files into the run's folder."""
 
 import asyncio
 import filecmp
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from speechframe.audio.lengths import HEAD_BYTES, media_type_of, seconds_of
+from speechframe.audio.media import refuse_truncated
 from speechframe.batch.backend import Answer, Attempt, Request
 from speechframe.client import Client, Dubbing
 from speechframe.client.upload import Upload
@@ -28,6 +31,7 @@ from speechframe.errors import (
     SpeechframeError,
 )
 from speechframe.spec import locales
+from speechframe.spec.billing import to_credits
 from speechframe.spec.dubbing import (
     MEDIA_TYPES,
     DownloadDetail,
@@ -43,25 +47,39 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.store import parts
+from speechframe.store.folder import Folder, sync
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
+from speechframe.verbs.files import kept_path
 from speechframe.verbs.service import ServiceBackend
+from speechframe.wire import cues
+from speechframe.wire.answers import amount
 from speechframe.wire.requests import canonical
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100
 _PAGE = 100
+_SUBTITLES = frozenset({".srt", ".vtt"})
+_MOST_SUBTITLE_BYTES = 16 << 20
+_NO_MEDIUM = "application/octet-stream"
 _NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
-Delivered = tuple[dict[str, Any], list[str]] | SpeechframeError
-"""The columns and warnings of a dub, or why there is none."""
+
+class Delivered(NamedTuple):
+    """A dub whose files are on disk."""
+
+    values: dict[str, Any]
+    """Its columns."""
+    warnings: list[str]
+    seconds: float | None
+    """Length of the file that came, or None if nothing here measures it."""
 
 
 @dataclass
 class Dub:
     """One medium with one locale, as a request's body keeps it.
 
-    `medium` has a ``url``, or what an :class:`Upload` has; `fields` are those of the form; `targets` are
+    `medium` has a ``url``, or the fields of an :class:`Upload`. `fields` are those of the form. `targets` are
     all locales of the `project`.
     """
 
@@ -75,28 +93,29 @@ class Dub:
 
     @classmethod
     def of(cls, request: Request) -> "Dub":
-        """Return what is in a request's body."""
+        """Return the dub in a request's body."""
         return cls(**json.loads(request.body))
 
     @property
     def job(self) -> bytes:
-        """What the rows of one job have in common."""
+        """The part that all rows of a job share."""
         return canonical({**asdict(self), "locale": None})
 
     @property
     def name(self) -> str:
-        """What people call the medium."""
+        """The name of the medium for people."""
         return Path(urlsplit(self.medium.get("url", "")).path or self.medium.get("path", "")).name
 
     def upload(self, folder: Path) -> Upload | None:
-        """Return the file that is sent, None for a URL; a relative path is one below the run's `folder`."""
+        """Return the file that is sent, or None for a URL. Relative paths begin in the run's `folder`."""
         if "path" not in self.medium:
             return None
-        return Upload(**{**self.medium, "path": folder / self.medium["path"]}, audio_seconds=0.0)
+        path = kept_path(folder, self.medium["path"])
+        return Upload(**{**self.medium, "path": path}, audio_seconds=0.0)
 
 
 class JobBackend(ServiceBackend):
-    """A backend of which an attempt is a job: created unless its id is noted, waited for, fetched.
+    """A backend whose attempt is a job. It creates the job unless its id is noted, waits, and fetches.
 
     Attributes
     ----------
@@ -106,8 +125,14 @@ class JobBackend(ServiceBackend):
 
     secret: SecretStr | None = None
 
+    @property
+    def refuses_above(self) -> bool:
+        """Whether the service announces that it refuses a job above ``max_credits``."""
+        said = self.limits.get("dubbing")
+        return isinstance(said, Mapping) and said.get("max_credits") is True
+
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Return the job's status, what was delivered of each row, and what its creation warned of."""
+        """Return the status of the job, the dub or error of each row, and the warning of the creation."""
         noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
@@ -117,11 +142,11 @@ class JobBackend(ServiceBackend):
             try:
                 job = await self._created(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(error)  # of all its locales: halves of the job would be refused as well
+                return Answer(error)  # for all locales, because halves of the job would be refused as well
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
-        # From here on nothing but the job itself says that it failed: what it makes is paid.
+        # The job is paid from here on. Only its own status makes it a failure.
         try:
             status = await self._ready(dubbing, request, job_id)
             found = [await self._delivered(dubbing, row, status) for row in request.rows]
@@ -138,6 +163,8 @@ class JobBackend(ServiceBackend):
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
         upload, project, asked = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         asked |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
+        if self.refuses_above and request.price:
+            asked["max_credits"] = to_credits(request.price)
         if self.secret is not None:
             asked["webhook_secret"] = self.secret.get_secret_value()
         if project is not None and {*targets} != {*dub.targets}:
@@ -168,7 +195,7 @@ class JobBackend(ServiceBackend):
         return made.project_id
 
     async def _ready(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
-        """Return the status of a job that is ready; PaymentRequired where there were no credits for it."""
+        """Return the status of a job that is ready. PaymentRequired if the key has no credits for it."""
         name, said = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
 
         def told(status: DubJobStatus) -> None:
@@ -179,54 +206,122 @@ class JobBackend(ServiceBackend):
                     self.tell(f"{name}, {detail.locale}: {step}")
 
         status = await dubbing.wait(job_id, told=told)
-        if status.status == JobStatusValue.FAILED and status.failure_code in _NO_CREDITS:
+        is_unpaid = status.failure_code in _NO_CREDITS and not amount(status.credits_used)
+        if status.status == JobStatusValue.FAILED and is_unpaid:
             words = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(words, status=402, code=status.failure_code)
         return status
 
-    async def _delivered(self, dubbing: Dubbing, row: Request, status: DubJobStatus) -> Delivered:
-        """Return what there is of a row, with its files on disk."""
+    async def _delivered(
+        self, dubbing: Dubbing, row: Request, status: DubJobStatus
+    ) -> Delivered | SpeechframeError:
+        """Return the dub of a row with its files on disk, or its error."""
         dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
+        files: dict[str, Any] = {"srt_path": None, "vtt_path": None}
         try:
             detail = detail_of(status, dub.locale)
-            paths = {
-                name: await self._file(dubbing, row, url, f"{dub.locale}{suffix}")
-                for name, url, suffix in (
-                    ("dub_path", detail.download_url, _suffix(dub, detail)),
-                    ("srt_path", detail.download_srt_url, ".srt"),
-                    ("vtt_path", detail.download_vtt_url, ".vtt"),
-                )
-            }
+            ending = f"{dub.locale}{_suffix(dub, detail)}"
+            files["dub_path"], seconds = await self._file(dubbing, row, detail.download_url or "", ending)
         except (BadAnswer, JobFailed) as error:
             return error
-        if self.limits:  # our own service tells more than the document says
+        for name, kind, url in (
+            ("srt_path", "srt", detail.download_srt_url),
+            ("vtt_path", "vtt", detail.download_vtt_url),
+        ):
+            if url is None:
+                continue
+            try:
+                # The video is paid and here. Missing subtitles must not take it away.
+                files[name], problem = await self._file(dubbing, row, url, f"{dub.locale}.{kind}")
+            except BadAnswer as error:
+                problem = str(error)
+            if problem:
+                warnings.append(f"the {kind.upper()} subtitles: {problem}")
+        if self.limits:  # our own service has more than the document
             try:
                 said = await dubbing.utterances(status.job_id, dub.locale)
-                fit, warnings = fit_of(said), said.warnings
+                fit, warnings = fit_of(said), [*warnings, *said.warnings]
             except (ServiceError, BadAnswer) as error:
-                warnings = [f"how the dub fits is not known: {error}"]
+                warnings.append(f"how the dub fits is not known: {error}")
         known = {"job_id": status.job_id, "job_status": detail.status or status.status}
-        return {**known, **paths, "audio_seconds": dub.seconds, **fit}, warnings
+        return Delivered({**known, **files, "audio_seconds": dub.seconds, **fit}, warnings, seconds)
 
-    async def _file(self, dubbing: Dubbing, row: Request, url: str | None, ending: str) -> str | None:
-        """Return where a file is, below the run's folder; None where the job has none such."""
-        if url is None:
-            return None
-        folder, stem = Path(self.folder or "") / DUBS_FOLDER, stem_of(row.row_id)
-        folder.mkdir(exist_ok=True)
-        path = first = folder / f"{stem}.{ending}"
+    async def _file(self, dubbing: Dubbing, row: Request, url: str, ending: str) -> tuple[str, Any]:
+        """Fetch a file. Return its path below the run's folder, and the result of :func:`fetch_file`."""
+        folder, stem = Folder(self.folder or Path()), stem_of(row.row_id)
+        folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
+        path = first = folder.inside(f"{DUBS_FOLDER}/{stem}.{ending}")
         if first.exists():
-            # Of an attempt that was killed, or of another call that the row had before: that one is kept.
-            path = folder / f"{stem}-{row.key[:8]}.{ending}"
-        await dubbing.fetch(url, path, max_bytes=self.max_answer_bytes)
+            # Keep the file of a killed attempt, or of an earlier call of the row.
+            path = folder.inside(f"{DUBS_FOLDER}/{stem}-{row.key[:8]}.{ending}")
+        found = await fetch_file(dubbing, url, path, max_bytes=self.max_answer_bytes)
         if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):
             path.unlink()
             path = first
-        return f"{DUBS_FOLDER}/{path.name}"
+        return f"{DUBS_FOLDER}/{path.name}", found
+
+
+async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int | None = None) -> Any:
+    """Fetch a file of a dub, check its kind, and put it in its place.
+
+    Returns
+    -------
+    float or str or None
+        The length of a medium in seconds, or None if nothing here measures it. For subtitles a fault that
+        leaves them usable, or None.
+
+    Raises
+    ------
+    BadAnswer
+        The file cannot be fetched, or has another kind. The file in its place stays.
+    """
+    is_text = path.suffix in _SUBTITLES
+    if is_text:
+        max_bytes = min(max_bytes or _MOST_SUBTITLE_BYTES, _MOST_SUBTITLE_BYTES)
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        await dubbing.fetch(url, beside, max_bytes=max_bytes)
+        found = await asyncio.to_thread(_read_subtitles if is_text else _measured, beside)
+        beside.replace(path)
+        await asyncio.to_thread(sync, path.parent)
+    except AudioError as error:
+        raise BadAnswer(f"the file that came is unusable: {error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    return found
+
+
+def _measured(path: Path) -> float | None:
+    """Return the length of a dub in seconds. AudioError if the file is not a medium."""
+    refuse_truncated(path)
+    try:
+        return seconds_of(path)
+    except AudioError:
+        with path.open("rb") as file:
+            kind = media_type_of(file.read(HEAD_BYTES))
+        # Without the extra ``media`` nothing here reads a video. Its first bytes have to do.
+        if find_spec("av") is None and kind != _NO_MEDIUM:
+            return None
+        raise
+
+
+def _read_subtitles(path: Path) -> str | None:
+    """Return the fault of odd subtitles, or None. AudioError if the file has no cues at all."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except ValueError:
+        raise AudioError("it is not text in UTF-8") from None
+    if "-->" not in text:
+        raise AudioError("it is no SRT or WebVTT" if text.strip() else "it is empty")
+    try:
+        cues.parse(text)
+    except ValueError as error:
+        return f"they are kept as they came, but {error}"
+    return None
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
-    """Return how a dub's file ends: as its address or the medium's name, else as the medium's type says."""
+    """Return the extension of a dub, from its address, the name of the medium or the media type."""
     for name in (urlsplit(detail.download_url or "").path, dub.name):
         if (suffix := Path(name).suffix.lower()) in MEDIA_TYPES:
             return suffix
@@ -247,7 +342,7 @@ async def projects(client: Client) -> AsyncIterator[Project]:
 
 
 def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
-    """Return what there is to fetch of a locale, or raise JobFailed."""
+    """Return the links of a locale, or raise JobFailed."""
     details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
     detail = details.get(locale, DownloadDetail.model_validate({}))
     if detail.download_url is None or detail.status == JobStatusValue.FAILED:
@@ -273,7 +368,7 @@ def jobs_of(run: StoredRun) -> dict[str, list[str]]:
 
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:
-    """Return the columns that tell how the utterances of a dub fit into their slots."""
+    """Return the columns that measure the fit of a dub's utterances."""
     told = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
     if not found.utterances:
         return told
@@ -289,7 +384,7 @@ def fit_of(found: DubUtterances) -> dict[str, Any]:
 
 
 def stem_of(row_id: str) -> str:
-    """Return what the files of a row are called, without locale and ending.
+    """Return the name of a row's files, without locale and extension.
 
     Examples
     --------
@@ -303,7 +398,7 @@ def stem_of(row_id: str) -> str:
 
 
 def plain(locale: str) -> str:
-    """Return a locale in the spelling of speech; what is none as it is."""
+    """Return a locale in the spelling of speech, and any other word unchanged."""
     try:
         return locales.normalise(locale)
     except ValueError:

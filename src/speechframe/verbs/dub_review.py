@@ -1,4 +1,4 @@
-"""Dubs that are reviewed: what is said in them as a table, and corrections of it (chosen: dub-review)."""
+"""Show the utterances of dubs as a table, and correct them (chosen: dub-review)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from speechframe.settings import Settings
 from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
 from speechframe.store.schema import FINISHED
 from speechframe.tables.table import problem
-from speechframe.verbs.dub_job import detail_of
+from speechframe.verbs.dub_job import detail_of, fetch_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,11 +19,11 @@ _FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path"
 _CORRECTED = ("text", "voice_id")
 
 Row = dict[str, Any]
-"""A row of a run that has a dub: its ids, its locale and its files."""
+"""The ids, the locale and the files of a row that has a dub."""
 
 
 def dub_rows(run: Run) -> list[Row]:
-    """Return the rows of a run that have a dub, or raise InvalidRows where it is another verb's."""
+    """Return the rows of a run that have a dub, or raise InvalidRows if the run is of another verb."""
     if run.operation != "dub":
         words = f"is a run of {run.operation}"
         raise InvalidRows([problem("run", words, allowed="a run of dub()")])
@@ -34,10 +34,10 @@ def dub_rows(run: Run) -> list[Row]:
 
 
 async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
-    """Return who says what in the dubs of a run, and when: a row an utterance.
+    """Return the utterances of a run's dubs, one row each, with speaker, text and times.
 
-    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service
-    tells utterances.
+    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service has
+    utterances.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
 async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.DataFrame":
     """Have utterances of a run's dubs spoken anew, fetch the dubs that this makes, and return all utterances.
 
-    It costs nothing. Dubs keep their names in the run's folder; their columns in the run, such as
-    ``overruns``, stay those of the first version.
-    The same call again, after one that was cut off, fetches what that one has made.
+    It costs nothing. Dubs keep their names in the run's folder. Their columns in the run, such as
+    ``overruns``, stay those of the first version. After a call that was cut off, the same call fetches the
+    dubs that the first one made.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             said = await _told(client, rows[row_id])
             known |= {(row_id, one.utterance_id): one for one in said.utterances}
             if said.version > 1:
-                changed[row_id] = []  # that call may not have fetched what it has changed
+                changed[row_id] = []  # that call may have ended before its downloads
         for row_id, utterance_id, wanted in asked:
             if (before := known.get((row_id, utterance_id))) is None:
                 words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
@@ -120,7 +120,7 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
-        for row_id, wishes in changed.items():  # one after the other: a job corrects one locale at a time
+        for row_id, wishes in changed.items():  # in turn, because a job corrects one locale at a time
             await _again(client, run, rows[row_id], wishes)
         return await _frame(client, rows.values())
 
@@ -135,21 +135,22 @@ async def _told(client: Client, row: Row) -> DubUtterances:
 
 
 async def _again(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
-    """Have one dub made again where something is new, and fetch its files into their places."""
+    """Have one dub made again if something is new, and fetch its files into their places."""
+    # Check the paths before anything is sent, because the run may come from somebody else.
+    places = {name: run.folder.inside(row[name]) for name in _FILES if row[name] is not None}
     if new:
         await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
     status = await client.dubbing.wait(row["job_id"])
     detail = detail_of(status, row["locale"])
-    if new and detail.error_message is not None:  # what is there is the version before
+    if new and detail.error_message is not None:  # the version before is still there
         raise JobFailed(f"{row['row_id']}: {detail.error_message}")
     for name, link in _FILES.items():
-        path, url = row[name], getattr(detail, link)
-        if path is not None and url is not None:
-            await client.dubbing.fetch(url, run.path / path)
+        if name in places and (url := getattr(detail, link)) is not None:
+            await fetch_file(client.dubbing, url, places[name])
 
 
 def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield row, utterance and what is wanted of it, None for what stays, or raise InvalidRows."""
+    """Yield row, utterance and new fields, None for a field that stays, or raise InvalidRows."""
     given: Iterable[Any] = corrections
     if hasattr(corrections, "to_dict"):
         given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")

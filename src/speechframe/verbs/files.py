@@ -1,4 +1,4 @@
-"""Files that rows name or hold: looked for beside their table, and kept in the run's folder without one."""
+"""Find files that rows name beside their table, and keep files that rows hold in the run's folder."""
 
 import os
 from collections.abc import Collection
@@ -8,19 +8,19 @@ from typing import Any
 
 from speechframe.client.upload import Upload
 from speechframe.errors import InvalidRows
-from speechframe.store.folder import RUN_FILE
+from speechframe.store.folder import RUN_FILE, Folder
 from speechframe.tables.table import problem
 
 
 def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:
-    """Return what is opened as the table, and the folder in which its relative paths begin.
+    """Return the table to open, and the folder in which its relative paths begin.
 
     Parameters
     ----------
     table
-        What was handed in: a folder of files, or the path of one, stands for them.
+        The table as it was handed in. A folder of files, or the path of a file, stands for those files.
     suffixes, what
-        How the files' names end, in lower case, and what they are called.
+        The extensions of the files in lower case, and their name for people.
 
     Raises
     ------
@@ -50,3 +50,17 @@ def kept(folder: Path | None, found: Upload) -> Upload:
         temporary.write_bytes(found.data)
         temporary.replace(path)
     return replace(found, path=Path(name), data=b"")
+
+
+def kept_path(folder: Path | None, path: str | Path) -> Path:
+    """Return the path of a file that a request's body names, absolute or below the run's folder.
+
+    An absolute path is of a file that the user handed in. It is sent only if its SHA-256 is the one in the
+    body.
+
+    Raises
+    ------
+    StoreError
+        A relative path leads out of the folder.
+    """
+    return Path(path) if Path(path).is_absolute() else Folder(folder or Path()).inside(path)

@@ -1,4 +1,4 @@
-"""Dubs: the video with its cues, its original in the same place, and what is said in it to be corrected."""
+"""Show dubs with their cues and their originals, and correct the utterances."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["Dub", "DubPlayer", "dubs_of", "review"]
 
 _MEBI = 1 << 20
+_NO_FILE = "dubs/none"
 _LARGEST_BYTES = 200 * _MEBI
-"""What a page is sent at once: more would fill the memory of browser and kernel."""
+"""The largest file that is sent to a page. More would fill the memory of browser and kernel."""
 
 
 @dataclass(frozen=True)
 class Dub:
     """One medium in one locale, as a page shows it.
 
-    `path` and `original` are files of this machine, where there are such; cues are text, start and end in
-    milliseconds; `problem` says why there is nothing to see; `utterances` are there where they can be
-    corrected, and `version` grows when they are.
+    `path` and `original` are files of this machine, or None. Cues are text, start and end in milliseconds.
+    `problem` is the reason why nothing can be shown, and `note` the fault of the cues. `utterances` are there
+    if they can be corrected. Each correction raises `version`.
     """
 
     dub_id: str
@@ -49,9 +50,10 @@ class Dub:
     problem: str | None = None
     utterances: Sequence[Mapping[str, Any]] = ()
     version: int = 1
+    note: str | None = None
 
     def to_page(self) -> dict[str, Any]:
-        """Return what goes to the page, as plain values."""
+        """Return the dub as plain values for the page."""
         return {
             "id": self.dub_id,
             "label": self.label,
@@ -63,6 +65,7 @@ class Dub:
             "problem": self.problem,
             "utterances": [dict(one) for one in self.utterances],
             "version": self.version,
+            "note": self.note,
         }
 
 
@@ -71,21 +74,21 @@ def _media_type(path: Path) -> str:
 
 
 class DubPlayer(PageWidget):
-    """Dubs under one another: each plays with its cues, and its original in its place at a click.
+    """A list of dubs. Each plays with its cues, and a click puts its original in its place.
 
     Made by :func:`play` and :func:`review`.
 
     Parameters
     ----------
     dubs
-        What is shown.
+        The dubs to show.
     correct
-        Makes a dub again with other texts, and returns it as it is then; None where nothing is corrected.
+        Makes a dub again with other texts, and returns the new dub. None forbids corrections.
 
     Attributes
     ----------
     loads
-        What was sent to the page, in order: ``<dub>/<dub or original>/<whole or sound>/<version>``.
+        The files that were sent to the page, as ``<dub>/<dub or original>/<whole or sound>/<version>``.
     """
 
     script = "dub_player"
@@ -107,7 +110,7 @@ class DubPlayer(PageWidget):
         return [dub.to_page() for dub in self._shown.values()]
 
     def on_load(self, message: dict[str, Any]) -> None:
-        """Send a file to the page, or its sound alone, or why there is none."""
+        """Send a file to the page, or its sound alone, or the reason of a failure."""
         asked = str(message.get("clip"))
         try:
             data, mime = self._playable(asked)
@@ -149,20 +152,20 @@ class DubPlayer(PageWidget):
         self.said = {"text": f"{dub.label}, {dub.locale}: corrected"}
 
     def to_text(self) -> str:
-        """Return how many dubs there are, and into what."""
+        """Return the number of dubs and their locales."""
         locales = sorted({dub.locale for dub in self._shown.values()})
         count = len(self._shown)
         return f"<DubPlayer: {count:,} dub{'' if count == 1 else 's'} ({', '.join(locales)})>"
 
     def to_table(self) -> str:
-        """Return the dubs as a table: what can be seen without a kernel."""
+        """Return the dubs as a table, which is visible without a kernel."""
         rows = [
             [
                 dub.label,
                 dub.locale,
                 dub.status,
                 dub.problem or (dub.path.name if dub.path else ""),
-                len(dub.cues),
+                dub.note or len(dub.cues),
             ]
             for dub in self._shown.values()
         ]
@@ -170,9 +173,9 @@ class DubPlayer(PageWidget):
 
 
 def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
-    """Return a player of a run's dubs in which what is said can be corrected.
+    """Return a player of a run's dubs in which the utterances can be corrected.
 
-    What is corrected is spoken anew, and only that; the dub is then fetched into the run's folder. It costs
+    Only corrected utterances are spoken anew. The new dub is fetched into the run's folder. It costs
     nothing.
 
     Parameters
@@ -203,7 +206,7 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
 
 
 def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})) -> list[Dub]:
-    """Return the rows of a run of :func:`dub` as a page shows them; `said` can be corrected, by row id."""
+    """Return the rows of a run of :func:`dub` for a page. `said` has utterances to correct, by row id."""
     ours = ("row_id", "locale", "status", "dub_path", "vtt_path", "srt_path", "error_message")
     names = {name: run.name_of(name) for name in ours}
     given = run.manifest.table.arguments.get("media", {}).get("column")
@@ -212,12 +215,17 @@ def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingP
     for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
         row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
         dub = Dub(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
-        if status in FINISHED:
-            cues = _cues(run.path, vtt or srt)
-            files = {"path": run.path / dub_path, "original": _file(row.get(given or ""))}
-            dubs.append(replace(dub, **files, cues=cues, utterances=said.get(row_id, ())))
-        else:
+        if status not in FINISHED:
             dubs.append(replace(dub, problem=error or f"there is no dub: it is {status}"))
+            continue
+        try:
+            path = run.folder.inside(dub_path or _NO_FILE)
+        except StoreError as refused:
+            dubs.append(replace(dub, problem=str(refused)))
+            continue
+        cues, note = _cues(run, vtt or srt)
+        original, utterances = _file(row.get(given or "")), said.get(row_id, ())
+        dubs.append(replace(dub, path=path, original=original, cues=cues, note=note, utterances=utterances))
     return dubs
 
 
@@ -227,11 +235,15 @@ def _by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
 
 
 def _file(given: Any) -> Path | None:
-    """Return the file that a row names as its medium, if it is still there."""
+    """Return the file that a row names as its medium, if it is a medium and still there."""
     path = Path(given).expanduser() if isinstance(given, str) else None
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and path.suffix.casefold() in MEDIA_TYPES and path.is_file() else None
 
 
-def _cues(folder: Path, name: str | None) -> list[tuple[str, int, int]]:
-    found = parse((folder / name).read_text(encoding="utf-8")) if name else []
-    return [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found]
+def _cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
+    """Return the cues in a file of a run, or none and why they cannot be read."""
+    try:
+        found = parse(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else []
+    except (OSError, ValueError, StoreError) as error:
+        return [], f"the subtitles in {name} cannot be read: {error}"
+    return [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found], None

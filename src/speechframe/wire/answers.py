@@ -1,6 +1,6 @@
-"""What good answers hold: JSON, audio in Base64, a balance, a length, warnings, odd values.
+"""Read good answers with JSON, audio in Base64, amounts, a length, warnings and odd values.
 
-Fast where they are right, forgiving where a paid answer can still be read, and within a bound.
+Right answers are read fast. A paid answer with odd values is still read, and within a bound.
 
 Headers are multidicts, which find a name in any case and may have it several times.
 """
@@ -18,6 +18,7 @@ from multidict import MultiMapping
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from speechframe.errors import BadAnswer
+from speechframe.spec.billing import MOST_CALL_CREDITS
 from speechframe.spec.chosen import WARNING_HEADER
 
 orjson: Any
@@ -29,41 +30,42 @@ except ModuleNotFoundError:
     orjson = pybase64 = None
 
 MOST_VALUES = 1_000_000
-"""Of JSON in one body: two bytes of it take up to two hundred in memory, and nothing else runs meanwhile."""
+"""JSON values in one body. Two bytes of JSON take up to two hundred in memory."""
 REPAIRED = "text in the answer was no valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20
 MAX_LOOKED_AT = 65_536
-"""Characters of a text that are looked at to show a few of them: some services say megabytes."""
+"""Characters of a text that are read to show a few of them. Some services send megabytes."""
 
 Clean = Callable[[str], str]
-"""Masks what must not be shown; it is given whole texts, before they are shortened, to find no half key.
+"""Masks secrets. It gets whole texts, before they are shortened, so that no half of a key is left.
 
-``str`` leaves a text as it is, where there is nothing to hide.
+``str`` leaves a text as it is, if there is nothing to hide.
 """
 
 NO_END = "the stream may be truncated: its answer has neither a length nor a last chunk"
-"""What is wrong with an answer that does not tell its end."""
+"""The fault of an answer without a mark of its end."""
 
 _BETWEEN_VALUES = (b",", b"[", b"{")
 _GROUP = 4
 _STRING = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
 """Reads bytes out of a string of JSON that holds them in Base64."""
-# It takes letters of the other alphabet too, and what an escape stands for.
+# The reader takes letters of the other alphabet and escapes, too.
 _NOT_MEANT = (b"-", b"_", b"\\")
 _NO_AUDIO = ("application/json", "text/")
 _MAX_KIND_CHARACTERS = 60
 _BALANCE = re.compile(
     rb'"(?:remainingCharacterCount|remaining_character_count)"[ \t\r\n]*:[ \t\r\n]*'
-    rb"(-?[0-9]{1,19})[ \t\r\n]*[,}]"
+    rb"([0-9]{1,19})[ \t\r\n]*[,}]"
 )
 _MAX_INT64 = 2**63 - 1
+_MAX_SHOWN = 40
 _LARGEST_CAP = 100_000
 
 
 class NotJsonError(ValueError):
-    """The bytes are no JSON, or JSON nested so deeply that nobody means it."""
+    """The bytes are not JSON, or JSON nested too deeply."""
 
 
 class TooManyValuesError(NotJsonError):
@@ -76,8 +78,8 @@ def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
     A body that may hold more values than `most_values` is not parsed. Counted are the signs that stand
     between values, those in text too: Base64 has none.
 
-    The fast parser goes first. What it refuses (NaN in a field nobody reads, a lone surrogate, a byte order
-    mark, bytes that are no UTF-8) is read by the standard library, so that both give the same value. Lone
+    The fast parser goes first. It refuses NaN, lone surrogates, byte order marks and bytes outside UTF-8. The
+    standard library reads these, so that both give the same value. Lone
     surrogates and broken UTF-8 become U+FFFD: left in, one of them breaks a whole table later.
     """
     # Shorter bodies cannot hold so many.
@@ -131,7 +133,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def decode_base64(value: bytes | memoryview) -> bytes | None:
-    """Return the bytes of strictly right Base64: its letters alone, in whole groups, padded; else None.
+    """Return the bytes of strictly right Base64, with its letters alone and in whole groups, or None.
 
     Examples
     --------
@@ -161,7 +163,7 @@ def _decoded(value: bytes | memoryview) -> bytes:
 
 
 def balance_in(body: bytes) -> int | None:
-    """Return the balance in a body that cannot be read as a whole; None where none is found.
+    """Return the balance in a body that cannot be read as a whole, or None.
 
     Examples
     --------
@@ -171,8 +173,8 @@ def balance_in(body: bytes) -> int | None:
     found = _BALANCE.search(body)
     if found is None:
         return None
-    value = int(found[1])
-    return value if -_MAX_INT64 <= value <= _MAX_INT64 else None
+    value = amount(int(found[1]), _MAX_INT64)
+    return None if value is None else int(value)
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
@@ -203,22 +205,54 @@ def loaded(body: bytes) -> Any:
         raise BadAnswer(f"the answer is no JSON: {error}") from None
 
 
+def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> int | float | None:
+    """Return a number that a service gave, or None if it is not a number from `least` to `most`.
+
+    Every credit, balance, length and time of an answer goes through this function before it is used or
+    written down.
+
+    Examples
+    --------
+    >>> amount(12.5), amount(-1), amount(2**63), amount(float("nan")), amount(True), amount("7")
+    (12.5, None, None, None, None, None)
+    """
+    return value if type(value) in {int, float} and least <= value <= most else None
+
+
+def odd_amount(name: str, value: Any) -> str:
+    """Return the warning about an amount of credits that :func:`amount` refused."""
+    return f"{name} is {shown_value(value)}, which no call costs: the computed price counts instead"
+
+
 def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that holds a whole number of 64 bits; None where it holds anything else."""
-    value = fields.get(name)
-    if type(value) is float and value.is_integer() and abs(value) <= _MAX_INT64:
-        value = int(value)
-    return value if type(value) is int and -_MAX_INT64 <= value <= _MAX_INT64 else None
+    """Return a field that holds a whole number from 0 on, of 64 bits, or None."""
+    value = amount(fields.get(name), _MAX_INT64)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def shown_value(value: Any) -> str:
+    """Return a JSON value in words, for a message about it."""
+    # Show numbers and short text only. The repr of anything else may be as large as the answer.
+    if value is None:
+        return "missing"
+    if isinstance(value, (bool, float)):
+        return str(value)
+    if isinstance(value, str):
+        # Show a text whole or not at all, because half a key cannot be masked.
+        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
+    if isinstance(value, int):
+        return str(value) if abs(value) <= _MAX_INT64 else "out of range"
+    return kind_of(value)
 
 
 def kind_of(value: Any) -> str:
-    """Return what kind of JSON value it is, in words."""
+    """Return the kind of a JSON value in words."""
     names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return how many calls of a pool a page of limits allows at once; None where it does not say."""
+    """Return the number of calls at once that a page of limits allows a pool, or None."""
     pools = limits.get("pools")
     said = pools.get(pool) if isinstance(pools, Mapping) else None
     # A page may hold anything; True is an int.
@@ -240,7 +274,7 @@ def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
 def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
     """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
 
-    Headers are percent-encoded UTF-8. A body that only says them all again, joined, is left out.
+    Headers are percent-encoded UTF-8. A body that only joins them is left out.
     """
     values = headers.getall(WARNING_HEADER, ())
     if not values and not any(further):
@@ -271,7 +305,7 @@ def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
 
 
 def tells_its_end(headers: MultiMapping[str]) -> bool:
-    """Return whether an early end would be noticed; what lasts until the connection ends is whole or not.
+    """Return whether an early end would be noticed. It is not if the end of the connection ends the answer.
 
     Examples
     --------
@@ -279,13 +313,13 @@ def tells_its_end(headers: MultiMapping[str]) -> bool:
     >>> tells_its_end(CIMultiDict({"Transfer-Encoding": "chunked"})), tells_its_end(CIMultiDict())
     (True, False)
     """
-    # The last coding is what frames the body; with another one the connection's end does.
+    # The last coding frames the body. With any other one the end of the connection does.
     coding = ",".join(headers.getall("Transfer-Encoding", ())).rpartition(",")[2].strip().lower()
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
 def words_instead(headers: Mapping[str, str], clean: Clean = str) -> str | None:
-    """Return in words what a good answer holds that cannot be audio: of raw formats any bytes would pass.
+    """Return the kind of a good answer that cannot be audio, in words. Any bytes would pass as a raw format.
 
     Parameters
     ----------

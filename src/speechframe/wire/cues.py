@@ -49,7 +49,7 @@ def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     said
         Utterances of any length, in any order.
     media_ms
-        Length of the medium. All cues lie inside it.
+        Length of the medium, inside which all cues are, unless there are more cues than milliseconds.
 
     Examples
     --------
@@ -80,7 +80,8 @@ def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
         # The shorter of its own length and the time to read it.
         free = starts[-1] + max(1, min(cue.end_ms - cue.start_ms, _needed_ms(cue.text)))
     made: list[Cue] = []
-    limit = media_ms
+    # A medium of fewer milliseconds than cues: each cue has one, the last of them behind its end.
+    limit = max(media_ms, len(wanted))
     for cue, start in zip(reversed(wanted), reversed(starts), strict=True):
         end = min(max(cue.end_ms, start + _needed_ms(cue.text)), limit)
         limit = min(start, end - 1)

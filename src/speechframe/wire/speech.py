@@ -16,12 +16,14 @@ from speechframe.wire.answers import (
     REPAIRED,
     NotJsonError,
     TooManyValuesError,
+    amount,
     balance_in,
     decode_base64,
     decode_object,
     kind_of,
     loaded,
     loads,
+    shown_value,
     whole_number,
 )
 from speechframe.wire.requests import canonical, fields_of
@@ -31,7 +33,6 @@ _DELIVERY = "encodeAsBase64"
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
-_MAX_SHOWN = 40
 _WORD = itemgetter(0)  # of a word with its times
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
@@ -168,11 +169,11 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     if audio is None and url is None:
         words = f"the answer holds neither {names.url} nor {names.audio}"
         raise BadAnswer(words, remaining_characters=remaining)
-    seconds: Any = fields.get(names.seconds)
-    if type(seconds) not in {float, int} or not 0 <= seconds <= _MAX_SECONDS:
+    seconds = amount(fields.get(names.seconds), _MAX_SECONDS)
+    if seconds is None:
         # The audio is paid for and can be measured: an odd length does not make it useless.
-        notes.append(f"{names.seconds} is {_shown(seconds)}; the audio was measured instead")
-        seconds = None
+        odd = shown_value(fields.get(names.seconds))
+        notes.append(f"{names.seconds} is {odd}; the audio was measured instead")
     else:
         seconds = float(seconds)
     if remaining is None:
@@ -264,18 +265,6 @@ def decode_token(body: bytes) -> AuthToken:
         raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
 
 
-def _shown(value: Any) -> str:
-    # Numbers and short text only: the repr of anything else may be as large and as deep as the answer.
-    if value is None:
-        return "missing"
-    if isinstance(value, (bool, float)):
-        return str(value)
-    if isinstance(value, str):
-        # Whole or not at all: whoever masks the message would not find half a key.
-        return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
-    return "out of range" if isinstance(value, int) else kind_of(value)
-
-
 def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:
     if not isinstance(value, list):
         notes.append("the answer gives no wordDurations")
@@ -333,11 +322,9 @@ def _word(item: Any) -> tuple[str, int, int] | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    if type(value) is int:
-        return value if -_MAX_MS <= value <= _MAX_MS else None
-    if type(value) is float and -_MAX_MS <= value <= _MAX_MS:
-        return round(value)
-    return None
+    # A word before the audio is kept: the truth checks find it.
+    milliseconds = amount(value, _MAX_MS, least=-_MAX_MS)
+    return None if milliseconds is None else round(milliseconds)
 
 
 def _lenient(model: type[Voice], fields: dict[str, Any]) -> Voice | None:

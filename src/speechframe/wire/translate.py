@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from speechframe.errors import BadAnswer
-from speechframe.wire.answers import REPAIRED, NotJsonError, loads
+from speechframe.wire.answers import REPAIRED, NotJsonError, amount, loads, odd_amount
 
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
-_MOST_CREDITS = 2**53
 _SHOWN = 40
 _PLAIN_QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4`", "'"))
 _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'))
@@ -18,7 +17,7 @@ _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """The answer to a translation call, each text with its translation or with what is wrong with it.
+    """The answer to a translation call, each text with its translation or its error.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     Of entries that differ from a text in the spelling of quotes or spaces alone, texts take the first that is
     left. Entries without ``source_text`` are taken by place, if there are as many as texts.
 
-    Forgiven, and named in ``notes``: missing or unusable metadata, text that is no valid Unicode. Unknown
+    Missing or unusable metadata and broken Unicode are forgiven, and named in ``notes``. Unknown
     fields are ignored.
 
     Parameters
@@ -111,7 +110,7 @@ def _usable(translated: Any, text: str) -> str | BadAnswer:
 
 
 def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
-    """Return the entries of an answer, its target, the credits it says, and notes."""
+    """Return the entries of an answer, its target, its credits and notes."""
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
@@ -138,10 +137,12 @@ def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
         notes.append("the answer has no metadata")
         return None, None
     target: Any = value.get("target_language")
-    used: Any = value.get("credits_used")
-    is_number = type(used) in {int, float} and 0 <= used <= _MOST_CREDITS
-    if not is_number:
+    said = value.get("credits_used")
+    used = amount(said)
+    if said is None:
         notes.append("the answer does not say which credits were used")
-    # Whole or not at all: whoever masks it would not find half a key.
+    elif used is None:
+        notes.append(odd_amount("credits_used", said))
+    # Keep a text whole or not at all, because half a key cannot be masked.
     is_short = isinstance(target, str) and len(target) <= _SHOWN
-    return target if is_short else None, float(used) if is_number else None
+    return target if is_short else None, None if used is None else float(used)

@@ -113,6 +113,7 @@ function dubView(shell, dub) {
     el("div.head", el("strong", dub.label), el("span.badge", dub.locale),
       el("span.badge", { "data-tone": dub.problem ? "bad" : "good" }, dub.status), start, ...sides),
     notice, medium.place, line, trouble);
+  if (dub.note) tell(notice, dub.note);
   if (dub.problem) {
     start.disabled = sides[0].disabled = line.hidden = true;
     tell(trouble, dub.problem);

@@ -244,6 +244,15 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "dub-max-credits",
+        "The most that a job may cost",
+        "A job may carry max_credits. One that costs more by the service's own measurement is refused with "
+        'status 400, and nothing is billed. GET /v1/limits announces the field as "max_credits": true in '
+        '"dubbing".',
+        "Nobody should pay more than they planned because a medium is longer than they thought.",
+        "ours",
+    ),
+    OpenPoint(
         "dub-length",
         "Longest medium",
         f"{MAX_DUB_SECONDS // 3600} hours.",
