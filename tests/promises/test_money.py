@@ -239,3 +239,50 @@ def test_answers_that_any_run_has_paid_for_cost_the_next_one_nothing(plain, spea
     check_audio(run)
     assert billed(plain, texts) == price(texts)
     assert run.ledger["credits"].sum() == price(texts[4:])
+
+
+def test_a_budget_says_what_all_calls_cost_that_it_stopped(kind, speak, lines):
+    texts = lines(300)
+    kind.set(scripts={texts[1]: ["503", "503", "ok"]}, latency=0.01)
+    budget = price(texts[:20])
+    run = speak(kind, texts, max_credits=budget, max_concurrency=2)
+    pending = [text for text, status in zip(texts, statuses(run), strict=True) if status == "pending"]
+    assert len(pending) > 250
+    assert run.stopped_by.needed_credits == price(pending)
+    assert f"the rest of the run costs {price(pending):,} credits" in str(run.stopped_by)
+    planned = spf.resume(run, dry_run=True, service=kind.settings, progress=False)
+    assert planned.estimate.credits == price(pending)
+    kind.set(scripts={}, latency=0)
+
+
+@pytest.mark.parametrize("repeats", ["kind", "plain"])
+def test_there_is_one_figure_of_what_a_run_has_spent(request, speak, lines, repeats):
+    service = request.getfixturevalue(repeats)
+    texts = lines(8)
+    service.set(scripts={texts[2]: ["truncated", "ok"], texts[5]: ["reset_after", "truncated", "ok"]})
+    options = {"on_unknown": "retry", "max_concurrency": 2}
+    for most in (price(texts) // 2, 3 * price(texts)):
+        run = speak(service, texts, max_credits=most, wait=False, **options)
+        outcomes = list(run.outcomes())
+        run.wait()
+        told = run.progress.to_dict()
+        spent = run.ledger["credits"].sum()
+        assert (told["credits"], told["budget"]) == (spent, most)
+        assert spf.watch(run).figures["credits"] == spf.watch(run.path).figures["credits"] == spent
+        assert f"{spent:,.10g} credits" in run.summary()
+        if run.stopped_by is not None:
+            assert run.stopped_by.spent_credits == spent
+    assert statuses(run) == ["done"] * 8
+    assert outcomes
+    service.set(scripts={})
+
+
+def test_the_outcomes_of_a_run_sum_to_what_it_has_spent(plain, speak, lines):
+    texts = lines(6)
+    plain.set(scripts={texts[2]: ["reset_after", "ok"], texts[4]: ["truncated", "reset_after", "ok"]})
+    run = speak(plain, texts, on_unknown="retry", wait=False)
+    outcomes = list(run.outcomes())
+    spent = run.wait().ledger["credits"].sum()
+    assert spent > price(texts), "nothing was billed twice"
+    assert sum(outcome.credits_millis for outcome in outcomes) == 1000 * spent
+    plain.set(scripts={})

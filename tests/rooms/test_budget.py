@@ -107,6 +107,13 @@ def test_what_stopped_a_run_names_the_limit_and_the_way_out(tmp_path):
     assert "with a higher max_credits_per_month" in run.summary()
 
 
+def test_what_a_budget_stopped_includes_further_takes(tmp_path):
+    texts = ["suspect a", *(f"line {number}" for number in range(600))]
+    run = make(tmp_path / "run", texts, max_credits=1, max_retakes=1)
+    assert run.stopped_by.needed_credits == 1 + 600
+    assert "the rest of the run costs 601 credits" in run.summary()
+
+
 def test_a_damaged_file_is_a_named_error(tmp_path):
     spf.configure(max_credits_per_month=40)
     make(tmp_path / "run", ["a"])

@@ -15,7 +15,6 @@ from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
@@ -31,6 +30,7 @@ from speechframe.errors import InvalidRows, RunMismatch, SettingsError, Speechfr
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
+from speechframe.spec.billing import to_credits
 from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
 from speechframe.store.budgets import Allotments, LedgerSums, spent_in
@@ -39,7 +39,7 @@ from speechframe.store.folder import Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import all_attempts
+from speechframe.store.records import all_attempts, known_spending, millicredits_of
 from speechframe.store.schema import StopReason
 from speechframe.tables.table import Column, Source, problem
 
@@ -239,6 +239,8 @@ class _Begun:
     ledger: Ledger | None = None
     budget: Budget | None = None  # where something limits what it spends
     update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
+    limit_credits: float | None = None  # the run's `max_credits`, or the one that a rule gives it
+    spent_before: int = 0  # thousandths of a credit that the run has spent so far
 
 
 async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
@@ -259,7 +261,8 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
-        progress.budget, progress.currency = planned.budget, planned.currency or ""
+        progress.budget, progress.currency = begun.limit_credits, planned.currency or ""
+        progress.spent_before = progress.credits_millis = begun.spent_before
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
@@ -344,7 +347,18 @@ def _begin(
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits, manifest.tags = options.max_credits, kept
     manifest.write(folder)
-    return _Begun(prepared, found, estimate, cache, journal, ledger, budget, update_budget)
+    return _Begun(
+        prepared,
+        found,
+        estimate,
+        cache,
+        journal,
+        ledger,
+        budget,
+        update_budget,
+        limit_credits=None if limit is None else to_credits(limit),
+        spent_before=known_spending(folder) if budget is None else budget.spent,
+    )
 
 
 def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
@@ -413,8 +427,7 @@ def _open_budget(
         for (period, _), spent in spent_in(one.rule, attempts).items():
             by_period[period] += spent
         allotments.correct(one.id, by_period)
-    total = round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))
-    budget = Budget(limit, total, allowances, tags=tags)
+    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
     return budget, update_budget if is_remote else None
 
 

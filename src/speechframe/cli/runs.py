@@ -161,19 +161,12 @@ def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     from speechframe.errors import BudgetExceeded
 
     by = run.stopped_by
-    if (
-        not isinstance(by, BudgetExceeded)
-        or by.limit != "run"
-        or run.estimate is None
-        or run.progress is None
-    ):
+    if not isinstance(by, BudgetExceeded) or by.limit != "run":
         return ""
     from speechframe import settings
     from speechframe.settings.spending import spending_rules
-    from speechframe.spec.billing import to_credits
 
-    before = run.stats["credits"] - to_credits(run.progress.credits_millis)
-    needed = before + run.estimate.credits
+    needed = by.spent_credits + by.needed_credits
     rules = spending_rules(settings.read(profile=options.profile))
     most = rules.max_credits_per_run
     is_one_of_many = rules.max_credits_per_month is not None or rules.budgets

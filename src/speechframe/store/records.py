@@ -362,4 +362,14 @@ def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
 
 def spent(folder: Folder) -> int:
     """Return the thousandths of a credit that a run has spent; errors are those of :func:`all_attempts`."""
-    return round(1000 * (pc.sum(all_attempts(folder, ["time", "credits"]).column("credits")).as_py() or 0.0))
+    return millicredits_of(all_attempts(folder, ["time", "credits"]))
+
+
+def known_spending(folder: Folder) -> int:
+    """Return the thousandths of a credit that the ledger of a run sums to, even if files of it are missing."""
+    return millicredits_of(ledger(read_snapshot(folder), ["time", "credits"]))
+
+
+def millicredits_of(attempts: pa.Table) -> int:
+    """Return what attempts have cost, in thousandths of a credit."""
+    return round(1000 * (pc.sum(attempts.column("credits")).as_py() or 0.0))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from speechframe.batch.live import RUNNING, Run
-from speechframe.spec.billing import CREDIT, to_credits
+from speechframe.spec.billing import to_credits
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, Figures
 
@@ -68,25 +68,22 @@ class Watcher:
         # Asked first: the figures of a run that has ended are its last ones.
         status = run.status
         counts = self._with_earlier(p)
-        spent = round(CREDIT * counts["credits"])
-        self._burn.add(counts["seconds"], spent)
+        self._burn.add(counts["seconds"], p.credits_millis)
         estimate = run.estimate
         ahead, planned = None, 0.0 if estimate is None else estimate.credits
         if status == RUNNING and p.eta_s is not None:
             calls = p.total - p.ended
             # Calls that failed will not be paid for: as much of the price as there are calls without them.
-            price = max(0.0, planned - to_credits(p.credits_millis)) * calls / max(1, calls + p.failed)
+            spent = to_credits(p.credits_millis - p.spent_before)
+            price = max(0.0, planned - spent) * calls / max(1, calls + p.failed)
             ahead = _Ahead(p.eta_s, price, calls, counts["total"], p.unit)
-        earlier = self._earlier.get("credits", 0.0)
-        budget = None if estimate is None or estimate.budget is None else estimate.budget + earlier
+        before = to_credits(p.spent_before)
         if estimate is not None and estimate.balance is not None:
-            balance = estimate.balance + earlier
+            balance = estimate.balance + before
         else:
-            # Not told before the first call: what is left now, and what was spent until now.
+            # The service names no balance before the first call: add up what is left and what was spent.
             balance = None if p.balance is None else p.balance + counts["credits"]
-        # Credits and what they are a part of begin at the same moment: when this run was first seen here.
-        counts |= {"budget": budget, "money": p.money_of(counts["credits"])}
-        start = _start(budget, balance, planned + earlier)
+        start = _start(p.budget, balance, planned + before)
         return Figures(
             status,
             *_why(run, status),
@@ -113,7 +110,7 @@ class Watcher:
 
     def _keep_earlier(self, progress: Any) -> None:
         counts = self._with_earlier(progress)
-        names = (*_MADE, "retries", "credits", "audio_seconds", "seconds")
+        names = (*_MADE, "retries", "audio_seconds", "seconds")
         self._earlier = {name: counts[name] for name in names}
         self._earlier["total"] = sum(counts[name] for name in _MADE)
         self._earlier_retries += progress.retried_by
