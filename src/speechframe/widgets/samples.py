@@ -7,13 +7,14 @@ from typing import Any
 
 from speechframe import aio
 from speechframe.audio.clip import Clip
+from speechframe.settings import fingerprint
 
 __all__ = ["sample"]
 
 _MOST = 500
 """Clips that are kept; a gallery keeps its own ones besides."""
 
-_Key = tuple[str, str, str, str]
+_Key = tuple[str, str, str, str, str]
 
 _asked: dict[_Key, asyncio.Future[Clip]] = {}
 """On their way, or there. Only the package's own loop reads and writes it."""
@@ -42,7 +43,9 @@ async def sample(said: str, voice: str, *, service: Any = None, **options: Any) 
         As :func:`~speechframe.aio.say`; the next one who asks tries again.
     """
     settings = await aio.resolve_service(service)
-    key = (repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
+    # The repr of settings hides their keys, so two keys would look equal.
+    owner = "" if settings.api_key is None else fingerprint(settings.api_key)
+    key = (owner, repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
     if key not in _asked:
         asked = _asked[key] = asyncio.ensure_future(aio.say(said, voice, service=settings, **options))
         asked.add_done_callback(lambda done: _settle(key, done))
