@@ -119,7 +119,7 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
         zone = ZoneInfo(tz)
     except (KeyError, ValueError, OSError, TypeError):
         raise AnalysisError(f"there is no time zone {tz!r}; one is called Europe/Berlin or UTC") from None
-    first, last = (None if one is None else _moment(one, zone) for one in (start, end))
+    first, last = (None if one is None else moment(one, zone) for one in (start, end))
     if first is not None and last is not None and last <= first:
         raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
     return first, last
@@ -132,7 +132,11 @@ def shown_window(start: Any, end: Any, tz: str) -> str:
     return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
 
 
-def _moment(given: Any, zone: ZoneInfo) -> datetime:
+def moment(given: Any, zone: ZoneInfo) -> datetime:
+    """Return a date, a time or the text of one as a time in UTC; in `zone` unless it has an offset.
+
+    AnalysisError is raised for anything else.
+    """
     try:
         found = datetime.fromisoformat(str(given))
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)

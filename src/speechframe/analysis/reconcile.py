@@ -6,7 +6,7 @@ Amounts are whole thousandths of a credit until they are shown, so the lines of 
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import NONE, key_among, open_ledgers, shown_window, thousandths, window
+from speechframe.analysis.ledger import NONE, key_among, moment, open_ledgers, shown_window, thousandths, window
 from speechframe.errors import AnalysisError
 from speechframe.spec.billing import CREDIT
 from speechframe.store.ledger import millis
@@ -101,7 +101,7 @@ def reconcile(
     ----------
     reported
         Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``. A text
-        that is a number, such as ``"1_204_331"``, is one.
+        that is a number, such as ``"1_204_331"``, is one. A date may have a time, and a time an offset.
     start, end
         The window, as dates or times; `end` is not in it.
     key
@@ -135,7 +135,7 @@ def reconcile(
     except AnalysisError:
         if not isinstance(reported, (str, PathLike)):
             raise
-        report = _read_report(Path(reported))
+        report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
             found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
@@ -307,8 +307,8 @@ def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
 # -- reports -------------------------------------------------------------------------------------
 
 
-def _read_report(path: Path) -> pd.DataFrame:
-    """Return the thousandths that are reported, beside date and operation (empty where there is none)."""
+def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
+    """Return the thousandths of each line, its day in `zone`, and its operation (empty if it has none)."""
     found = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -320,7 +320,7 @@ def _read_report(path: Path) -> pd.DataFrame:
                 )
             for row in reader:
                 try:
-                    day = date.fromisoformat((row["date"] or "").strip()[:10])
+                    day = moment((row["date"] or "").strip(), zone).astimezone(zone).date()
                     # 1,204 without quotes are two fields.
                     credits = ",".join([str(row["credits"]), *row.get("more", [])])
                     found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))

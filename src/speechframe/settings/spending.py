@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings import Settings, default_ledger_folder, for_runs_on
@@ -244,11 +244,18 @@ def _operation(name: str) -> str:
     return name
 
 
+def _day(value: Any) -> Any:
+    # A time would lose its offset, and with it perhaps its day.
+    if isinstance(value, datetime) or (isinstance(value, str) and len(value) > len("2026-01-01")):
+        raise ValueError("allowed: a day without a time, such as 2026-01-01")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """What a number of units costs from a day on, of one operation and service or of all (empty)."""
 
-    valid_from: Annotated[date, Field(alias="from")]
+    valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
     price: Annotated[Decimal, Field(ge=0)]
     per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
