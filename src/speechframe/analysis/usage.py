@@ -106,7 +106,7 @@ def usage(
         amount). Credits: ``credits`` (billed, as far as is known), ``computed``, ``reported``;
         ``charged_unknown`` (in ``credits``: of attempts that were lost, so not billed perhaps, unless a free
         repeat brought the answer); ``undelivered`` (billed without an answer), ``suspect`` (billed for an
-        answer that is not as it should be), ``retakes`` (good further takes), and ``wasted``, their sum;
+        answer that is not as it should be), and ``wasted``, the sum of both; ``retakes`` (good further takes);
         ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``, ``credits_per_minute`` of
         audio, ``money``, ``currency`` and ``price_from``.
 
@@ -238,7 +238,7 @@ def _derived(found: Any) -> Any:
         "audio_millis": found["audio_millis"].where(answered, 0),
     }
     found = found.assign(**derived)
-    return found.assign(wasted=found["undelivered"] + found["suspect"] + found["retakes"])
+    return found.assign(wasted=found["undelivered"] + found["suspect"])
 
 
 def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
