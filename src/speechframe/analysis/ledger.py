@@ -1,7 +1,6 @@
 """Any number of ledgers as one: of runs, and the ledger folder into which all of them put theirs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -16,10 +15,10 @@ from speechframe.errors import AnalysisError, StoreError
 from speechframe.settings import fingerprint, read
 from speechframe.settings.spending import spending_rules
 from speechframe.spec.billing import CREDIT, MOST_CREDITS
-from speechframe.store import journal, ledger, parts
-from speechframe.store.folder import RUN_FILE, Folder, read_manifest
+from speechframe.store import ledger
+from speechframe.store.folder import RUN_FILE, Folder
+from speechframe.store.open_runs import find_open, in_journal
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.schema import LEDGER
 
 NONE = "(none)"
 """What tables say of a row without a tag, or without a fact."""
@@ -64,42 +63,16 @@ class Ledgers:
         """Add a run folder or a ledger folder."""
         # First the journals: what leaves one of them later is in a file of the ledger then.
         recent: dict[str, pa.RecordBatch] = {}
-        if folder.exists(RUN_FILE):
-            recent = self._journal(folder, str(folder.path))
-        else:
-            for run_id, note in ledger.open_runs(folder).items():
-                where = f"{note.get('folder')} on {note.get('host')}"
-                if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
-                    recent |= self._journal(run, where, f"{run_id}-")
-                else:
-                    self._waits(datetime.fromisoformat(note["since"]), where)
+        is_run = folder.exists(RUN_FILE)
+        for run in [in_journal(folder, str(folder.path))] if is_run else find_open(folder):
+            recent |= run.ended
+            if run.since is not None:
+                self.complete_until = min(self.complete_until, run.since)
+                self.waits_for += [run.where] if run.where not in self.waits_for else []
         files = folder.names(ledger.ATTEMPTS)
         self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)
         self.files.append(files)
-
-    def _journal(self, folder: Folder, where: str, prefix: str = "") -> dict[str, pa.RecordBatch]:
-        """Return the attempts that have ended of each segment in a run's journal, by the file they become."""
-        found = {}
-        for number in journal.segments(folder):
-            with suppress(FileNotFoundError):  # it became a part meanwhile
-                contents = journal.read_contents(folder, number)
-                found[f"{prefix}{number:06d}.parquet"] = parts.table_of(contents.attempts, LEDGER)
-                for sent, _ in contents.open.values():
-                    self._waits(datetime.fromtimestamp(sent["time"], UTC), where)
-        return found
-
-    def _waits(self, since: datetime, where: str) -> None:
-        self.complete_until = min(self.complete_until, since)
-        if where not in self.waits_for:
-            self.waits_for.append(where)
-
-
-def _is_run(folder: Folder, run_id: str) -> bool:
-    """Return whether the run is still in its folder: another one may be there now."""
-    with suppress(StoreError):
-        return read_manifest(folder).run_id == run_id
-    return False
 
 
 def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:

@@ -17,7 +17,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import NONE, key_among, moment, open_ledgers, shown_window, thousandths, window
+from speechframe.analysis.ledger import (
+    NONE,
+    key_among,
+    moment,
+    open_ledgers,
+    shown_window,
+    thousandths,
+    window,
+)
 from speechframe.errors import AnalysisError
 from speechframe.spec.billing import CREDIT
 from speechframe.store.ledger import millis

@@ -413,7 +413,7 @@ def _open_budget(
     allotments = Allotments(place, manifest.run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
 
-    new = [one for one in allowances if is_remote or not allotments.is_known(one.id, one.period)]
+    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
     def update_budget() -> None:

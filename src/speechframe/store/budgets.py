@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from speechframe.errors import StoreError
 from speechframe.settings.spending import BudgetRule
 from speechframe.store.folder import Folder
-from speechframe.store.ledger import ATTEMPTS, millis, scan
+from speechframe.store.ledger import ATTEMPTS, millis, scan, within
+from speechframe.store.open_runs import find_open
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
@@ -44,6 +45,8 @@ class Allotments:
     def __init__(self, folder: Path, run: str) -> None:
         self.path = folder / FILE
         self._run = run
+        # Counts that this process has seen in the file. One that is gone was moved away.
+        self._seen: set[tuple[str, date]] = set()
 
     def correct(self, budget: str, spent: Mapping[date, int]) -> None:
         """Replace what the run was allotted by what it has spent, by period."""
@@ -53,30 +56,53 @@ class Allotments:
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
     def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
-        """Count what runs have spent by the ledger, where this file knows of less."""
+        """Raise what other runs were allotted to what they have spent by the ledger: count a budget."""
         others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
         with self._transaction() as file:
             file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
+            file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
+        self._seen.add((budget, period))
 
-    def is_known(self, budget: str, period: date) -> bool:
-        """Return whether any run was allotted something."""
+    def is_counted(self, budget: str, period: date) -> bool:
+        """Return whether the file has counted what runs have spent of a budget by the ledger."""
         with self._transaction() as file:
-            return _sum(file, budget, period) is not None
+            wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
+            is_counted = file.execute(wanted, (budget, str(period))).fetchone() is not None
+        if is_counted:
+            self._seen.add((budget, period))
+        return is_counted
+
+    def _check_file(self, file: sqlite3.Connection, budget: str, period: date) -> None:
+        """Raise StoreError if the file is not the one in which this process has seen a count."""
+        wanted = (
+            "SELECT 1 FROM counted WHERE budget = ?1 AND period = ?2 UNION "
+            "SELECT 1 FROM allotted WHERE budget = ?1 AND period = ?2 AND run = ?3"
+        )
+        if (budget, period) not in self._seen:
+            return
+        if file.execute(wanted, (budget, str(period), self._run)).fetchone() is None:
+            raise StoreError(
+                f"{self.path}, the count of what budgets have left, was moved away while this run went on: "
+                "resume the run, and the count is made anew from the ledger"
+            )
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
         """Allot what is `needed` or somewhat more; return how much, and the total.
 
-        Nothing where it would pass a limit that is `hard`.
+        Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was moved
+        away.
         """
         with self._transaction() as file:
-            total = _sum(file, budget, period) or 0
+            self._check_file(file, budget, period)
+            total = _sum(file, budget, period)
             if hard and needed > limit - total:
                 return 0, total
             more = (limit - total) // SHARE if hard else max(limit, total) // SHARE_OF_SOFT
             amount = max(needed, more)
             file.execute(_ADD, (budget, str(period), self._run, amount))
+            self._seen.add((budget, period))
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
@@ -87,7 +113,7 @@ class Allotments:
     def total(self, budget: str, period: date) -> int:
         """Return what all runs were allotted."""
         with self._transaction() as file:
-            return _sum(file, budget, period) or 0
+            return _sum(file, budget, period)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -101,20 +127,24 @@ class Allotments:
                     "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
                     "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
                 )
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS counted (budget TEXT, period TEXT, "
+                    "PRIMARY KEY (budget, period)) WITHOUT ROWID"
+                )
                 yield file
                 file.execute("COMMIT")
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
                 f"{self.path}, the count of what budgets have left, cannot be used ({error}); nothing more "
-                "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER); a "
-                "damaged file can be moved away: it is counted anew from the ledger."
+                "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER). Move "
+                "a damaged file away when no run is under way: it is counted anew from the ledger."
             ) from error
 
 
-def _sum(file: sqlite3.Connection, budget: str, period: date) -> int | None:
-    """Return what all runs were allotted; None where none was."""
-    wanted = "SELECT SUM(millicredits) FROM allotted WHERE budget = ? AND period = ?"
-    found: int | None = file.execute(wanted, (budget, str(period))).fetchone()[0]
+def _sum(file: sqlite3.Connection, budget: str, period: date) -> int:
+    """Return what all runs were allotted."""
+    wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
+    found: int = file.execute(wanted, (budget, str(period))).fetchone()[0]
     return found
 
 
@@ -127,25 +157,46 @@ def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
 class LedgerSums:
     """What runs have spent of some budgets by the ledger, from the period of today on.
 
-    A file of the ledger is read once: it never changes.
+    Runs that are under way or were killed are among them: their journals count, too. A call without an end
+    counts with its price, because it may have been billed. A file of the ledger is read once: it never
+    changes.
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
         self._ledger, self._rules, self._start = ledger, rules, begin_of(rules, unix_time)
         self._read: set[str] = set()
-        self._spent: list[Counter[tuple[date, str]]] = [Counter() for _ in rules]
+        self._in_files, self._in_journals = self._none(), self._none()
+
+    def _none(self) -> list[Counter[tuple[date, str]]]:
+        return [Counter() for _ in self._rules]
 
     def read(self) -> None:
-        """Read the files that are new; StoreError where that cannot be done."""
-        files = [name for name in self._ledger.names(ATTEMPTS) if name not in self._read]
-        for batch in scan(self._ledger, COLUMNS, self._start, files=files) if self._rules else ():
-            for rule, sums in zip(self._rules, self._spent, strict=True):
-                sums.update(spent_in(rule, batch))
+        """Read the files that are new, and all journals; StoreError if one of them cannot be read."""
+        if not self._rules:
+            return
+        # The journals first: an attempt that leaves one of them later is in a file by then.
+        open_runs = [*find_open(self._ledger)]
+        names = self._ledger.names(ATTEMPTS)
+        files = [name for name in names if name not in self._read]
+        self._add(scan(self._ledger, COLUMNS, self._start, files=files), self._in_files)
         self._read.update(files)
+        in_journals = [
+            batch
+            for run in open_runs
+            for batch in (run.under_way, *(run.ended[name] for name in run.ended.keys() - {*names}))
+        ]
+        self._in_journals = self._none()
+        self._add((batch.filter(within(self._start, None)) for batch in in_journals), self._in_journals)
+
+    def _add(self, batches: Iterable[pa.RecordBatch], sums: list[Counter[tuple[date, str]]]) -> None:
+        for batch in batches:
+            for rule, of_rule in zip(self._rules, sums, strict=True):
+                of_rule.update(spent_in(rule, batch))
 
     def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
         """Return by run what was spent of a budget in a period, in thousandths of a credit."""
-        sums = self._spent[self._rules.index(rule)]
+        place = self._rules.index(rule)
+        sums = self._in_files[place] + self._in_journals[place]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 

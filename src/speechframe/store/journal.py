@@ -172,7 +172,10 @@ class Contents:
     attempts: list[Row] = field(default_factory=list)  # rows of the ledger
     rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name]
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    """By call: the ``sent`` of an attempt that has not ended, and what the attempt noted."""
+    """By call: the ``sent`` of an attempt without an end, and what it noted.
+
+    ``sent`` has the columns of its segment's header, too: the key, the user and the tags that sent it.
+    """
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
@@ -187,7 +190,7 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                 if "header" in written:
                     header = written["header"]
                 elif "sent" in written:
-                    contents.open[written["sent"]["call"]] = (written["sent"], None)
+                    contents.open[written["sent"]["call"]] = ({**header, **written["sent"]}, None)
                 elif "kept" in written:
                     contents.rows.append(written["kept"])
                     contents.attempts.append(_entry(header, written["entry"]))
@@ -196,13 +199,22 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                     contents.open[sent["call"]] = (sent, base64.b64decode(written["noted"]["data"]))
                 else:
                     sent, _ = contents.open.pop(written["ended"]["call"])
-                    _add_ended(contents, header, sent, written["ended"], written["rows"])
+                    _add_ended(contents, sent, written["ended"], written["rows"])
     return contents
 
 
-def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
+def if_billed(sent: Row) -> list[Row]:
+    """Return an attempt without an end as rows of the ledger, with what it costs if it was billed."""
+    cost = {"status": "charged_unknown", "credits_basis": "unknown"}
+    return [
+        {**_entry({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
+        for known in sent["entries"]
+    ]
+
+
+def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
     """Add an attempt that has ended: a row of the ledger for each row of its call, and their records."""
-    attempt = {**header, **sent, **ended}
+    attempt = {**sent, **ended}
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
     for known, (millicredits, basis), row in zip(entries, costs, rows, strict=True):

@@ -105,9 +105,10 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
 def recover(
     folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
 ) -> None:
-    """Cut what earlier writers left, and say of every attempt that has no end that it may have been billed.
+    """Cut the segments of earlier writers, and end each attempt without an end as ``charged_unknown``.
 
-    That is said in a segment of its own, with the `header` of this process. `time` is in seconds since 1970.
+    These ends get a segment of their own, with the `header` of this process. The attempts stay those of the
+    key, the user and the tags that sent them. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
         earlier = journal.segments(folder)

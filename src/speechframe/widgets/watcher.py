@@ -78,11 +78,12 @@ class Watcher:
             price = max(0.0, planned - spent) * calls / max(1, calls + p.failed)
             ahead = _Ahead(p.eta_s, price, calls, counts["total"], p.unit)
         before = to_credits(p.spent_before)
+        balance: float | None
         if estimate is not None and estimate.balance is not None:
             balance = estimate.balance + before
         else:
             # The service names no balance before the first call: add up what is left and what was spent.
-            balance = None if p.balance is None else p.balance + counts["credits"]
+            balance = None if p.balance is None else p.balance + to_credits(p.credits_millis)
         start = _start(p.budget, balance, planned + before)
         return Figures(
             status,
