@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from accounts import billed, price, statuses
+from accounts import billed, price
 
 import speechframe as spf
 from forked import Program

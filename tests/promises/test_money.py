@@ -133,6 +133,25 @@ def test_a_dry_run_sends_nothing_and_says_what_the_run_then_costs(plain, speak, 
     assert run.ledger["credits"].sum() == billed(plain, texts) == price(texts)
 
 
+def test_a_run_that_was_only_planned_takes_the_newest_plan(plain, speak, lines, tmp_path):
+    first, second, third = lines(3, "first"), lines(2, "second"), lines(4, "third")
+    speak(plain, first, dry_run=True, max_credits=price(first[:1]), tags={"team": "ads"})
+    planned = speak(plain, second, dry_run=True)
+    assert planned.estimate.credits == price(second)
+    options = {"service": plain.settings, "progress": False}
+    # `changes` asks what a table would cost, and is no plan.
+    assert spf.changes(planned, third, service=plain.settings).credits == price(third)
+    run = spf.resume(planned, **options)
+    assert list(run.to_pandas()["text"]) == second
+    assert run.stopped_because is None
+    assert run.ledger["credits"].sum() == billed(plain, first + second + third) == price(second)
+    assert [dict(tags) for tags in run.ledger["tags"]] == [{}, {}]
+    other = speak(plain, first, run_dir=tmp_path / "other", dry_run=True)
+    planned = spf.resume(other, table=third, dry_run=True, **options)
+    assert planned.estimate.credits == price(third)
+    assert list(spf.resume(planned, **options).to_pandas()["text"]) == third
+
+
 @pytest.mark.parametrize("run_dir", [None, "run"])
 def test_a_run_that_exists_keeps_its_table_in_a_dry_run(plain, lines, tmp_path, monkeypatch, run_dir):
     monkeypatch.chdir(tmp_path)

@@ -85,7 +85,8 @@ class RunOptions(TypedDict, total=False):
     wait
         False returns the live run at once.
     dry_run
-        Plan and price every row, send nothing; a run that exists keeps its table.
+        Plan and price every row, send nothing. A run that has begun keeps its table, one that was only planned
+        takes this one.
     service
         The service to use (default: settings, or the local one).
     """

@@ -29,7 +29,16 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
+from speechframe.store.folder import (
+    PLANNED,
+    RUN_FILE,
+    Folder,
+    Manifest,
+    TableEntry,
+    described,
+    read_manifest,
+    storing,
+)
 from speechframe.store.journal import dumps, loads
 from speechframe.store.parts import part_schema
 from speechframe.store.reader import StoredRun, open_folder
@@ -101,14 +110,15 @@ def prepare(
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
     Rows of a run that `is_resumed` keep the take that they had in its table, unless a column says the take. A
-    preview writes the table to a temporary folder and leaves the run as it is; a dry run is a preview if its
-    run exists. CancelledError is raised once `is_stopped` returns true.
+    preview writes the table to a temporary folder and leaves the run as it is. A dry run is a preview if its
+    run exists and has begun: a run that was only planned takes the newest table. CancelledError is raised
+    once `is_stopped` returns true.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
     leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_preview)
     folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
-    is_preview = (is_preview or options.dry_run) and folder.exists(RUN_FILE)
+    is_preview = (is_preview and folder.exists(RUN_FILE)) or (options.dry_run and _has_begun(folder))
     with contextlib.ExitStack() as undo:
         if is_preview:
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -131,7 +141,7 @@ def prepare(
         if not options.run_dir:
             name = hashlib.blake2b(keys, digest_size=5).hexdigest()
             folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
-            is_preview = options.dry_run and folder.exists(RUN_FILE)
+            is_preview = options.dry_run and _has_begun(folder)
             if is_preview:
                 manifest = read_manifest(folder)
                 check_same(folder, manifest, backend)
@@ -141,6 +151,8 @@ def prepare(
                 table_folder, backend.folder = folder, folder.work
         if is_preview:
             table_folder.publish(file)
+        elif options.dry_run and manifest.state != PLANNED:
+            raise StoreError(f"{folder.path}: the run began while this table was planned; plan it again")
         else:
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
@@ -175,7 +187,7 @@ def reopen(
     check_same(folder, manifest, backend)
     backend.folder = folder.work
     entry = manifest.table
-    if manifest.state == "planned" and entry.invalid and options.on_invalid == "raise":
+    if manifest.state == PLANNED and entry.invalid and options.on_invalid == "raise":
         words = f"{entry.invalid:,} rows cannot be sent"
         raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
@@ -406,6 +418,11 @@ def _manifest(backend: Backend, opened: Opened) -> Manifest:
         facts=dict(opened.facts),
         remark=backend.remark,
     )
+
+
+def _has_begun(folder: Folder) -> bool:
+    """Return whether the folder holds a run that was not only planned."""
+    return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED
 
 
 def _next_input(manifest: Manifest) -> str:

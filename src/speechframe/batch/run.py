@@ -35,7 +35,7 @@ from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
 from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import Folder, read_manifest, storing, user_name
+from speechframe.store.folder import PLANNED, Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
@@ -318,10 +318,8 @@ def _begin(
     past = open_folder(rules.ledger)
     if options.dry_run:
         found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
-        if manifest.state == "planned" and (kept or options.max_credits is not None):
-            if options.max_credits is not None:
-                manifest.max_credits = options.max_credits
-            manifest.tags = kept or manifest.tags
+        if manifest.state == PLANNED and (manifest.max_credits, manifest.tags) != (options.max_credits, kept):
+            manifest.max_credits, manifest.tags = options.max_credits, kept
             manifest.write(folder)
         return _Begun(prepared, found, estimate, cache)
     ledger = _begin_ledger(past, rules, prepared)

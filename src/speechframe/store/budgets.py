@@ -91,8 +91,8 @@ class Allotments:
     ) -> tuple[int, int]:
         """Allot what is `needed` or somewhat more; return how much, and the total.
 
-        Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was moved
-        away.
+        Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was
+        moved away.
         """
         with self._transaction() as file:
             self._check_file(file, budget, period)

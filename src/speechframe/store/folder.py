@@ -20,6 +20,8 @@ from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 
 LAYOUT = 3
 RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
+PLANNED = "planned"
+"""State of a run that has sent nothing yet."""
 _LOOK_S = 0.1
 
 
@@ -204,7 +206,7 @@ class Manifest:
     is_local: bool = False  # made by an embedded local service
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     version: str = ""
-    state: str = "planned"  # or running, finished, stopped
+    state: str = PLANNED  # or running, finished, stopped
     stopped_because: str | None = None  # why it ended early, as a word and as a sentence
     stopped_words: str | None = None
     max_credits: float | None = None  # over all its calls

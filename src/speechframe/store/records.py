@@ -366,7 +366,7 @@ def spent(folder: Folder) -> int:
 
 
 def known_spending(folder: Folder) -> int:
-    """Return the sum of a run's ledger in thousandths of a credit, even if files of the ledger are missing."""
+    """Return the sum of a run's ledger in thousandths of a credit, even if files of it are missing."""
     return millicredits_of(ledger(read_snapshot(folder), ["time", "credits"]))
 
 
