@@ -238,6 +238,57 @@ def test_the_first_take_is_heard_again_where_its_own_call_is_made_again(kind, sp
     assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
 
 
+@pytest.mark.parametrize("run_dir", [None, "run"])
+def test_a_rejected_take_comes_back_only_if_it_is_asked_for(kind, lines, tmp_path, monkeypatch, run_dir):
+    monkeypatch.chdir(tmp_path)
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+
+    def cell(table=texts, **more):
+        return spf.generate(table, voice="en-US-nora", sample_rate=8000, run_dir=run_dir, **options, **more)
+
+    run = cell()
+    first = run.clip(1).audio
+    run.review("1", "reject")
+    # There is no other take yet: nothing is bought unasked, and the plan names the row.
+    again = cell()
+    assert (again.estimate.calls, again.estimate.rejected) == (0, 1)
+    assert "1 with an answer that a review rejected" in again.estimate.line()
+    run = spf.resume(run, redo="rejected", **options)
+    second = run.clip(1).audio
+    assert second != first
+    kept = [cell(), cell(dry_run=True), spf.resume(run, **options), spf.resume(run, table=texts, **options)]
+    assert [(one.clip(1).audio, one.estimate.calls) for one in kept] == [(second, 0)] * 4
+    # A row that left the table and comes back.
+    spf.resume(run, table=texts[:1], **options)
+    assert spf.resume(run, table=texts, **options).clip(1).audio == second
+    run = cell(take=0)
+    assert (run.clip(1).audio, run.estimate.rejected) == (first, 1)
+    assert cell().clip(1).audio == second
+    run = spf.resume(cell(), redo=[1], **options)
+    run.review("1", "reject")
+    assert cell().clip(1).audio == second
+    assert [times_billed(kind, text) for text in texts] == [1, 3, 1]
+
+
+def test_a_rejected_take_does_not_stand_in_for_one_that_is_missing_or_failed(kind, speak, lines):
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+    run = speak(kind, texts)
+    run.review("1", "reject")
+    run = spf.resume(run, redo="rejected", max_credits=price(texts), **options)
+    assert (run.stopped_because, statuses(run)) == ("budget", ["done", "pending", "done"])
+    kind.set(scripts={texts[1]: ["400"]})
+    run = spf.resume(run, max_credits=inf, **options)
+    assert statuses(run) == ["done", "failed", "done"]
+    with pytest.raises(KeyError):
+        run.clip(1)
+    kind.set(scripts={})
+    assert speak(kind, texts).clip(1).audio == spf.resume(run, **options).clip(1).audio
+    assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
+    # A verdict that is taken back counts no more.
+    run.review("1", "keep", sha256=spf.open_run(run.path).reviews["sha256"].iloc[0])
+    assert speak(kind, texts).to_pandas()["take"].tolist() == [0, 0, 0]
+
+
 def test_what_a_reviewer_rejects_is_made_anew(kind, speak, lines):
     texts = lines(3)
     run = speak(kind, texts)

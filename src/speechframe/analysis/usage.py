@@ -107,8 +107,8 @@ def usage(
         ``charged_unknown`` (in ``credits``: of attempts that were lost, so not billed perhaps, unless a free
         repeat brought the answer); ``undelivered`` (billed without an answer), ``suspect`` (billed for an
         answer that is not as it should be), and ``wasted``, the sum of both; ``retakes`` (good further
-        takes); ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``, ``credits_per_minute`` of
-        audio, ``money``, ``currency`` and ``price_from``.
+        takes); ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``,
+        ``credits_per_minute`` of audio, ``money``, ``currency`` and ``price_from``.
 
     Raises
     ------

@@ -48,7 +48,8 @@ class RunOptions(TypedDict, total=False):
     max_credits
         The run's budget over all its calls, resumes included: no call is made that would pass it.
     take
-        Another take of every row: 1, 2, ...
+        The take of every row: 0 is the first, 1, 2, ... are others (default: 0, or a later take if a review
+        rejected that).
     truth_checks
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
         reason. False takes answers as they come, and puts none into the cache.
@@ -85,8 +86,8 @@ class RunOptions(TypedDict, total=False):
     wait
         False returns the live run at once.
     dry_run
-        Plan and price every row, send nothing. A run that has begun keeps its table, one that was only planned
-        takes this one.
+        Plan and price every row, send nothing. A run that has begun keeps its table. A run that was only
+        planned takes this table.
     service
         The service to use (default: settings, or the local one).
     """
@@ -160,7 +161,7 @@ class Options:
     quoting: Quoting | None = None
     max_concurrency: _Count | None = None
     max_credits: Credits | None = None
-    take: Any = 0
+    take: Any = None
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
     # Not in the repr: a report of errors shows Options that were refused, which have no tags yet.

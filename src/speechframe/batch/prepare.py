@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,13 @@ from speechframe.store.folder import (
 from speechframe.store.journal import dumps, loads
 from speechframe.store.parts import part_schema
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import hex_keys, of_takes, packed
+from speechframe.store.records import hex_keys, of_takes, packed, read_snapshot
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     CACHED,
     DONE,
+    FINISHED,
     INPUT_COLUMNS,
     KEY_BYTES,
     PERSON,
@@ -149,6 +150,10 @@ def prepare(
             else:
                 manifest = _move_draft(table_folder, folder, manifest, entry, backend, stack)
                 table_folder, backend.folder = folder, folder.work
+        if manifest.tables and not checker.has_take:
+            written = table_folder.temporary(entry.file)
+            if _avoid_rejected_takes(folder, manifest, written, keeps_takes=is_resumed):
+                keys, prices = _calls_of(written)
         if is_preview:
             table_folder.publish(file)
         elif options.dry_run and manifest.state != PLANNED:
@@ -273,6 +278,7 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
+        self.has_take = "take" in self._sources
         # A constant take, or none, gives way to the take that a row has in a resumed run (`current_takes`).
         take = self._sources.get("take", Source())
         self._is_take_constant = take.column is None and take.values is None
@@ -430,12 +436,18 @@ def _next_input(manifest: Manifest) -> str:
     return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
-def _current_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
-    """Return the take that each call has in the run's table, by its base key; take 0 is left out."""
+def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
+    """Return the take that calls have in the run's table, by base key.
+
+    Return those of the `wanted` calls, or of all calls whose take is not 0.
+    """
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
     table = pq.read_table(folder.source(manifest.table.file), columns=[BASE_KEY, TAKE])
-    retaken = table.take(np.flatnonzero(table[TAKE].to_numpy())).to_pydict()
+    chosen: Any = (
+        pc.not_equal(table[TAKE], pa.scalar(0)) if wanted is None else pc.is_in(table[BASE_KEY], wanted)
+    )
+    retaken = table.filter(chosen).to_pydict()
     return dict(zip(retaken[BASE_KEY], retaken[TAKE], strict=True))
 
 
@@ -544,6 +556,50 @@ def _with_next_takes(
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
+
+
+def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
+    """Give rows of a new table another take if a review rejected theirs; return whether any row got one.
+
+    A row gets the take that its call has in the run's table, made or not, unless that was rejected, too.
+    Else it gets the newest take that was made and not rejected. If there is none, nothing is bought unasked:
+    the row keeps the take of its call. With `keeps_takes` all calls of the run's table keep their take.
+    """
+    snapshot = read_snapshot(folder)
+    index, is_rejected = snapshot.index, snapshot.rejections()
+    if not is_rejected.any():
+        return False
+    table = pq.read_table(path, columns=[BASE_KEY, TAKE])
+    keys, takes = table[BASE_KEY].combine_chunks(), table[TAKE].to_numpy().astype(np.int64)
+    positions = index.represent(keys, takes, is_rejected.__getitem__)
+    places = np.flatnonzero(is_rejected[positions])
+    now = _current_takes(folder, manifest, keys.take(places))
+
+    def good_takes(key: str, until: int) -> Iterator[int]:
+        """Yield the takes that were made and not rejected: those up to `until` and those right after."""
+        for take in itertools.count():
+            position = index.find([call_key(key, take)])
+            if position[0] < 0 and take > until:
+                return
+            if index.having(position, FINISHED)[0] and not is_rejected[position[0]]:
+                yield take
+
+    chosen = takes.copy()
+    for place in places.tolist():
+        key = keys[place].as_py()
+        current = now.get(key, int(takes[place]))
+        position = index.represent(pa.array([key]), np.array([current]), is_rejected.__getitem__)
+        if is_rejected[position[0]] and not (keeps_takes and key in now):
+            current = max(good_takes(key, current), default=current)
+        chosen[place] = current
+    if (chosen == takes).all():
+        return False
+    with storing(folder, "writing the table"):
+        whole = pq.read_table(path)
+        column = whole.schema.get_field_index(TAKE)
+        whole = whole.set_column(column, whole.schema.field(column), pa.array(chosen, pa.int32()))
+        pq.write_table(whole, path, compression="zstd", use_dictionary=False)
+    return True
 
 
 def _row_varies(table: pa.Table, place: int) -> bool:

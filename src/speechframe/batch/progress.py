@@ -68,8 +68,8 @@ class Progress:
         # Warnings, and an example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        # Thousandths of a credit that the run had spent when this process began, and has spent by now. Each is
-        # the sum of the run's ledger at that moment.
+        # Thousandths of a credit that the run had spent when this process began, and has spent by now. Each
+        # is the sum of the run's ledger at that moment.
         self.spent_before = self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known

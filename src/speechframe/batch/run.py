@@ -109,9 +109,9 @@ async def resume(
         cost nothing and keep their take, rows that are gone leave the table but never the disk.
     redo
         Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
-        rows that a review rejected, unless they were made anew since. Earlier takes stay on disk; calling the
-        verb itself again chooses its own take back. A good row whose further take would be the same keeps the
-        one it has, at no cost. (Failed rows need no redo.)
+        rows that a review rejected, unless they were made anew since. Earlier takes stay on disk. The verb
+        itself, called again, chooses its own take back unless a review rejected that. A good row whose
+        further take would be the same keeps the one it has, at no cost. (Failed rows need no redo.)
     backend
         Of a run that :func:`run` made; verbs find their own.
     **given

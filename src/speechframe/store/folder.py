@@ -163,6 +163,18 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def reading(folder: Folder, name: str) -> Iterator[None]:
+    """Turn any error from a damaged or missing file of the run into a StoreError that names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+        raise StoreError(
+            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
+            "speechframe runs verify says what else is damaged"
+        ) from error
+
+
 def user_name() -> str:
     """Return who runs this process, as far as the machine knows."""
     try:

@@ -19,8 +19,8 @@ from speechframe.errors import StoreError
 from speechframe.settings.typed import expanded, is_address
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
-from speechframe.store.folder import Folder, Manifest, read_manifest
-from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
+from speechframe.store.folder import Folder, Manifest, read_manifest, reading
+from speechframe.store.records import Snapshot, hex_keys, read_snapshot
 from speechframe.store.remote import folder_on, remote_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS

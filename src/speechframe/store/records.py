@@ -7,9 +7,9 @@ up in the journal is still found when the journal has become parts meanwhile.
 
 import base64
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store import journal, parts
-from speechframe.store.folder import Folder, storing
+from speechframe.store import journal, parts, reviews
+from speechframe.store.folder import Folder, reading, storing
 from speechframe.store.schema import (
     AUDIO,
+    CACHED,
     DONE,
     FINISHED,
     INVALID,
@@ -38,6 +39,7 @@ from speechframe.store.schema import (
 )
 
 Numbers = npt.NDArray[np.int64]
+_AreRejected = Callable[[Numbers], npt.NDArray[np.bool_]]
 Note = tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]
 """Key and status (its place in ``STATUSES``) of each record of a segment, the oldest first."""
 
@@ -52,6 +54,7 @@ KEPT_BYTES = 64 << 20
 
 WORDS_FOLDER = "words"
 WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
+_SHA256 = pa.schema([("sha256", pa.string())])
 _READERS, _TRIES = 8, 20
 
 
@@ -89,22 +92,29 @@ class Index:
         at = np.searchsorted(known, wanted, side="right") - 1
         return np.where(known[at] == wanted, order[at], -1)
 
-    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
-        """Return which record represents each row, -1 for a row without one.
+    def represent(self, base_keys: Any, takes: Numbers, are_rejected: "_AreRejected") -> Numbers:
+        """Return the position of the record that represents each row, -1 for a row without one.
 
-        It is the record of the row's own take; where that is missing or failed, of the nearest earlier take
-        that is finished; where it is suspect, of the first later take that is done.
+        A row's own take represents it. If that is missing or failed, the nearest earlier take that is
+        finished does so. If it is suspect, the first later take that is good does so. A rejected take stands
+        in for another one only after a suspect take, and only until there is a later take.
         """
         positions = self.find(of_takes(base_keys, takes))
         without = np.flatnonzero(~self.having(positions, FINISHED) & (takes > 0))
         suspect = np.flatnonzero(self.having(positions, {SUSPECT}))
-        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE})):
+        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE, CACHED})):
             rows, tried = left, takes.copy()
             while len(rows):
                 tried[rows] += step
                 found = self.find(of_takes(base_keys.take(pa.array(rows)), tried[rows]))
                 hit = self.having(found, wanted)
+                rejected = np.zeros(len(found), bool)
+                rejected[hit] = are_rejected(found[hit])
+                hit &= ~rejected
                 positions[rows[hit]] = found[hit]
+                if step > 0:
+                    rejected &= self.having(positions[rows], {SUSPECT})
+                    positions[rows[rejected]] = found[rejected]
                 # Upwards stop at a gap: takes are made one after the other, so none follows.
                 rows = rows[~hit & (tried[rows] > 0 if step < 0 else found >= 0)]
         return positions
@@ -186,6 +196,24 @@ class Snapshot:
         positions = index.find(keys)
         wanted: Any = pa.array(positions, mask=positions < 0)
         return words.take(wanted).combine_chunks()
+
+    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
+        """Return the position of the record that represents each row; see :meth:`Index.represent`."""
+        return self.index.represent(base_keys, takes, self.are_rejected)
+
+    def are_rejected(self, positions: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which positions are of records whose audio a review rejected, by its last verdict."""
+        found = np.zeros(len(positions), bool)
+        if len(positions) and (rejected := reviews.rejected(self.folder)):
+            hashes: Any = self.take(positions, _SHA256).column("sha256")
+            found[:] = pc.is_in(hashes, pa.array(sorted(rejected))).to_numpy()
+        return found
+
+    def rejections(self) -> npt.NDArray[np.bool_]:
+        """Return :meth:`are_rejected` of all records, and False for position -1."""
+        found, finished = np.zeros(len(self.index) + 1, bool), self.index.with_status(FINISHED)
+        found[finished] = self.are_rejected(finished)
+        return found
 
     def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
         """Return these columns of the records at some positions of the index; a row of nulls for -1."""
@@ -298,18 +326,6 @@ def read_note(folder: Folder, number: int) -> Note:
         content = base64.b64decode(metadata[parts.RECORDS.encode()])
     keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
     return np.frombuffer(content[:keys], _KEY), np.frombuffer(content[keys:], np.uint8)
-
-
-@contextmanager
-def reading(folder: Folder, name: str) -> Iterator[None]:
-    """Turn whatever a damaged or missing file of the run raises into a StoreError that names it."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-        raise StoreError(
-            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
-            "speechframe runs verify says what else is damaged"
-        ) from error
 
 
 # -- the ledger: a row for each attempt of each row's call ----------------------------

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store.folder import RUN_FILE, Folder, storing, user_name
-from speechframe.store.records import reading
+from speechframe.store.folder import RUN_FILE, Folder, reading, storing, user_name
 from speechframe.store.schema import TIME, columns
 
 if TYPE_CHECKING:
@@ -59,6 +58,13 @@ def read_reviews(folder: Folder) -> pa.Table:
         return SCHEMA.empty_table()
     with reading(folder, FILE):
         return pq.read_table(folder.source(FILE)).select(SCHEMA.names).cast(SCHEMA)
+
+
+def rejected(folder: Folder) -> set[str]:
+    """Return the SHA-256 of each audio whose last verdict is a rejection, whichever row it was given on."""
+    said = read_reviews(folder).select(["sha256", "verdict"]).to_pylist()
+    last = {line["sha256"]: line["verdict"] for line in said if line["verdict"] is not None}
+    return {sha256 for sha256, verdict in last.items() if sha256 is not None and verdict == REJECT}
 
 
 def last_words(folder: Folder) -> "pd.DataFrame":

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.records import by_group, group_starts, hex_keys, of_takes, reading
+from speechframe.store.folder import reading
+from speechframe.store.records import by_group, group_starts, hex_keys, of_takes
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Joined:
     def _join(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
-        positions = index.represent(base_keys, takes)
+        positions = self._snapshot.represent(base_keys, takes)
         statuses = index.statuses(positions, np.asarray(base_keys.is_null()))
         ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:

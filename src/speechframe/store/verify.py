@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
-from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
-from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
+from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, reading, storing
+from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
