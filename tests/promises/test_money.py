@@ -270,6 +270,18 @@ def test_a_rejected_take_comes_back_only_if_it_is_asked_for(kind, lines, tmp_pat
     assert [times_billed(kind, text) for text in texts] == [1, 3, 1]
 
 
+def test_no_other_run_gets_a_rejected_answer_out_of_the_cache(plain, speak, lines, tmp_path):
+    texts, cache = lines(2), tmp_path / "cache"
+    run = speak(plain, texts, run_dir=tmp_path / "first", cache=cache)
+    run.review("0", "reject")
+    run.review("1", "keep")
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "second", cache=cache)) == ["done", "cached"]
+    # It is this run's own answer now, and nobody has rejected it.
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "third", cache=cache)) == ["cached", "cached"]
+    spf.open_run(tmp_path / "third").review("0", "reject")
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "fourth", cache=cache)) == ["done", "cached"]
+
+
 def test_a_rejected_take_does_not_stand_in_for_one_that_is_missing_or_failed(kind, speak, lines):
     texts, options = lines(3), {"service": kind.settings, "progress": False}
     run = speak(kind, texts)

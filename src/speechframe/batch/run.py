@@ -344,6 +344,7 @@ def _begin(
         raise asyncio.CancelledError
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits, manifest.tags = options.max_credits, kept
+    manifest.cache = None if cache is None else str(cache.folder)
     manifest.write(folder)
     return _Begun(
         prepared,

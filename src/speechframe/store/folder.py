@@ -222,6 +222,7 @@ class Manifest:
     stopped_because: str | None = None  # why it ended early, as a word and as a sentence
     stopped_words: str | None = None
     max_credits: float | None = None  # over all its calls
+    cache: str | None = None  # folder of the answers that it shares with other runs
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # as `TableEntry.arguments`
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the backend found out about its service
     remark: str | None = None  # what people are to know of such a run
