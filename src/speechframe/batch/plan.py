@@ -28,7 +28,7 @@ from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, Manifest, storing
 from speechframe.store.journal import loads
 from speechframe.store.ledger import seconds_a_call
-from speechframe.store.records import read_snapshot, spent
+from speechframe.store.records import read_snapshot, senders, spent
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
     FINISHED,
@@ -336,11 +336,13 @@ def plan(
     index = snapshot.index
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
+    # A repeat is free for the key that sent the call alone.
+    sent_by = senders(snapshot, unknown)
     due = {
         key: row
         for key, row in unknown.items()
-        if row[NOTED] is not None or (is_same_key and row["finished_at"].timestamp() > until)
+        if row[NOTED] is not None
+        or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
     }
     stays = [] if options.on_unknown == "retry" else unknown.keys() - due.keys()
     first = first_of_each(keys)

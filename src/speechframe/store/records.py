@@ -358,6 +358,15 @@ def ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER.names) -> pa.Tabl
     return pa.concat_tables(tables).sort_by("time")
 
 
+def senders(snapshot: Snapshot, request_keys: Collection[str]) -> dict[str, str]:
+    """Return for each of these calls the fingerprint of the key that sent its last attempt."""
+    if not request_keys:
+        return {}
+    attempts = ledger(snapshot, ["time", "request_key", "key_fingerprint"])
+    sent = attempts.filter(pc.is_in(attempts.column("request_key"), pa.array([*request_keys], pa.string())))
+    return dict(zip(*(sent.column(name).to_pylist() for name in sent.column_names[1:]), strict=True))
+
+
 def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
     """Return these columns of every attempt of a run, to count what it has spent.
 
