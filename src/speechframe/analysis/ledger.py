@@ -21,12 +21,12 @@ from speechframe.store.open_runs import find_open, in_journal
 from speechframe.store.reader import StoredRun, open_folder
 
 NONE = "(none)"
-"""What tables say of a row without a tag, or without a fact."""
+"""The entry of tables for a row without a tag or without a fact."""
 
 
 @dataclass
 class Ledgers:
-    """What some ledgers hold at one moment.
+    """The contents of some ledgers at one moment.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class Ledgers:
             yield batch.filter(ledger.within(start, end)).select(list(columns))
 
     def completeness(self) -> str:
-        """Return until when everything is counted, and which runs it waits for, in words."""
+        """Return in words until when the ledger is complete, and which runs it waits for."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
         return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
 
     def add(self, folder: Folder) -> None:
         """Add a run folder or a ledger folder."""
-        # First the journals: what leaves one of them later is in a file of the ledger then.
+        # Read the journals first, because an attempt that leaves a journal is in a file by then.
         recent: dict[str, pa.RecordBatch] = {}
         is_run = folder.exists(RUN_FILE)
         for run in [in_journal(folder, str(folder.path))] if is_run else find_open(folder):
@@ -118,10 +118,7 @@ def moment(given: Any, zone: ZoneInfo) -> datetime:
 
 
 def key_among(fingerprints: Any, key: Any) -> str:
-    """Return the fingerprint of a key, or of what is one already, among those of some calls.
-
-    AnalysisError where it is not among them.
-    """
+    """Return the fingerprint of a key or fingerprint. AnalysisError if no call has it."""
     keys = sorted(pc.unique(fingerprints).drop_null().to_pylist())
     wanted = key if key in keys else fingerprint(key)
     if wanted not in keys:
@@ -133,7 +130,7 @@ def key_among(fingerprints: Any, key: Any) -> str:
 
 
 def thousandths(credits: Any) -> int:
-    """Return thousandths of credits that somebody has typed; AnalysisError where they are no number."""
+    """Return a typed number of credits in thousandths. AnalysisError if it is not a number."""
     try:
         amount = Decimal(str(credits).strip())
     except InvalidOperation:
@@ -144,7 +141,7 @@ def thousandths(credits: Any) -> int:
 
 
 def open_ledgers(source: Any = None) -> Ledgers:
-    """Return the ledgers of runs and folders; of the ledger folder of all runs where nothing is given.
+    """Return the ledgers of runs and folders. Without an argument, return the ledger folder of all runs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What each run was allotted of budgets over many runs: one small SQLite file, shared by processes."""
+"""The count of budgets over many runs, in one small SQLite file that processes share."""
 
 import sqlite3
 from collections import Counter
@@ -22,8 +22,8 @@ BUSY_S = 10.0
 """Seconds to wait while another process writes; it writes for milliseconds."""
 
 SHARE, SHARE_OF_SOFT = 20, 100
-"""A run takes one part in so many of what is left of a budget at a time, instead of each call's price: the
-file is written some hundred times at most. Of one that is only counted it takes less, of all of it."""
+"""A run takes this fraction of the rest of a hard budget at a time, and not the price of each call. So it
+writes the file some hundred times at most. Of a soft budget it takes a smaller fraction of the whole."""
 
 _PUT = (
     "INSERT INTO allotted VALUES (?, ?, ?, ?) "
@@ -32,7 +32,7 @@ _PUT = (
 _ADD = _PUT.format("millicredits + excluded.millicredits")
 
 COLUMNS = ("time", "credits", "tags", "run_id", "service", "key_fingerprint")
-"""Of the ledger: what tells which budgets an attempt counts in."""
+"""Columns of the ledger that decide in which budgets an attempt counts."""
 
 
 class Allotments:
@@ -49,14 +49,14 @@ class Allotments:
         self._seen: set[tuple[str, date]] = set()
 
     def correct(self, budget: str, spent: Mapping[date, int]) -> None:
-        """Replace what the run was allotted by what it has spent, by period."""
+        """Replace the run's allotment by its spending in each period."""
         with self._transaction() as file:
             file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (budget, self._run))
             rows = ((budget, str(period), self._run, amount) for period, amount in spent.items())
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
     def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
-        """Raise what other runs were allotted to what they have spent by the ledger: count a budget."""
+        """Count a budget: raise each allotment of another run to that run's spending in the ledger."""
         others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
         with self._transaction() as file:
             file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
@@ -64,7 +64,7 @@ class Allotments:
         self._seen.add((budget, period))
 
     def is_counted(self, budget: str, period: date) -> bool:
-        """Return whether the file has counted what runs have spent of a budget by the ledger."""
+        """Return whether the file includes the spending of the ledger for a budget."""
         with self._transaction() as file:
             wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
             is_counted = file.execute(wanted, (budget, str(period))).fetchone() is not None
@@ -89,7 +89,7 @@ class Allotments:
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
-        """Allot what is `needed` or somewhat more; return how much, and the total.
+        """Allot `needed` or somewhat more to the run. Return the amount, and the total of all runs.
 
         Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was
         moved away.
@@ -106,12 +106,12 @@ class Allotments:
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
-        """Take from what the run was allotted what it will not spend."""
+        """Take an unspent amount from the run's allotment."""
         with self._transaction() as file:
             file.execute(_ADD, (budget, str(period), self._run, -amount))
 
     def total(self, budget: str, period: date) -> int:
-        """Return what all runs were allotted."""
+        """Return the allotments of all runs together."""
         with self._transaction() as file:
             return _sum(file, budget, period)
 
@@ -142,24 +142,23 @@ class Allotments:
 
 
 def _sum(file: sqlite3.Connection, budget: str, period: date) -> int:
-    """Return what all runs were allotted."""
+    """Return the allotments of all runs together."""
     wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
     found: int = file.execute(wanted, (budget, str(period))).fetchone()[0]
     return found
 
 
 def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
-    """Return when the earliest period began that a time is in; None where one has no beginning."""
+    """Return the start of the earliest current period. None if a budget has no periods."""
     first = min((rule.start(unix_time) for rule in rules), default=date.min)
     return None if first == date.min else datetime.combine(first, time(), UTC)
 
 
 class LedgerSums:
-    """What runs have spent of some budgets by the ledger, from the period of today on.
+    """The spending of all runs in some budgets by the ledger, from the current period on.
 
-    Runs that are under way or were killed are among them: their journals count, too. A call without an end
-    counts with its price, because it may have been billed. A file of the ledger is read once: it never
-    changes.
+    The journals of runs that are under way or were killed count, too. A call without an end counts with its
+    price, because it may have been billed. Each file of the ledger is read once, because files never change.
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
@@ -174,7 +173,7 @@ class LedgerSums:
         """Read the files that are new, and all journals; StoreError if one of them cannot be read."""
         if not self._rules:
             return
-        # The journals first: an attempt that leaves one of them later is in a file by then.
+        # Read the journals first, because an attempt that leaves a journal is in a file by then.
         open_runs = [*find_open(self._ledger)]
         names = self._ledger.names(ATTEMPTS)
         files = [name for name in names if name not in self._read]
@@ -194,14 +193,14 @@ class LedgerSums:
                 of_rule.update(spent_in(rule, batch))
 
     def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
-        """Return by run what was spent of a budget in a period, in thousandths of a credit."""
+        """Return the spending of each run in a budget and period, in thousandths of a credit."""
         place = self._rules.index(rule)
         sums = self._in_files[place] + self._in_journals[place]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
 def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
-    """Return what attempts cost a budget, in thousandths of a credit, by period and run.
+    """Return the cost of attempts that count in a budget, in thousandths of a credit, by period and run.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""The ledger folder: every run puts its attempts there too, so that what was spent outlives run folders.
+"""The ledger folder, into which every run also puts its attempts, so that they outlive run folders.
 
 ``attempts/<run id>-<segment>.parquet`` has the rows of a segment of a run's journal, as the run's own
-``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json``
-stands there from the start of a run until all of its attempts are in the ledger, and says where the run is.
+``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json`` names
+the folder of a run from its start until all of its attempts are in the ledger.
 """
 
 import json
@@ -24,11 +24,11 @@ from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
 
 ATTEMPTS, OPEN = "attempts", "open"
 _NEWEST = 8
-"""Files of the ledger that tell how long a call takes."""
+"""Number of the newest files from which the time of a call is taken."""
 
 
 class Ledger:
-    """The ledger folder, as one run writes to it; StoreError where it cannot be written."""
+    """The ledger folder for one run that writes to it. StoreError if it cannot be written."""
 
     def __init__(self, folder: Folder, run_id: str) -> None:
         self.folder, self._run_id = folder, run_id
@@ -39,7 +39,7 @@ class Ledger:
         self.folder.write(f"{OPEN}/{self._run_id}.json", json.dumps(note).encode())
 
     def add(self, number: int, attempts: pa.RecordBatch) -> None:
-        """Put the attempts of a segment there; to do it again changes nothing."""
+        """Put the attempts of a segment there. A second time changes nothing."""
         name = f"{ATTEMPTS}/{self._run_id}-{number:06d}.parquet"
         pq.write_table(pa.Table.from_batches([attempts]), self.folder.temporary(name), compression="zstd")
         self.folder.publish(name)
@@ -57,10 +57,10 @@ def scan(
     *,
     files: Iterable[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `attempts/` of a ledger or of a run has, some thousand rows at a time, in no order.
+    """Yield the rows of `attempts/` of a ledger or of a run, some thousand at a time, in no order.
 
     Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all. Columns
-    that were added after a file was written are null. StoreError where a file cannot be read.
+    that were added after a file was written are null. StoreError if a file cannot be read.
     """
     from pyarrow.dataset import ParquetFileFormat
 
@@ -83,11 +83,11 @@ def _check_layout(schema: pa.Schema) -> None:
     if layout != LAYOUT:
         raise pa.ArrowInvalid(f"its layout is {layout.decode()}, this version reads {LAYOUT.decode()}")
     if "time" not in schema.names:
-        raise pa.ArrowInvalid("it has no column time, so it is no file of a ledger")
+        raise pa.ArrowInvalid("it has no column time, so it is not a file of a ledger")
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:
-    """Return what filters the rows whose ``time`` is at least `start` and before `end`."""
+    """Return the filter for rows whose ``time`` is at least `start` and before `end`."""
     time: Any = pc.field("time")
     wanted = time.is_valid()
     wanted = wanted if start is None else wanted & (time >= start)
@@ -100,17 +100,17 @@ def is_amount(amounts: Any) -> Any:
 
 
 def millis(amounts: Any) -> Any:
-    """Return whole thousandths of what is a number, and 0 for what is none."""
+    """Return numbers in whole thousandths, and 0 for anything else."""
     finite: Any = pc.if_else(is_amount(amounts), amounts, pa.scalar(0.0))
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 
 def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None:
-    """Return how long answered calls took, by the newest files of a ledger; None where nothing is known.
+    """Return how long answered calls took by the newest files of a ledger. None if there are no such calls.
 
     Calls of several rows that went in one attempt share its time.
     """
-    if folder.work != folder.path:  # elsewhere files are not asked for their age
+    if folder.work != folder.path:  # the age of files at an address is not read
         return None
     files = [folder.inside(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
     attempt = ["run_id", "time", "latency_ms"]
@@ -118,7 +118,7 @@ def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None
     wanted &= (pc.field("status") == "done") & pc.field("latency_ms").is_valid()
     calls, busy_ms = 0, 0.0
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
-        with suppress(OSError, pa.ArrowException):  # who sums is told of damage
+        with suppress(OSError, pa.ArrowException):  # sums of the ledger name damaged files
             answered = pq.read_table(path, columns=attempt, filters=wanted)
             calls += answered.num_rows
             of_attempts = answered.group_by(attempt).aggregate([]).column("latency_ms")
@@ -127,7 +127,7 @@ def seconds_a_call(folder: Folder, service: str, operation: str) -> float | None
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
-    """Return by run id what is noted of the runs that have attempts which are not in the ledger yet."""
+    """Return by run id the notes on runs with attempts that are not in the ledger yet."""
     found = {}
     for name in folder.names(OPEN, ".json"):
         try:

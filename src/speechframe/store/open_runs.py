@@ -1,4 +1,4 @@
-"""Runs that have attempts which are not in the ledger folder yet: runs under way, and runs that were killed.
+"""Attempts that are not in the ledger folder yet, of runs that are under way or were killed.
 
 ``open/`` of the ledger folder has a note of each such run. The attempts are in the run's own journal.
 """
@@ -42,9 +42,9 @@ class Open:
 
 
 def find_open(folder: Folder) -> Iterator[Open]:
-    """Yield what each run noted in ``open/`` has not put into the ledger folder yet.
+    """Yield the attempts of each run in ``open/`` that the ledger folder may not have.
 
-    Read the names of the ledger's files after this: a file with a name of `ended` has the same attempts.
+    List the files of the ledger afterwards. A file with a name of `ended` has the same attempts.
     """
     for run_id, note in ledger.open_runs(folder).items():
         where = f"{note.get('folder')} on {note.get('host')}"
@@ -55,7 +55,7 @@ def find_open(folder: Folder) -> Iterator[Open]:
 
 
 def in_journal(run: Folder, where: str, prefix: str = "") -> Open:
-    """Return the attempts in the journal of a run; `prefix` begins the names of their files."""
+    """Return the attempts in the journal of a run. The names of their files begin with `prefix`."""
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):  # a segment became a part while the journal was read
             contents = {number: journal.read_contents(run, number) for number in journal.segments(run)}
