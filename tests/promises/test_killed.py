@@ -83,6 +83,18 @@ def test_a_row_in_flight_at_a_kill_is_booked_to_the_key_that_sent_it(services, l
     assert of_key.sum() == run.ledger["credits"].sum() == price(texts)
 
 
+def test_what_a_killed_run_has_spent_outlives_its_folder(services, lines, kill, tmp_path):
+    texts = lines(8)
+    service = services(latency=0.1, idempotent=False, limits_page=False)
+    kill(service, texts, tmp_path / "run", after=2, max_concurrency=2)
+    command = [sys.executable, "-m", "speechframe", "runs", "rm", str(tmp_path / "run"), "--yes"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert not (tmp_path / "run").exists()
+    found = spf.usage(every=None)
+    assert found["credits"].item() == billed(service, texts)
+    assert "more is to come" not in found.covers
+
+
 def test_a_repeat_is_free_for_the_key_that_sent_the_call_alone(services, lines, kill, tmp_path):
     texts = lines(8)
     service = services(keys=["the key of ann", "the key of bob"], latency=0.3)

@@ -1,4 +1,4 @@
-"""The options every verb shares: where a run's folder is, how fast it goes, what it may spend."""
+"""The options of every verb: the run's folder, its pace, its budget."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -164,7 +164,7 @@ class Options:
     take: Any = None
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
-    # Not in the repr: a report of errors shows Options that were refused, which have no tags yet.
+    # Left out of the repr, because error reports show refused Options, which have no tags yet.
     tags: _Tags = field(default_factory=dict, repr=False)
     on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
     cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
@@ -195,9 +195,9 @@ _configured: dict[str, Any] = {}
 
 
 def configure_options(**values: Any) -> None:
-    """Set run options for every later call in this process; ``None`` takes one back.
+    """Set run options for every later call in this process. ``None`` takes one back.
 
-    Nothing is set where SettingsError is raised, for an unknown option or a value that is not allowed.
+    An unknown option or a value that is not allowed raises SettingsError, and nothing is set.
     """
     Options.of(**values)
     _configured.update(values)

@@ -1,4 +1,4 @@
-"""The folder of a run: files that are whole or not there, one writer at a time, and what run.json says."""
+"""The folder of a run: files that are whole or not there, one writer at a time, and run.json."""
 
 import base64
 import fcntl
@@ -26,20 +26,20 @@ _LOOK_S = 0.1
 
 
 class Folder:
-    """A run's folder on this machine; `speechframe.store.remote` has one that lies elsewhere.
+    """A run's folder on this machine. `speechframe.store.remote` has the one at an address.
 
     Names of files are relative, with ``/`` between them.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path  # what people call it
-        self.work = path  # on this machine: where the journal, the lock and unfinished files lie
+        self.path = path  # the path that people give
+        self.work = path  # folder on this machine for the journal, the lock and unfinished files
 
     def __str__(self) -> str:
         return str(self.path)
 
     def inside(self, name: str | Path) -> Path:
-        """Return the path of a file on this machine; StoreError where a link leads out of the folder."""
+        """Return the path of a file on this machine. StoreError if a link leads out of the folder."""
         path = self.work / name
         if path.is_symlink() or (path.parent != self.work and path.parent.is_symlink()):
             raise StoreError(
@@ -53,7 +53,7 @@ class Folder:
             return (self.path / name).exists()
 
     def names(self, folder: str, suffix: str = ".parquet") -> list[str]:
-        """Return the names of the files of a kind in a folder, in their order; none where it is not there."""
+        """Return the sorted names of the files of a kind in a folder. A missing folder has none."""
         with storing(self, f"reading {folder}"):
             try:
                 found = self._listed(folder)
@@ -74,17 +74,17 @@ class Folder:
         return self.inside(name).read_bytes()
 
     def source(self, name: str) -> Any:
-        """Return what pyarrow reads a file by."""
+        """Return a path or a file that pyarrow can read."""
         return self.inside(name)
 
     def temporary(self, name: str) -> Path:
-        """Return where a file is written until :meth:`publish`; a dot keeps it out of every glob."""
+        """Return the path of a file before :meth:`publish`. A dot keeps it out of every glob."""
         final = self.inside(name)
         final.parent.mkdir(parents=True, exist_ok=True)
         return self.inside(Path(name).with_name(f".{final.name}.tmp"))
 
     def publish(self, name: str) -> None:
-        """Give the temporary file its name; afterwards it survives a power cut."""
+        """Give the temporary file its name. Afterwards it survives a power cut."""
         temporary = self.temporary(name)
         final = temporary.with_name(Path(name).name)
         sync(temporary)
@@ -92,7 +92,7 @@ class Folder:
         sync(final.parent)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file as a whole: whoever reads it sees the old or the new content."""
+        """Write a file as a whole. Readers see the old or the new content."""
         self.temporary(name).write_bytes(content)
         self.publish(name)
 
@@ -102,11 +102,11 @@ class Folder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer; RunLocked, which says who is, when another process or thread is."""
+        """Be the only writer. RunLocked names the writer if there is another process or thread."""
         with ExitStack() as stack:
             with storing(self, "taking the run's lock"):
                 self.work.mkdir(parents=True, exist_ok=True)
-                # thread_local=False: the thread that ends a run is often not the one that began it.
+                # thread_local=False, because the thread that ends a run is often not the one that began it.
                 lock = FileLock(
                     self.inside(LOCK), timeout=_LOOK_S, poll_interval=_LOOK_S / 5, thread_local=False
                 )
@@ -122,14 +122,14 @@ class Folder:
         """Whether a living process of this machine writes to it."""
         try:
             with (self.work / LOCK).open("rb") as file:
-                # Shared: two that look do not see each other.
+                # A shared lock, so that two readers do not see each other.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return isinstance(error, BlockingIOError)
         return False
 
     def _holder(self) -> dict[str, Any]:
-        """Return what the holder of the lock says of itself; nothing where that cannot be read."""
+        """Return the note of the lock's holder, empty if it cannot be read."""
         try:
             return cast("dict[str, Any]", json.loads((self.work / HOLDER).read_bytes()))
         except (OSError, ValueError):
@@ -153,7 +153,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def storing(place: Folder | Path, doing: str) -> Iterator[None]:
-    """Turn an OSError into a StoreError that names the folder or file and says what to do."""
+    """Turn an OSError into a StoreError with the folder or file and with advice."""
     try:
         yield
     except OSError as error:
@@ -176,7 +176,7 @@ def reading(folder: Folder, name: str) -> Iterator[None]:
 
 
 def user_name() -> str:
-    """Return who runs this process, as far as the machine knows."""
+    """Return the name of the user who runs this process, or the user's number."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -184,7 +184,7 @@ def user_name() -> str:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what tells others who holds a lock."""
+    """Return the note by which others recognise this process as the holder of a lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "user": user_name(), "host": socket.gethostname(), "since": since}
 
@@ -197,12 +197,12 @@ class TableEntry:
     rows: int
     id_column: str | None = None  # None for the index or the row's number
     names: dict[str, str] = field(default_factory=dict)
-    """Our columns whose name the caller has too, and what they are called beside it."""
+    """Our columns with a name that the caller's table has too, and their names beside it."""
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Argument to where its values come from: ``{"constant": value}`` or ``{"column": name}``; of a list
-    with a value for each row, ``{"values": true}``: it is known of this table only."""
+    """The source of each argument: ``{"constant": value}`` or ``{"column": name}``. A list with a value for
+    each row is ``{"values": true}``, because it belongs to this table only."""
     hidden: list[str] = field(default_factory=list)
-    """Our columns that the caller's table has already, under whatever name: shown only when asked for."""
+    """Our columns whose values the caller's table has already. They are shown only on request."""
     invalid: int = 0  # rows that cannot be sent
 
 
@@ -210,7 +210,7 @@ class TableEntry:
 class Manifest:
     """The content of run.json. Never a key."""
 
-    run_id: str  # unique; stands in idempotency keys and in the ledger
+    run_id: str  # unique, also in idempotency keys and in the ledger
     operation: str
     service: str
     columns: str  # the backend's, as `described` returns them
@@ -224,14 +224,14 @@ class Manifest:
     max_credits: float | None = None  # over all its calls
     cache: str | None = None  # folder of the answers that it shares with other runs
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # as `TableEntry.arguments`
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what the backend found out about its service
-    remark: str | None = None  # what people are to know of such a run
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts of the backend about its service
+    remark: str | None = None  # a remark for people on such a run
     tables: list[TableEntry] = field(default_factory=list)
     layout: int = LAYOUT
 
     @property
     def table(self) -> TableEntry:
-        """The run's table: the newest that was handed in."""
+        """The run's table, which is the newest that was handed in."""
         return self.tables[-1]
 
     @property
@@ -240,18 +240,18 @@ class Manifest:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.columns)))
 
     def write(self, folder: Folder) -> None:
-        """Replace run.json; a reader sees the old or the new one."""
+        """Replace run.json. A reader sees the old or the new one."""
         with storing(folder, f"writing {RUN_FILE}"):
             folder.write(RUN_FILE, json.dumps(asdict(self), indent=2).encode())
 
 
 def described(schema: pa.Schema) -> str:
-    """Return a schema as :attr:`Manifest.columns` holds it: as Arrow writes it, in Base64."""
+    """Return a schema for :attr:`Manifest.columns`, in Arrow's own bytes and Base64."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode()
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Return what run.json says; NotARun when there is none, RunMismatch when it is of another layout."""
+    """Return the content of run.json. NotARun without one, RunMismatch if it has another layout."""
     try:
         content = json.loads(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None

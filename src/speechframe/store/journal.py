@@ -1,14 +1,14 @@
 r"""The journal of a run, which survives ``kill -9``.
 
 It has numbered segments, each a file of JSON lines and a file of bytes beside it. A line is one write.
-``{"sent": ...}`` stands before every attempt and ``{"ended": ..., "rows": [...]}`` after it. ``{"noted": ...}``
-between them saves facts with which a later attempt goes on. A row from the cache has one line,
-``{"kept": ...}``. The audio of a row is appended to the file of bytes first, and then its line gives the place.
-So a whole line has all its bytes, and a torn last line counts for nothing.
+``{"sent": ...}`` stands before every attempt and ``{"ended": ..., "rows": [...]}`` after it. ``{"noted":
+...}`` between them saves facts with which a later attempt goes on. A row from the cache has one line,
+``{"kept": ...}``. The audio of a row is appended to the file of bytes first, and then its line gives the
+place. So a whole line has all its bytes, and a torn last line counts for nothing.
 
 One process writes, any number may read. A full segment is closed and becomes the part of the same number
-(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt without an
-end. So each segment shows by itself which attempts are open.
+(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt without
+an end. So each segment shows by itself which attempts are open.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """The ledger folder, into which every run also puts its attempts, so that they outlive run folders.
 
 ``attempts/<run id>-<segment>.parquet`` has the rows of a segment of a run's journal, as the run's own
-``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json`` names
-the folder of a run from its start until all of its attempts are in the ledger.
+``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json``
+names the folder of a run from its start until all of its attempts are in the ledger.
 """
 
 import json

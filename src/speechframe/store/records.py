@@ -1,8 +1,8 @@
 """The records of a run, from parts and from the journal alike, and the words that were found in its audio.
 
 Three things find a record: its segment, whether it is finished, and its place among the finished or
-unfinished records of the segment. Cutting the segment into parts changes none of them. So a record that was found in the
-journal is still found after the journal has become parts.
+unfinished records of the segment. Cutting the segment into parts changes none of them. So a record that was
+found in the journal is still found after the journal has become parts.
 """
 
 import base64
