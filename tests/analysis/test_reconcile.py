@@ -118,6 +118,24 @@ def test_a_report_by_day_is_compared_in_its_own_time_zone(tmp_path):
     assert amounts(bridge)["unexplained"] == 1
 
 
+def test_a_time_in_a_report_keeps_its_offset(tmp_path):
+    evening = pd.Timestamp("2026-11-26T23:30:00-08:00")
+    folder = make_ledger(tmp_path / "ledger", [{"time": evening, "credits": 10.0}])
+    report = tmp_path / "report.csv"
+    window = {"start": "2026-11-20", "end": "2026-12-01", "source": folder}
+    for time, tz in (
+        ("2026-11-26T23:30:00-08:00", "UTC"),
+        ("2026-11-27T07:30:00Z", "America/Los_Angeles"),
+        ("2026-11-27 07:30", "UTC"),
+    ):
+        report.write_text(f"date,credits\n{time},10\n")
+        (day,) = spf.reconcile(report, tz=tz, **window).days.itertuples()
+        assert (str(day.date), day.difference) == ("2026-11-27" if tz == "UTC" else "2026-11-26", 0)
+    # A line of 30 November that says another time zone may be outside of the window.
+    report.write_text("date,credits\n2026-11-30T23:30:00-08:00,7\n2026-11-27,10\n")
+    assert spf.reconcile(report, **window).days["reported"].tolist() == [10]
+
+
 def test_a_report_of_another_key_or_none_at_all_is_refused(tmp_path):
     folder = make_ledger(tmp_path / "ledger", [{"time": at(0)}, {"time": at(1), "key_fingerprint": "k2"}])
     with pytest.raises(spf.AnalysisError, match=r"no call of this key.*k1, k2") as caught:

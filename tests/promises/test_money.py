@@ -133,6 +133,25 @@ def test_a_dry_run_sends_nothing_and_says_what_the_run_then_costs(plain, speak, 
     assert run.ledger["credits"].sum() == billed(plain, texts) == price(texts)
 
 
+def test_a_run_that_was_only_planned_takes_the_newest_plan(plain, speak, lines, tmp_path):
+    first, second, third = lines(3, "first"), lines(2, "second"), lines(4, "third")
+    speak(plain, first, dry_run=True, max_credits=price(first[:1]), tags={"team": "ads"})
+    planned = speak(plain, second, dry_run=True)
+    assert planned.estimate.credits == price(second)
+    options = {"service": plain.settings, "progress": False}
+    # `changes` asks what a table would cost, and is no plan.
+    assert spf.changes(planned, third, service=plain.settings).credits == price(third)
+    run = spf.resume(planned, **options)
+    assert list(run.to_pandas()["text"]) == second
+    assert run.stopped_because is None
+    assert run.ledger["credits"].sum() == billed(plain, first + second + third) == price(second)
+    assert [dict(tags) for tags in run.ledger["tags"]] == [{}, {}]
+    other = speak(plain, first, run_dir=tmp_path / "other", dry_run=True)
+    planned = spf.resume(other, table=third, dry_run=True, **options)
+    assert planned.estimate.credits == price(third)
+    assert list(spf.resume(planned, **options).to_pandas()["text"]) == third
+
+
 @pytest.mark.parametrize("run_dir", [None, "run"])
 def test_a_run_that_exists_keeps_its_table_in_a_dry_run(plain, lines, tmp_path, monkeypatch, run_dir):
     monkeypatch.chdir(tmp_path)
@@ -219,6 +238,69 @@ def test_the_first_take_is_heard_again_where_its_own_call_is_made_again(kind, sp
     assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
 
 
+@pytest.mark.parametrize("run_dir", [None, "run"])
+def test_a_rejected_take_comes_back_only_if_it_is_asked_for(kind, lines, tmp_path, monkeypatch, run_dir):
+    monkeypatch.chdir(tmp_path)
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+
+    def cell(table=texts, **more):
+        return spf.generate(table, voice="en-US-nora", sample_rate=8000, run_dir=run_dir, **options, **more)
+
+    run = cell()
+    first = run.clip(1).audio
+    run.review("1", "reject")
+    # There is no other take yet: nothing is bought unasked, and the plan names the row.
+    again = cell()
+    assert (again.estimate.calls, again.estimate.rejected) == (0, 1)
+    assert "1 with an answer that a review rejected" in again.estimate.line()
+    run = spf.resume(run, redo="rejected", **options)
+    second = run.clip(1).audio
+    assert second != first
+    kept = [cell(), cell(dry_run=True), spf.resume(run, **options), spf.resume(run, table=texts, **options)]
+    assert [(one.clip(1).audio, one.estimate.calls) for one in kept] == [(second, 0)] * 4
+    # A row that left the table and comes back.
+    spf.resume(run, table=texts[:1], **options)
+    assert spf.resume(run, table=texts, **options).clip(1).audio == second
+    run = cell(take=0)
+    assert (run.clip(1).audio, run.estimate.rejected) == (first, 1)
+    assert cell().clip(1).audio == second
+    run = spf.resume(cell(), redo=[1], **options)
+    run.review("1", "reject")
+    assert cell().clip(1).audio == second
+    assert [times_billed(kind, text) for text in texts] == [1, 3, 1]
+
+
+def test_no_other_run_gets_a_rejected_answer_out_of_the_cache(plain, speak, lines, tmp_path):
+    texts, cache = lines(2), tmp_path / "cache"
+    run = speak(plain, texts, run_dir=tmp_path / "first", cache=cache)
+    run.review("0", "reject")
+    run.review("1", "keep")
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "second", cache=cache)) == ["done", "cached"]
+    # It is this run's own answer now, and nobody has rejected it.
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "third", cache=cache)) == ["cached", "cached"]
+    spf.open_run(tmp_path / "third").review("0", "reject")
+    assert statuses(speak(plain, texts, run_dir=tmp_path / "fourth", cache=cache)) == ["done", "cached"]
+
+
+def test_a_rejected_take_does_not_stand_in_for_one_that_is_missing_or_failed(kind, speak, lines):
+    texts, options = lines(3), {"service": kind.settings, "progress": False}
+    run = speak(kind, texts)
+    run.review("1", "reject")
+    run = spf.resume(run, redo="rejected", max_credits=price(texts), **options)
+    assert (run.stopped_because, statuses(run)) == ("budget", ["done", "pending", "done"])
+    kind.set(scripts={texts[1]: ["400"]})
+    run = spf.resume(run, max_credits=inf, **options)
+    assert statuses(run) == ["done", "failed", "done"]
+    with pytest.raises(KeyError):
+        run.clip(1)
+    kind.set(scripts={})
+    assert speak(kind, texts).clip(1).audio == spf.resume(run, **options).clip(1).audio
+    assert [times_billed(kind, text) for text in texts] == [1, 2, 1]
+    # A verdict that is taken back counts no more.
+    run.review("1", "keep", sha256=spf.open_run(run.path).reviews["sha256"].iloc[0])
+    assert speak(kind, texts).to_pandas()["take"].tolist() == [0, 0, 0]
+
+
 def test_what_a_reviewer_rejects_is_made_anew(kind, speak, lines):
     texts = lines(3)
     run = speak(kind, texts)
@@ -239,3 +321,50 @@ def test_answers_that_any_run_has_paid_for_cost_the_next_one_nothing(plain, spea
     check_audio(run)
     assert billed(plain, texts) == price(texts)
     assert run.ledger["credits"].sum() == price(texts[4:])
+
+
+def test_a_budget_says_what_all_calls_cost_that_it_stopped(kind, speak, lines):
+    texts = lines(300)
+    kind.set(scripts={texts[1]: ["503", "503", "ok"]}, latency=0.01)
+    budget = price(texts[:20])
+    run = speak(kind, texts, max_credits=budget, max_concurrency=2)
+    pending = [text for text, status in zip(texts, statuses(run), strict=True) if status == "pending"]
+    assert len(pending) > 250
+    assert run.stopped_by.needed_credits == price(pending)
+    assert f"the rest of the run costs {price(pending):,} credits" in str(run.stopped_by)
+    planned = spf.resume(run, dry_run=True, service=kind.settings, progress=False)
+    assert planned.estimate.credits == price(pending)
+    kind.set(scripts={}, latency=0)
+
+
+@pytest.mark.parametrize("repeats", ["kind", "plain"])
+def test_there_is_one_figure_of_what_a_run_has_spent(request, speak, lines, repeats):
+    service = request.getfixturevalue(repeats)
+    texts = lines(8)
+    service.set(scripts={texts[2]: ["truncated", "ok"], texts[5]: ["reset_after", "truncated", "ok"]})
+    options = {"on_unknown": "retry", "max_concurrency": 2}
+    for most in (price(texts) // 2, 3 * price(texts)):
+        run = speak(service, texts, max_credits=most, wait=False, **options)
+        outcomes = list(run.outcomes())
+        run.wait()
+        told = run.progress.to_dict()
+        spent = run.ledger["credits"].sum()
+        assert (told["credits"], told["budget"]) == (spent, most)
+        assert spf.watch(run).figures["credits"] == spf.watch(run.path).figures["credits"] == spent
+        assert f"{spent:,.10g} credits" in run.summary()
+        if run.stopped_by is not None:
+            assert run.stopped_by.spent_credits == spent
+    assert statuses(run) == ["done"] * 8
+    assert outcomes
+    service.set(scripts={})
+
+
+def test_the_outcomes_of_a_run_sum_to_what_it_has_spent(plain, speak, lines):
+    texts = lines(6)
+    plain.set(scripts={texts[2]: ["reset_after", "ok"], texts[4]: ["truncated", "reset_after", "ok"]})
+    run = speak(plain, texts, on_unknown="retry", wait=False)
+    outcomes = list(run.outcomes())
+    spent = run.wait().ledger["credits"].sum()
+    assert spent > price(texts), "nothing was billed twice"
+    assert sum(outcome.credits_millis for outcome in outcomes) == 1000 * spent
+    plain.set(scripts={})

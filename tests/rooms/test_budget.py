@@ -107,6 +107,31 @@ def test_what_stopped_a_run_names_the_limit_and_the_way_out(tmp_path):
     assert "with a higher max_credits_per_month" in run.summary()
 
 
+def test_a_count_that_is_moved_away_under_a_run_stops_it_and_is_made_anew(tmp_path):
+    class Moves(Scripted):
+        async def send(self, request, attempt):
+            if b"line 5" in request.body:
+                (tmp_path / "ledger" / "budgets.sqlite3").unlink()
+            return await super().send(request, attempt)
+
+    spf.configure(max_credits_per_month=40)
+    make(tmp_path / "before", [f"before {number}" for number in range(20)])
+    lines = [f"line {number}" for number in range(40)]
+    with pytest.raises(spf.StoreError, match="moved away while this run went on: resume the run"):
+        make(tmp_path / "run", lines, backend=Moves())
+    make(tmp_path / "other", ["other"])
+    run = make(tmp_path / "run", lines)
+    # The answer that was not written down when the run stopped may have been billed, so it counts.
+    assert (run.stats["credits"], run.stopped_by.limit) == (40 - 20 - 1, "max_credits_per_month")
+
+
+def test_what_a_budget_stopped_includes_further_takes(tmp_path):
+    texts = ["suspect a", *(f"line {number}" for number in range(600))]
+    run = make(tmp_path / "run", texts, max_credits=1, max_retakes=1)
+    assert run.stopped_by.needed_credits == 1 + 600
+    assert "the rest of the run costs 601 credits" in run.summary()
+
+
 def test_a_damaged_file_is_a_named_error(tmp_path):
     spf.configure(max_credits_per_month=40)
     make(tmp_path / "run", ["a"])

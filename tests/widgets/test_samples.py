@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -107,3 +108,14 @@ def test_one_that_failed_is_told_to_all_and_asked_for_again(faulty, spent):
     until(lambda: len(galleries[0].told) == 2)
     assert galleries[0].told[1][0] == "audio"
     assert spent() == (2, len("Once more."))
+
+
+def test_a_key_hears_only_what_it_has_paid_for():
+    with FaultyService(keys=["the key of ann", "the key of bob"], retry_after_s=0) as service:
+        ann = service.settings
+        bob = replace(ann, api_key="the key of bob")
+        for paid, settings in enumerate((ann, bob, ann), 1):
+            made = a_gallery(settings, "One sample for each key.")
+            click(made)
+            until(lambda made=made: made.told)
+            assert service.books().requests == min(paid, 2)

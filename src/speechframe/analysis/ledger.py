@@ -1,7 +1,6 @@
 """Any number of ledgers as one: of runs, and the ledger folder into which all of them put theirs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -16,18 +15,18 @@ from speechframe.errors import AnalysisError, StoreError
 from speechframe.settings import fingerprint, read
 from speechframe.settings.spending import spending_rules
 from speechframe.spec.billing import CREDIT, MOST_CREDITS
-from speechframe.store import journal, ledger, parts
-from speechframe.store.folder import RUN_FILE, Folder, read_manifest
+from speechframe.store import ledger
+from speechframe.store.folder import RUN_FILE, Folder
+from speechframe.store.open_runs import find_open, in_journal
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.schema import LEDGER
 
 NONE = "(none)"
-"""What tables say of a row without a tag, or without a fact."""
+"""The entry of tables for a row without a tag or without a fact."""
 
 
 @dataclass
 class Ledgers:
-    """What some ledgers hold at one moment.
+    """The contents of some ledgers at one moment.
 
     Attributes
     ----------
@@ -56,50 +55,24 @@ class Ledgers:
             yield batch.filter(ledger.within(start, end)).select(list(columns))
 
     def completeness(self) -> str:
-        """Return until when everything is counted, and which runs it waits for, in words."""
+        """Return in words until when the ledger is complete, and which runs it waits for."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
         return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
 
     def add(self, folder: Folder) -> None:
         """Add a run folder or a ledger folder."""
-        # First the journals: what leaves one of them later is in a file of the ledger then.
+        # Read the journals first, because an attempt that leaves a journal is in a file by then.
         recent: dict[str, pa.RecordBatch] = {}
-        if folder.exists(RUN_FILE):
-            recent = self._journal(folder, str(folder.path))
-        else:
-            for run_id, note in ledger.open_runs(folder).items():
-                where = f"{note.get('folder')} on {note.get('host')}"
-                if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
-                    recent |= self._journal(run, where, f"{run_id}-")
-                else:
-                    self._waits(datetime.fromisoformat(note["since"]), where)
+        is_run = folder.exists(RUN_FILE)
+        for run in [in_journal(folder, str(folder.path))] if is_run else find_open(folder):
+            recent |= run.ended
+            if run.since is not None:
+                self.complete_until = min(self.complete_until, run.since)
+                self.waits_for += [run.where] if run.where not in self.waits_for else []
         files = folder.names(ledger.ATTEMPTS)
         self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)
         self.files.append(files)
-
-    def _journal(self, folder: Folder, where: str, prefix: str = "") -> dict[str, pa.RecordBatch]:
-        """Return the attempts that have ended of each segment in a run's journal, by the file they become."""
-        found = {}
-        for number in journal.segments(folder):
-            with suppress(FileNotFoundError):  # it became a part meanwhile
-                contents = journal.read_contents(folder, number)
-                found[f"{prefix}{number:06d}.parquet"] = parts.table_of(contents.attempts, LEDGER)
-                for sent, _ in contents.open.values():
-                    self._waits(datetime.fromtimestamp(sent["time"], UTC), where)
-        return found
-
-    def _waits(self, since: datetime, where: str) -> None:
-        self.complete_until = min(self.complete_until, since)
-        if where not in self.waits_for:
-            self.waits_for.append(where)
-
-
-def _is_run(folder: Folder, run_id: str) -> bool:
-    """Return whether the run is still in its folder: another one may be there now."""
-    with suppress(StoreError):
-        return read_manifest(folder).run_id == run_id
-    return False
 
 
 def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
@@ -119,7 +92,7 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
         zone = ZoneInfo(tz)
     except (KeyError, ValueError, OSError, TypeError):
         raise AnalysisError(f"there is no time zone {tz!r}; one is called Europe/Berlin or UTC") from None
-    first, last = (None if one is None else _moment(one, zone) for one in (start, end))
+    first, last = (None if one is None else moment(one, zone) for one in (start, end))
     if first is not None and last is not None and last <= first:
         raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
     return first, last
@@ -132,7 +105,11 @@ def shown_window(start: Any, end: Any, tz: str) -> str:
     return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
 
 
-def _moment(given: Any, zone: ZoneInfo) -> datetime:
+def moment(given: Any, zone: ZoneInfo) -> datetime:
+    """Return a date, a time or the text of one as a time in UTC; in `zone` unless it has an offset.
+
+    AnalysisError is raised for anything else.
+    """
     try:
         found = datetime.fromisoformat(str(given))
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
@@ -141,10 +118,7 @@ def _moment(given: Any, zone: ZoneInfo) -> datetime:
 
 
 def key_among(fingerprints: Any, key: Any) -> str:
-    """Return the fingerprint of a key, or of what is one already, among those of some calls.
-
-    AnalysisError where it is not among them.
-    """
+    """Return the fingerprint of a key or fingerprint. AnalysisError if no call has it."""
     keys = sorted(pc.unique(fingerprints).drop_null().to_pylist())
     wanted = key if key in keys else fingerprint(key)
     if wanted not in keys:
@@ -156,7 +130,7 @@ def key_among(fingerprints: Any, key: Any) -> str:
 
 
 def thousandths(credits: Any) -> int:
-    """Return thousandths of credits that somebody has typed; AnalysisError where they are no number."""
+    """Return a typed number of credits in thousandths. AnalysisError if it is not a number."""
     try:
         amount = Decimal(str(credits).strip())
     except InvalidOperation:
@@ -167,7 +141,7 @@ def thousandths(credits: Any) -> int:
 
 
 def open_ledgers(source: Any = None) -> Ledgers:
-    """Return the ledgers of runs and folders; of the ledger folder of all runs where nothing is given.
+    """Return the ledgers of runs and folders. Without an argument, return the ledger folder of all runs.
 
     Parameters
     ----------

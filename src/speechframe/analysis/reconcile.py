@@ -1,4 +1,4 @@
-"""Whether a bill agrees with the ledger: a bridge from what runs have spent to what the service reports.
+"""Compare a bill with the ledger: a bridge from the spending of runs to the report of the service.
 
 Amounts are whole thousandths of a credit until they are shown, so the lines of a bridge add up exactly.
 """
@@ -6,7 +6,7 @@ Amounts are whole thousandths of a credit until they are shown, so the lines of 
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import NONE, key_among, open_ledgers, shown_window, thousandths, window
+from speechframe.analysis.ledger import (
+    NONE,
+    key_among,
+    moment,
+    open_ledgers,
+    shown_window,
+    thousandths,
+    window,
+)
 from speechframe.errors import AnalysisError
 from speechframe.spec.billing import CREDIT
 from speechframe.store.ledger import millis
@@ -32,15 +40,15 @@ _COLUMNS = (
 )  # fmt: skip
 _AMOUNTS = ["computed", "reported", "credits", "low", "high"]
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
-"""A price is told by at least so many calls, of which this share agree within the margin; by those that
-cost enough, for balances are whole characters."""
+"""Least number of calls that show another price, the share of them that must agree, and within which margin.
+Only calls of at least this cost count, because balances are whole characters."""
 _MOST_APART_US = 12 * 3600 * 10**6
 """No two clocks differ by more: a balance that was lower so long before went up meanwhile."""
 
 
 @dataclass(eq=False)
 class Bridge:
-    """What leads from the ledger to the amount that the service reports; made by :func:`reconcile`.
+    """The lines from the ledger to the amount that the service reports. Made by :func:`reconcile`.
 
     Attributes
     ----------
@@ -95,13 +103,13 @@ def reconcile(
     source: Any = None,
     by: str = "team",
 ) -> Bridge:
-    """Return what leads from the ledger to the amount that the service has billed.
+    """Return the lines from the ledger to the amount that the service has billed.
 
     Parameters
     ----------
     reported
         Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``. A text
-        that is a number, such as ``"1_204_331"``, is one.
+        that is a number, such as ``"1_204_331"``, is one. A date may have a time, and a time an offset.
     start, end
         The window, as dates or times; `end` is not in it.
     key
@@ -135,7 +143,7 @@ def reconcile(
     except AnalysisError:
         if not isinstance(reported, (str, PathLike)):
             raise
-        report = _read_report(Path(reported))
+        report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
             found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
@@ -179,7 +187,7 @@ def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def _calls(table: Any, by: str) -> pd.DataFrame:
-    """Return what a bridge needs of attempts, and the line each belongs to; times in microseconds."""
+    """Return the columns of attempts for a bridge, and the line of each. Times are in microseconds."""
     get = table.column
     columns: dict[str, Any] = {
         **{name: pc.fill_null(get(name), NONE) for name in ("operation", "host", "key_fingerprint")},
@@ -214,11 +222,11 @@ def _ours(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield _line("reported differs from computed", told, credits=0, note=words)
 
 
-# -- what the balances of a key tell -----------------------------------------------------------
+# -- the balances of a key ---------------------------------------------------------------------
 
 
 def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what others used, another price, resets, clocks that differ."""
+    """Yield lines for other users, another price, resets, and clocks that differ."""
     resets = _resets(calls.dropna(subset="balance"))
     for reset in resets:
         when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
@@ -245,7 +253,7 @@ def _pairs(told: Any, by: str | None = None) -> Any:
 
 def _resets(told: pd.DataFrame) -> list[Any]:
     """Return the first answer after each rise of the balance, beside one before it."""
-    # Clocks of hosts may differ: a host sees it by itself, or so much later that no clock explains it.
+    # Clocks of hosts may differ. So count a rise that one host sees, or one too late for any clock.
     late = _pairs(told)
     late = late[late["sent"] - late["ended_before"] > _MOST_APART_US]
     found: list[Any] = []
@@ -257,15 +265,15 @@ def _resets(told: pd.DataFrame) -> list[Any]:
 
 
 def _is_after(reset: Any, sent: Any, balance: Any) -> Any:
-    """Return which calls were billed after a reset; while its first answer was under way, balances tell."""
+    """Return which calls were billed after a reset. Balances decide while its first answer was under way."""
     return (sent >= reset.ended) | ((sent >= reset.sent) & (balance > reset.balance_before))
 
 
 def _beyond_ours(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what the balance fell by beyond our calls, within a span without a reset.
+    """Yield the fall of the balance beyond our calls, within a span without a reset.
 
-    The balance only falls there, so that of two calls the one with the higher balance was billed first,
-    whatever clocks say.
+    The balance only falls there. So of two calls the one with the higher balance was billed first, even if
+    clocks differ.
     """
     told = span.dropna(subset="balance").sort_values(["balance", "ended"], ascending=[False, True])
     if told.empty:
@@ -293,7 +301,7 @@ def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
     odd = odd[odd["host"] != odd["host_before"]]
     if odd.empty:
         return
-    # In the order of billing, the time between two hosts is what passed, more or less the difference.
+    # In the order of billing, the time between two hosts is the time that passed plus the difference.
     order: Any = told.sort_values("balance", ascending=False, kind="stable")
     passed = order["ended"].diff()[order["host"] != order["host"].shift()].groupby(order["host"]).median()
     minutes = (passed.max() - passed.min()) / 2 / 60e6
@@ -307,8 +315,8 @@ def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
 # -- reports -------------------------------------------------------------------------------------
 
 
-def _read_report(path: Path) -> pd.DataFrame:
-    """Return the thousandths that are reported, beside date and operation (empty where there is none)."""
+def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
+    """Return the thousandths of each line, its day in `zone`, and its operation (empty if it has none)."""
     found = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -320,7 +328,7 @@ def _read_report(path: Path) -> pd.DataFrame:
                 )
             for row in reader:
                 try:
-                    day = date.fromisoformat((row["date"] or "").strip()[:10])
+                    day = moment((row["date"] or "").strip(), zone).astimezone(zone).date()
                     # 1,204 without quotes are two fields.
                     credits = ",".join([str(row["credits"]), *row.get("more", [])])
                     found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))

@@ -1,6 +1,6 @@
-"""What runs have spent, on what, and what came of it: sums over any number of ledgers.
+"""Sums over any number of ledgers: the spending of runs, its purpose and its results.
 
-Batches are summed as they are read, so memory does not grow with the ledger; amounts are whole thousandths of
+Batches are summed as they are read, so memory does not grow with the ledger. Amounts are whole thousandths of
 a credit until they are shown, so every grouping adds up to the same total.
 """
 
@@ -30,9 +30,9 @@ GROUPS = {
     "user": "user", "host": "host", "status": "status", "lane": "lane", "service": "service",
     "key": "key_fingerprint",
 }  # fmt: skip
-"""What `group_by` calls a column of the ledger."""
+"""The column of the ledger for each name of `group_by`."""
 
-# Okabe and Ito's colours, told apart by everyone; when they are used up, hatches do.
+# Okabe and Ito's colours, which everyone can tell apart. Hatches follow when they are used up.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _HATCHES = ("", "//", "xx")
 TAG = "tag:"
@@ -53,7 +53,7 @@ _PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
 
 
 class UsageTable(pd.DataFrame):
-    """A table of :func:`usage`, which says below itself what it covers."""
+    """A table of :func:`usage`, with its window and completeness below it."""
 
     _metadata = ("covers",)
     covers: str = ""
@@ -63,7 +63,7 @@ class UsageTable(pd.DataFrame):
         return UsageTable
 
     def __repr__(self) -> str:
-        """Return the table, and what it covers."""
+        """Return the table with its window and completeness."""
         return f"{super().__repr__()}\n{self.covers}"
 
     def _repr_html_(self) -> str:
@@ -81,7 +81,7 @@ def usage(
     start: Any = None,
     end: Any = None,
 ) -> UsageTable:
-    """Return what runs have spent, and what came of it.
+    """Return the spending of runs and its results.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ def usage(
         amount). Credits: ``credits`` (billed, as far as is known), ``computed``, ``reported``;
         ``charged_unknown`` (in ``credits``: of attempts that were lost, so not billed perhaps, unless a free
         repeat brought the answer); ``undelivered`` (billed without an answer), ``suspect`` (billed for an
-        answer that is not as it should be), ``retakes`` (good further takes), and ``wasted``, their sum;
-        ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``, ``credits_per_minute`` of
-        audio, ``money``, ``currency`` and ``price_from``.
+        answer that is not as it should be), and ``wasted``, the sum of both; ``retakes`` (good further
+        takes); ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``,
+        ``credits_per_minute`` of audio, ``money``, ``currency`` and ``price_from``.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def usage(
             _check_group(name, ledgers)
     groups = ["tags" if name.startswith(TAG) else GROUPS[name] for name in names]
     wanted = [*dict.fromkeys([*_COLUMNS, *groups])]
-    # Equal attempts of a day are summed; what their sums mean, and cost in money, is found afterwards.
+    # Equal attempts of a day are summed first. Their meaning and their cost in money follow.
     by = ["period", "day", "is_retake", *_FACTS, *(f"by {name}" for name in names)]
     sums: list[pa.Table] = []
     for rows in _together(ledgers.batches(wanted, first, last), wanted):
@@ -147,14 +147,14 @@ def usage(
 
 
 def filled(table: UsageTable) -> Any:
-    """Return the columns that hold something, for where there is little room; credits always."""
+    """Return the columns that are not empty, for narrow places. Credits are always among them."""
     return pd.DataFrame(table)[
         [name for name in table if name == "credits" or table[name].astype(bool).any()]
     ]
 
 
 def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
-    """Yield rows some ten thousand at a time: files of a ledger have few."""
+    """Yield some ten thousand rows at a time, because files of a ledger have few rows."""
     schema, held = pa.schema([LEDGER.field(name) for name in columns]), []
     for batch in batches:
         held.append(batch)
@@ -165,7 +165,7 @@ def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iter
 
 
 def _check_group(name: str, ledgers: Ledgers) -> None:
-    """Raise AnalysisError unless a group is known; a tag may be one that no call has, but no mistyped one."""
+    """Raise AnalysisError for an unknown group. An unused tag is allowed unless it looks mistyped."""
     maps: Any = (batch.column(0) for batch in ledgers.batches(["tags"]))
     tags = {f"{TAG}{tag}" for tags in maps for tag in tags.keys.unique().to_pylist()}
     known = [*GROUPS, *sorted(tags)]
@@ -175,7 +175,7 @@ def _check_group(name: str, ledgers: Ledgers) -> None:
 
 
 def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
-    """Return the amounts of each attempt, beside what they are summed by."""
+    """Return the amounts of each attempt beside its groups."""
     get = rows.column
     figures: dict[str, Any] = {
         **_local(get("time"), every, tz),
@@ -196,14 +196,14 @@ def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.
 
 
 def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
-    """Return the local day and period of each time; time zones change at quarters of an hour only."""
+    """Return the local day and period of each time. Time zones change only at quarters of an hour."""
     quarters = pc.floor_temporal(times, 15, "minute").combine_chunks().dictionary_encode()
     moments = pd.DatetimeIndex(quarters.dictionary.to_pandas()).tz_convert(tz)
     local = moments.tz_localize(None)
-    if every == "1h":  # hours are told apart where the clock is put back
+    if every == "1h":  # keep the two equal hours of a day on which clocks are set back
         periods = moments - (local - local.floor("h"))
     else:
-        # Of two midnights the first; a day may begin at one o'clock, where midnight is left out.
+        # Take the first of two midnights. A day without a midnight begins at one o'clock.
         periods = local.to_period(_PERIODS[every or "1y"]).start_time.tz_localize(
             tz, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
         )
@@ -233,12 +233,12 @@ def _derived(found: Any) -> Any:
         "undelivered": credits.where(lost & ~is_unknown, 0),
         "suspect": credits.where(status == "suspect", 0),
         "retakes": credits.where((status == "done") & found["is_retake"], 0),
-        # What a call has of text and audio counts once it is answered.
+        # The text and the audio of a call count once it is answered.
         "characters": found["characters"].where(answered, 0),
         "audio_millis": found["audio_millis"].where(answered, 0),
     }
     found = found.assign(**derived)
-    return found.assign(wasted=found["undelivered"] + found["suspect"] + found["retakes"])
+    return found.assign(wasted=found["undelivered"] + found["suspect"])
 
 
 def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
@@ -263,7 +263,7 @@ def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) 
 
 
 def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
-    """Return what sums of a day, a service and an operation cost in money, and the date of the price."""
+    """Return the cost in money of a day, a service and an operation, and the date of the price."""
     price = prices.of(sums.operation, sums.service, sums.day.date())
     if price is None:
         return None, ""
@@ -277,7 +277,7 @@ def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
 
 
 def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
-    """Return the credits over time, stacked by the first group, and what of them was wasted.
+    """Plot the credits over time, stacked by the first group, and the wasted credits.
 
     Parameters
     ----------

@@ -336,7 +336,7 @@ class Engine:
         may_retake = self._has_takes and call.retakes < self._options.max_retakes
         may_retake = may_retake and call.request.varies and not call.request.parts
         for asked, end in zip(call.rows, ends, strict=True):
-            row = self._report(asked, end)
+            row = self._report(call, asked, end)
             if row["status"] == DONE and self._cache is not None and self._options.truth_checks:
                 self._disk_thread.submit(self._cache.put, asked.key, row, end.audio)
             elif row["status"] == SUSPECT and may_retake:
@@ -380,11 +380,11 @@ class Engine:
             halves = (request.parts[:middle], request.parts[middle:])
             self._settle(call, RETRIED, ends, facts)
             smaller = [one for half in halves for one in self._backend.pack(iter(half))]
-            self._queue.finish(call, map(Call, smaller))
+            self._queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
             # An earlier attempt may have been billed, but its answer is lost: make a new call for it, once.
             self._settle(call, RETRIED, ends, facts)
-            self._queue.finish(call, [Call(request)])
+            self._queue.finish(call, [Call(request, costs=call.costs)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
         # Do not count an answer after a lost attempt: it may be that attempt's answer, repeated and outdated.
@@ -420,7 +420,7 @@ class Engine:
             end.row["error_message"] += message if waits_s else ""
         self._settle(call, status, ends, facts)
         for asked, end in zip(call.rows, ends, strict=True):
-            self._report(asked, end)
+            self._report(call, asked, end)
         self._queue.finish(call)
         if self._options.on_error == "raise":
             self._queue.stop(StopReason.FAILED, error)
@@ -428,11 +428,15 @@ class Engine:
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
+        costs = [end.millicredits for end in ends]
+        self._progress.credits_millis += sum(costs)
+        for asked, cost in zip(call.rows, costs, strict=True):
+            call.costs[asked.key] += cost
         if self._budget is not None:
-            self._budget.settle(call.request, call.reserved, [end.millicredits for end in ends])
+            self._budget.settle(call.request, call.reserved, costs)
         call.reserved = 0
 
-    def _report(self, asked: Request, end: Ended) -> Row:
+    def _report(self, call: Call, asked: Request, end: Ended) -> Row:
         """Report a row whose record has been written, and return the record."""
         row = end.row or {}
         status = row["status"]
@@ -445,7 +449,7 @@ class Engine:
                 status,
                 row["attempts"],
                 row.get("audio_seconds"),
-                end.millicredits,
+                call.costs[asked.key],
                 reason=row["error_message"] if status == SUSPECT else None,
                 error=end.error,
             )

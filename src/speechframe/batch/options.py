@@ -1,4 +1,4 @@
-"""The options every verb shares: where a run's folder is, how fast it goes, what it may spend."""
+"""The options of every verb: the run's folder, its pace, its budget."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -48,7 +48,8 @@ class RunOptions(TypedDict, total=False):
     max_credits
         The run's budget over all its calls, resumes included: no call is made that would pass it.
     take
-        Another take of every row: 1, 2, ...
+        The take of every row: 0 is the first, 1, 2, ... are others (default: 0, or a later take if a review
+        rejected that).
     truth_checks
         Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
         reason. False takes answers as they come, and puts none into the cache.
@@ -85,7 +86,8 @@ class RunOptions(TypedDict, total=False):
     wait
         False returns the live run at once.
     dry_run
-        Plan and price every row, send nothing; a run that exists keeps its table.
+        Plan and price every row, send nothing. A run that has begun keeps its table. A run that was only
+        planned takes this table.
     service
         The service to use (default: settings, or the local one).
     """
@@ -159,10 +161,10 @@ class Options:
     quoting: Quoting | None = None
     max_concurrency: _Count | None = None
     max_credits: Credits | None = None
-    take: Any = 0
+    take: Any = None
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
-    # Not in the repr: a report of errors shows Options that were refused, which have no tags yet.
+    # Left out of the repr, because error reports show refused Options, which have no tags yet.
     tags: _Tags = field(default_factory=dict, repr=False)
     on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
     cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
@@ -193,9 +195,9 @@ _configured: dict[str, Any] = {}
 
 
 def configure_options(**values: Any) -> None:
-    """Set run options for every later call in this process; ``None`` takes one back.
+    """Set run options for every later call in this process. ``None`` takes one back.
 
-    Nothing is set where SettingsError is raised, for an unknown option or a value that is not allowed.
+    An unknown option or a value that is not allowed raises SettingsError, and nothing is set.
     """
     Options.of(**values)
     _configured.update(values)

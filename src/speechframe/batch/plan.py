@@ -28,7 +28,7 @@ from speechframe.store.cache import Cache
 from speechframe.store.folder import Folder, Manifest, storing
 from speechframe.store.journal import loads
 from speechframe.store.ledger import seconds_by_voice
-from speechframe.store.records import read_snapshot, spent
+from speechframe.store.records import read_snapshot, senders, spent
 from speechframe.store.schema import (
     CHARGED_UNKNOWN,
     FINISHED,
@@ -103,6 +103,8 @@ class Estimate:
         Calls still to make that were billed, or perhaps, and whose repeat is free.
     unknown
         Calls that may have been billed without an answer, and are not sent again unasked.
+    rejected
+        Rows whose take a review rejected: ``resume(run, redo="rejected")`` makes another one.
     identical_retakes
         Rows whose further take would be the same as the first: they are not billed again.
     balance, budget
@@ -141,6 +143,7 @@ class Estimate:
     unit: str = "call"
     remark: str | None = None
     unknown: int = 0
+    rejected: int = 0
     paid: int = 0
     money: float | None = None
     currency: str | None = None
@@ -207,6 +210,7 @@ class Estimate:
             (True, f"{self.unique:,} unique"),
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.rejected, f"{self.rejected:,} with an answer that a review rejected"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
             (True, counted(self.calls, self.unit)),
@@ -361,17 +365,21 @@ def plan(
     folder, kind = prepared.folder, pa.binary(KEY_BYTES)
     buffers = [None, pa.py_buffer(prepared.keys)]
     keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
-    index = read_snapshot(folder).index
+    snapshot = read_snapshot(folder)
+    index = snapshot.index
     unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
+    # A repeat is free for the key that sent the call alone.
+    sent_by = senders(snapshot, unknown)
     due = {
         key: row
         for key, row in unknown.items()
-        if row[NOTED] is not None or (is_same_key and row["finished_at"].timestamp() > until)
+        if row[NOTED] is not None
+        or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
     }
     stays = [] if options.on_unknown == "retry" else unknown.keys() - due.keys()
     first = first_of_each(keys)
+    is_rejected = among(keys, index.keys[snapshot.rejections()].tobytes())
     is_done = among(keys, index.keys[index.with_status(FINISHED)].tobytes())
     is_kept = among(keys, bytes.fromhex("".join(stays)))
     todo = first & ~is_done & ~is_kept
@@ -400,6 +408,7 @@ def plan(
         unit=backend.unit,
         remark=backend.remark,
         unknown=int((first & is_kept & ~is_done).sum()),
+        rejected=int(is_rejected.sum()),
         paid=int(free.sum()),
         ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,

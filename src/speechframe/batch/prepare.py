@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,26 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
-from speechframe.store.folder import RUN_FILE, Folder, Manifest, TableEntry, described, read_manifest, storing
+from speechframe.store.folder import (
+    PLANNED,
+    RUN_FILE,
+    Folder,
+    Manifest,
+    TableEntry,
+    described,
+    read_manifest,
+    storing,
+)
 from speechframe.store.journal import dumps, loads
 from speechframe.store.parts import part_schema
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import hex_keys, of_takes, packed
+from speechframe.store.records import hex_keys, of_takes, packed, read_snapshot
 from speechframe.store.reviews import REJECT
 from speechframe.store.schema import (
     BASE_KEY,
     CACHED,
     DONE,
+    FINISHED,
     INPUT_COLUMNS,
     KEY_BYTES,
     PERSON,
@@ -101,14 +111,15 @@ def prepare(
     """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
 
     Rows of a run that `is_resumed` keep the take that they had in its table, unless a column says the take. A
-    preview writes the table to a temporary folder and leaves the run as it is; a dry run is a preview if its
-    run exists. CancelledError is raised once `is_stopped` returns true.
+    preview writes the table to a temporary folder and leaves the run as it is. A dry run is a preview if its
+    run exists and has begun: a run that was only planned takes the newest table. CancelledError is raised
+    once `is_stopped` returns true.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
     leaves_out = options.on_invalid == "skip" or (options.dry_run and not is_preview)
     folder = open_folder(options.run_dir or DEFAULT_ROOT / f".{uuid.uuid4().hex}.draft")
-    is_preview = (is_preview or options.dry_run) and folder.exists(RUN_FILE)
+    is_preview = (is_preview and folder.exists(RUN_FILE)) or (options.dry_run and _has_begun(folder))
     with contextlib.ExitStack() as undo:
         if is_preview:
             table_folder = Folder(Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -131,7 +142,7 @@ def prepare(
         if not options.run_dir:
             name = hashlib.blake2b(keys, digest_size=5).hexdigest()
             folder = Folder((DEFAULT_ROOT / f"{backend.operation}-{name}").absolute())
-            is_preview = options.dry_run and folder.exists(RUN_FILE)
+            is_preview = options.dry_run and _has_begun(folder)
             if is_preview:
                 manifest = read_manifest(folder)
                 check_same(folder, manifest, backend)
@@ -139,8 +150,14 @@ def prepare(
             else:
                 manifest = _move_draft(table_folder, folder, manifest, entry, backend, stack)
                 table_folder, backend.folder = folder, folder.work
+        if manifest.tables and not checker.has_take:
+            written = table_folder.temporary(entry.file)
+            if _avoid_rejected_takes(folder, manifest, written, keeps_takes=is_resumed):
+                keys, prices = _calls_of(written)
         if is_preview:
             table_folder.publish(file)
+        elif options.dry_run and manifest.state != PLANNED:
+            raise StoreError(f"{folder.path}: the run began while this table was planned; plan it again")
         else:
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
@@ -175,7 +192,7 @@ def reopen(
     check_same(folder, manifest, backend)
     backend.folder = folder.work
     entry = manifest.table
-    if manifest.state == "planned" and entry.invalid and options.on_invalid == "raise":
+    if manifest.state == PLANNED and entry.invalid and options.on_invalid == "raise":
         words = f"{entry.invalid:,} rows cannot be sent"
         raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
@@ -261,6 +278,7 @@ class _Checker:
         self._sources = resolve(arguments, backend.data_arguments, backend.table_arguments, table)
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
+        self.has_take = "take" in self._sources
         # A constant take, or none, gives way to the take that a row has in a resumed run (`current_takes`).
         take = self._sources.get("take", Source())
         self._is_take_constant = take.column is None and take.values is None
@@ -408,17 +426,28 @@ def _manifest(backend: Backend, opened: Opened) -> Manifest:
     )
 
 
+def _has_begun(folder: Folder) -> bool:
+    """Return whether the folder holds a run that was not only planned."""
+    return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED
+
+
 def _next_input(manifest: Manifest) -> str:
     """Return the file of the next table of a run."""
     return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
-def _current_takes(folder: Folder, manifest: Manifest) -> dict[str, int]:
-    """Return the take that each call has in the run's table, by its base key; take 0 is left out."""
+def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
+    """Return the take that calls have in the run's table, by base key.
+
+    Return those of the `wanted` calls, or of all calls whose take is not 0.
+    """
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
     table = pq.read_table(folder.source(manifest.table.file), columns=[BASE_KEY, TAKE])
-    retaken = table.take(np.flatnonzero(table[TAKE].to_numpy())).to_pydict()
+    chosen: Any = (
+        pc.not_equal(table[TAKE], pa.scalar(0)) if wanted is None else pc.is_in(table[BASE_KEY], wanted)
+    )
+    retaken = table.filter(chosen).to_pydict()
     return dict(zip(retaken[BASE_KEY], retaken[TAKE], strict=True))
 
 
@@ -527,6 +556,50 @@ def _with_next_takes(
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
     return table.set_column(column, table.schema.field(column), pa.array(takes, pa.int32())), identical
+
+
+def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
+    """Give rows of a new table another take if a review rejected theirs; return whether any row got one.
+
+    A row gets the take that its call has in the run's table, made or not, unless that was rejected, too.
+    Else it gets the newest take that was made and not rejected. If there is none, nothing is bought unasked:
+    the row keeps the take of its call. With `keeps_takes` all calls of the run's table keep their take.
+    """
+    snapshot = read_snapshot(folder)
+    index, is_rejected = snapshot.index, snapshot.rejections()
+    if not is_rejected.any():
+        return False
+    table = pq.read_table(path, columns=[BASE_KEY, TAKE])
+    keys, takes = table[BASE_KEY].combine_chunks(), table[TAKE].to_numpy().astype(np.int64)
+    positions = index.represent(keys, takes, is_rejected.__getitem__)
+    places = np.flatnonzero(is_rejected[positions])
+    now = _current_takes(folder, manifest, keys.take(places))
+
+    def good_takes(key: str, until: int) -> Iterator[int]:
+        """Yield the takes that were made and not rejected: those up to `until` and those right after."""
+        for take in itertools.count():
+            position = index.find([call_key(key, take)])
+            if position[0] < 0 and take > until:
+                return
+            if index.having(position, FINISHED)[0] and not is_rejected[position[0]]:
+                yield take
+
+    chosen = takes.copy()
+    for place in places.tolist():
+        key = keys[place].as_py()
+        current = now.get(key, int(takes[place]))
+        position = index.represent(pa.array([key]), np.array([current]), is_rejected.__getitem__)
+        if is_rejected[position[0]] and not (keeps_takes and key in now):
+            current = max(good_takes(key, current), default=current)
+        chosen[place] = current
+    if (chosen == takes).all():
+        return False
+    with storing(folder, "writing the table"):
+        whole = pq.read_table(path)
+        column = whole.schema.get_field_index(TAKE)
+        whole = whole.set_column(column, whole.schema.field(column), pa.array(chosen, pa.int32()))
+        pq.write_table(whole, path, compression="zstd", use_dictionary=False)
+    return True
 
 
 def _row_varies(table: pa.Table, place: int) -> bool:

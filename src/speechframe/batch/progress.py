@@ -44,7 +44,7 @@ class Outcome:
     status: str
     attempts: int
     audio_seconds: float | None = None
-    credits_millis: int = 0
+    credits_millis: int = 0  # thousandths of a credit, of all its attempts in this process
     reason: str | None = None  # why it is suspect
     error: SpeechframeError | None = None  # why it failed, or why nobody knows whether it was billed
 
@@ -68,10 +68,12 @@ class Progress:
         # Warnings, and an example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.credits_millis = 0
+        # Thousandths of a credit that the run had spent when this process began, and has spent by now. Each
+        # is the sum of the run's ledger at that moment.
+        self.spent_before = self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known
-        self.budget: float | None = None  # credits that may be spent here
+        self.budget: float | None = None  # the run's `max_credits`, over all its calls
         self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
@@ -103,7 +105,6 @@ class Progress:
             outcome.error.__traceback__ = None
             if name in {"failed", "unknown"}:
                 self.failed_by[code_of(outcome.error)] += 1
-        self.credits_millis += outcome.credits_millis
         self.audio_seconds += outcome.audio_seconds or 0.0
         if self._draws and time.monotonic() - self._drawn >= self._every_s:
             self._draw()

@@ -60,6 +60,8 @@ class Call:
     failures: int = 0  # those among them that count against max_attempts
     began: float = 0.0  # monotonic time of the first attempt
     retakes: int = 0  # how many takes before this one were suspect
+    costs: Counter[str] = field(default_factory=Counter)
+    """Thousandths of a credit that its attempts have cost so far, by the key of each row."""
     rows: tuple[Request, ...] = ()  # the requests that get a record each; known once it is handed out
     booked: dict[str, int] = field(default_factory=dict)  # by key, what a row was booked at if not its price
 
@@ -242,7 +244,10 @@ class Budget:
                     self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
 
     def why_not(self, price: int) -> BudgetExceeded:
-        """Return the error that names the limit which refused last; `price` is of all further calls."""
+        """Return the error that names the limit which refused last.
+
+        `price` is the price of all calls that the run would still make, in thousandths of a credit.
+        """
         name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
         advice = "resume the run with a higher max_credits"
         if (refused_by := self._refused_by) is not None:
@@ -257,7 +262,7 @@ class Budget:
         return BudgetExceeded(
             f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
             f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
-            f"{to_credits(price):,.15g}. Everything that was made is kept; {advice}.",
+            f"{to_credits(price):,.15g} credits. Everything that was made is kept; {advice}.",
             limit="run" if refused_by is None else name,
             max_credits=to_credits(limit),
             spent_credits=to_credits(spent),
@@ -281,6 +286,11 @@ class Plan:
     cached: Mask  # rows whose answer the cache has
     due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
     in_packs: Mask  # rows of those calls that shared theirs with others
+
+    @property
+    def charged_millicredits(self) -> int:
+        """Price of the calls to make that were not paid before, in thousandths of a credit."""
+        return int(self.prepared.prices[self.todo & ~self.free].sum())
 
     def packs_again(self, backend: Backend) -> Iterator[Request]:
         """Yield the calls of several rows that may have been billed, as they were, and leave out their rows.
@@ -371,7 +381,10 @@ class Queue:
         self._out = 0  # calls that were taken and have not ended
         self._is_plan_read = False  # whether the plan has no further call
         self._changed = asyncio.Event()
-        self._budget_error: SpeechframeError | None = None  # once the budget is used up
+        self._is_used_up = False  # whether the budget has refused a call that no end of another can make fit
+        # Thousandths of a credit: all unpaid calls of the plan (once used up), those that were read of it,
+        # and calls that the budget refused.
+        self._planned = self._read = self._refused = 0
         self.stopped: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
 
@@ -404,7 +417,9 @@ class Queue:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
                 call = Call(request)
-                if (due := self._plan.due.get(request.key)) is not None:
+                if (due := self._plan.due.get(request.key)) is None:
+                    self._read += request.price
+                else:
                     call.is_unknown = call.is_paid = True
                     call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
                     rows = request.parts or (request,)
@@ -434,15 +449,17 @@ class Queue:
             self._out_of[self._work_of(call)] += 1
             return call
         self._front.appendleft(call)
-        if self._out and self._budget_error is None:
+        if self._out and not self._is_used_up:
             # Wait: a call under way may turn out to cost less than was set aside for it.
             await self.wait_for_change()
             return None
         # The budget is used up: what costs something stays pending, what is paid is still sent.
-        if self._budget_error is None:
-            self._budget_error = self._budget.why_not(price)
+        if not self._is_used_up:
+            self._is_used_up, self._planned = True, self._plan.charged_millicredits
             self._plan.todo &= self._plan.free
-        waiting = itertools.chain(self._front, *self._held.values())
+        waiting = [*self._front, *itertools.chain(*self._held.values())]
+        later = [entry[2] for entry in self._later]
+        self._refused += sum(call.request.price for call in (*waiting, *later) if not call.is_paid)
         self._front, self._held = deque(call for call in waiting if call.is_paid), {}
         self._later = [entry for entry in self._later if entry[2].is_paid]
         heapq.heapify(self._later)
@@ -477,6 +494,7 @@ class Queue:
             self._changed.set()
 
     def end(self) -> None:
-        """Note that all calls that were handed out have ended: where the budget is used up, that is why."""
-        if self._budget_error is not None:
-            self.stop(StopReason.BUDGET, self._budget_error)
+        """Note that all calls that were handed out have ended. A budget that is used up is why."""
+        if self._is_used_up and self._budget is not None:
+            rest = self._planned - self._read + self._refused
+            self.stop(StopReason.BUDGET, self._budget.why_not(rest))

@@ -15,7 +15,6 @@ from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
@@ -31,15 +30,16 @@ from speechframe.errors import InvalidRows, RunMismatch, SettingsError, Speechfr
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
+from speechframe.spec.billing import to_credits
 from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
 from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
-from speechframe.store.folder import Folder, read_manifest, storing, user_name
+from speechframe.store.folder import PLANNED, Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
-from speechframe.store.ledger import Ledger, billed_millis
+from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import all_attempts
+from speechframe.store.records import all_attempts, known_spending, millicredits_of
 from speechframe.store.schema import StopReason
 from speechframe.tables.table import Column, Source, problem
 
@@ -109,9 +109,9 @@ async def resume(
         cost nothing and keep their take, rows that are gone leave the table but never the disk.
     redo
         Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
-        rows that a review rejected, unless they were made anew since. Earlier takes stay on disk; calling the
-        verb itself again chooses its own take back. A good row whose further take would be the same keeps the
-        one it has, at no cost. (Failed rows need no redo.)
+        rows that a review rejected, unless they were made anew since. Earlier takes stay on disk. The verb
+        itself, called again, chooses its own take back unless a review rejected that. A good row whose
+        further take would be the same keeps the one it has, at no cost. (Failed rows need no redo.)
     backend
         Of a run that :func:`run` made; verbs find their own.
     **given
@@ -239,6 +239,8 @@ class _Begun:
     ledger: Ledger | None = None
     budget: Budget | None = None  # where something limits what it spends
     update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
+    limit_credits: float | None = None  # the run's `max_credits`, or the one that a rule gives it
+    spent_before: int = 0  # thousandths of a credit that the run has spent so far
 
 
 async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
@@ -259,7 +261,8 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
-        progress.budget, progress.currency = planned.budget, planned.currency or ""
+        progress.budget, progress.currency = begun.limit_credits, planned.currency or ""
+        progress.spent_before = progress.credits_millis = begun.spent_before
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
@@ -317,10 +320,8 @@ def _begin(
     past = open_folder(rules.ledger)
     if options.dry_run:
         found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
-        if manifest.state == "planned" and (kept or options.max_credits is not None):
-            if options.max_credits is not None:
-                manifest.max_credits = options.max_credits
-            manifest.tags = kept or manifest.tags
+        if manifest.state == PLANNED and (manifest.max_credits, manifest.tags) != (options.max_credits, kept):
+            manifest.max_credits, manifest.tags = options.max_credits, kept
             manifest.write(folder)
         return _Begun(prepared, found, estimate, cache)
     ledger = _begin_ledger(past, rules, prepared)
@@ -345,8 +346,20 @@ def _begin(
         raise asyncio.CancelledError
     manifest.state, manifest.stopped_because, manifest.stopped_words = "running", None, None
     manifest.max_credits, manifest.tags = options.max_credits, kept
+    manifest.cache = None if cache is None else str(cache.folder)
     manifest.write(folder)
-    return _Begun(prepared, found, estimate, cache, journal, ledger, budget, update_budget)
+    return _Begun(
+        prepared,
+        found,
+        estimate,
+        cache,
+        journal,
+        ledger,
+        budget,
+        update_budget,
+        limit_credits=None if limit is None else to_credits(limit),
+        spent_before=known_spending(folder) if budget is None else budget.spent,
+    )
 
 
 def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
@@ -401,7 +414,7 @@ def _open_budget(
     allotments = Allotments(place, manifest.run_id)
     allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
 
-    new = [one for one in allowances if is_remote or not allotments.is_known(one.id, one.period)]
+    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
     sums = LedgerSums(ledger, [one.rule for one in new], time.time())
 
     def update_budget() -> None:
@@ -415,8 +428,7 @@ def _open_budget(
         for (period, _), spent in spent_in(one.rule, attempts).items():
             by_period[period] += spent
         allotments.correct(one.id, by_period)
-    total = pc.sum(billed_millis(attempts)).as_py() or 0
-    budget = Budget(limit, total, allowances, tags=tags)
+    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
     return budget, update_budget if is_remote else None
 
 

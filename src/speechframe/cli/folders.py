@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from speechframe.cli.run_facts import RunFacts
+    from speechframe.store.folder import Folder
     from speechframe.store.verify import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
@@ -175,6 +177,7 @@ def _remove(options: argparse.Namespace) -> int:
         show.note("nothing was removed")
         return exits.INTERRUPTED
     for folder in folders:
+        _book_rest(open_folder(folder))
         left = remove_run(open_folder(folder))
         if left:
             more = " ..." if left[3:] else ""
@@ -184,6 +187,25 @@ def _remove(options: argparse.Namespace) -> int:
     if options.json:
         show.print_json({"removed": list(map(asdict, facts)), "exit_code": exits.OK})
     return exits.OK
+
+
+def _book_rest(run: "Folder") -> None:
+    """Put the attempts of a run that was killed into the ledger, where they outlive its folder."""
+    from speechframe.settings import read
+    from speechframe.settings.spending import spending_rules
+    from speechframe.store import ledger, parts
+    from speechframe.store.folder import read_manifest
+    from speechframe.store.reader import open_folder
+
+    try:
+        manifest, of_all = read_manifest(run), open_folder(str(spending_rules(read()).ledger))
+        if manifest.run_id in ledger.open_runs(of_all):
+            of_run = ledger.Ledger(of_all, manifest.run_id)
+            with run.lock():
+                parts.recover(run, manifest.schema, {}, time.time(), of_run)
+            of_run.end()
+    except SpeechframeError as error:
+        show.note(f"{run}: its last attempts may be missing from the ledger: {error}")
 
 
 def _loss(facts: "RunFacts") -> str:

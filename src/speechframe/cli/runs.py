@@ -1,4 +1,4 @@
-"""What the commands that make runs share: options, Ctrl-C, and the report at the end."""
+"""The shared parts of commands that make runs: options, Ctrl-C, and the report at the end."""
 
 import argparse
 import contextlib
@@ -57,7 +57,7 @@ def existing_file(words: str) -> Path:
 
 @contextlib.contextmanager
 def gentle_interrupts() -> Iterator[None]:
-    """Say what Ctrl-C does while it does it: a run stops in good order, and that may take seconds."""
+    """Explain Ctrl-C when it comes, because a run may take seconds to stop in good order."""
     # Somebody else's handler, or none (a job in the background of a script), is left as it is.
     mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not mine or threading.current_thread() is not threading.main_thread():
@@ -93,7 +93,7 @@ def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def report(run: "Run", options: argparse.Namespace) -> int:
-    """Print what became of a run and where it is; return the exit code."""
+    """Print the result and the folder of a run. Return the exit code."""
     from speechframe.batch.progress import warnings_in_words
     from speechframe.cli import declared
 
@@ -145,7 +145,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
 
 
 def resume_command(run: "Run", options: argparse.Namespace) -> str:
-    """Return what to type to go on with a run."""
+    """Return the command that goes on with a run."""
     return _resume(run, _higher_budget(run, options), options)
 
 
@@ -156,24 +156,17 @@ def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
 def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
     """Return the option without which a run that was stopped by its own budget would stop again.
 
-    Empty where it might not help: another limit stopped it, or may be the next to do so.
+    Return an empty text if another limit stopped the run, or may be the next to stop it.
     """
     from speechframe.errors import BudgetExceeded
 
     by = run.stopped_by
-    if (
-        not isinstance(by, BudgetExceeded)
-        or by.limit != "run"
-        or run.estimate is None
-        or run.progress is None
-    ):
+    if not isinstance(by, BudgetExceeded) or by.limit != "run":
         return ""
     from speechframe import settings
     from speechframe.settings.spending import spending_rules
-    from speechframe.spec.billing import to_credits
 
-    before = run.stats["credits"] - to_credits(run.progress.credits_millis)
-    needed = before + run.estimate.credits
+    needed = by.spent_credits + by.needed_credits
     rules = spending_rules(settings.read(profile=options.profile))
     most = rules.max_credits_per_run
     is_one_of_many = rules.max_credits_per_month is not None or rules.budgets
@@ -222,7 +215,7 @@ def _show_failures(run: "Run") -> None:
 
 
 def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
-    """Yield id, status and reason of the rows without audio: what `run.failed` has, a batch at a time."""
+    """Yield id, status and reason of the rows in `run.failed`, a batch at a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""What runs may spend, and what credits cost: the house's limits, ``budgets.toml`` and ``prices.toml``."""
+"""Limits and prices of credits: the house's limits, ``budgets.toml`` and ``prices.toml``."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings import Settings, default_ledger_folder, for_runs_on
@@ -22,9 +22,9 @@ Period = Literal["day", "week", "month", "year", "total"]
 PERIODS: tuple[Period, ...] = get_args(Period)
 ALERTS = (0.8, 1.0)
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
-"""What errors and alerts call other limits."""
+"""Names of other limits in errors and alerts."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub")
-"""Of our verbs; a run of a backend of one's own may have another."""
+"""Operations of our verbs. A run of a backend of one's own may have another."""
 
 
 # -- budgets over many runs ------------------------------------------------------------
@@ -32,7 +32,7 @@ OPERATIONS = ("generate", "translate", "change_voice", "dub")
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """What runs with some tags may spend in each period.
+    """A limit of the spending of runs with some tags in each period.
 
     Attributes
     ----------
@@ -66,16 +66,16 @@ class BudgetRule:
 
     @property
     def id(self) -> str:
-        """What its count is kept under: another one where it counts other calls or in other periods.
+        """The name of its count, which changes if the budget counts other calls or other periods.
 
-        It tells nothing of the account.
+        The account is only in a hash.
         """
         counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
         return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
 
     @property
     def millicredits(self) -> int:
-        """Its limit in thousandths of a credit: never more than was allowed."""
+        """Its limit in thousandths of a credit, rounded down."""
         return math.floor(round(self.max_credits * 1000, 6))
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
@@ -83,7 +83,7 @@ class BudgetRule:
         return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
     def start(self, unix_time: float) -> date:
-        """Return the first day of the period that a time is in; the first of all days for the total.
+        """Return the first day of the period of a time. For a total this is the first of all days.
 
         Examples
         --------
@@ -132,7 +132,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
 
 @dataclass(frozen=True)
 class SpendingRules:
-    """What runs may spend by the house's rules; made by :func:`spending_rules`.
+    """The house's limits for runs. Made by :func:`spending_rules`.
 
     Attributes
     ----------
@@ -244,11 +244,18 @@ def _operation(name: str) -> str:
     return name
 
 
+def _day(value: Any) -> Any:
+    # A time would lose its offset, and with it perhaps its day.
+    if isinstance(value, datetime) or (isinstance(value, str) and len(value) > len("2026-01-01")):
+        raise ValueError("allowed: a day without a time, such as 2026-01-01")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a number of units costs from a day on, of one operation and service or of all (empty)."""
+    """The price of a number of units from a day on, for one operation and service or for all (empty)."""
 
-    valid_from: Annotated[date, Field(alias="from")]
+    valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
     price: Annotated[Decimal, Field(ge=0)]
     per: Annotated[Decimal, Field(gt=0)] = Decimal(1)
@@ -257,7 +264,7 @@ class Price:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
-        """Return what quantities cost, by unit (minutes as seconds); None where the price has another one."""
+        """Return the cost of quantities by unit (minutes as seconds). None if the price has another unit."""
         unit, size = ("second", 60 * self.per) if self.unit == "minute" else (self.unit, self.per)
         return self.price * quantities[unit] / size if unit in quantities else None
 
@@ -275,7 +282,7 @@ class Prices:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
-        """Return the price of an operation of a service on a day; None where there is none.
+        """Return the price of an operation of a service on a day. None without a price.
 
         An entry for the service or the operation beats one for all; of equal ones the newest holds.
         """

@@ -1,4 +1,4 @@
-"""Shares that runs were allotted of common budgets, in a small SQLite file that processes share."""
+"""The count of budgets over many runs, in one small SQLite file that processes share."""
 
 import sqlite3
 from collections import Counter
@@ -14,16 +14,16 @@ import pyarrow.compute as pc
 from speechframe.errors import StoreError
 from speechframe.settings.spending import BudgetRule
 from speechframe.store.folder import Folder
-from speechframe.store.ledger import AMOUNTS, ATTEMPTS, billed_millis, scan
+from speechframe.store.ledger import AMOUNTS, ATTEMPTS, billed_millis, scan, within
+from speechframe.store.open_runs import find_open
 
 FILE = "budgets.sqlite3"
 BUSY_S = 10.0
-"""Seconds to wait for another process that writes. A write takes milliseconds."""
+"""Seconds to wait while another process writes; it writes for milliseconds."""
 
 SHARE, SHARE_OF_SOFT = 20, 100
-"""A run takes one part in so many of the rest of a budget at a time, instead of the price of each call. So
-the file is written some hundred times at most. A budget without a hard limit gives a smaller part, of the
-whole."""
+"""A run takes this fraction of the rest of a hard budget at a time, and not the price of each call. So it
+writes the file some hundred times at most. Of a soft budget it takes a smaller fraction of the whole."""
 
 _PUT = (
     "INSERT INTO allotted VALUES (?, ?, ?, ?) "
@@ -31,8 +31,13 @@ _PUT = (
 )
 _ADD = _PUT.format("millicredits + excluded.millicredits")
 
+_TABLES = (
+    "allotted (budget TEXT, period TEXT, run TEXT, millicredits INTEGER, PRIMARY KEY (budget, period, run))",
+    "counted (budget TEXT, period TEXT, PRIMARY KEY (budget, period))",
+)
+
 COLUMNS = ("time", *AMOUNTS, "tags", "run_id", "service", "key_fingerprint")
-"""Columns of the ledger that decide which budgets an attempt counts towards."""
+"""Columns of the ledger that decide in which budgets an attempt counts."""
 
 
 class Allotments:
@@ -45,65 +50,93 @@ class Allotments:
     def __init__(self, folder: Path, run: str) -> None:
         self.path = folder / FILE
         self._run = run
+        # Counts that this process has seen in the file. One that is gone was moved away.
+        self._seen: set[tuple[str, date]] = set()
 
     def correct(self, budget: str, spent: Mapping[date, int]) -> None:
-        """Replace the allotments of this run by its spending, by period."""
+        """Replace the run's allotment by its spending in each period."""
         with self._transaction() as file:
             file.execute("DELETE FROM allotted WHERE budget = ? AND run = ?", (budget, self._run))
             rows = ((budget, str(period), self._run, amount) for period, amount in spent.items())
             file.executemany("INSERT INTO allotted VALUES (?, ?, ?, ?)", rows)
 
     def learn(self, budget: str, period: date, spent: Mapping[str, int]) -> None:
-        """Raise allotments of other runs to their spending by the ledger, if that is more."""
+        """Count a budget: raise each allotment of another run to that run's spending in the ledger."""
         others = ((budget, str(period), run, amount) for run, amount in spent.items() if run != self._run)
         with self._transaction() as file:
             file.executemany(_PUT.format("MAX(millicredits, excluded.millicredits)"), others)
+            file.execute("INSERT OR IGNORE INTO counted VALUES (?, ?)", (budget, str(period)))
+        self._seen.add((budget, period))
 
-    def is_known(self, budget: str, period: date) -> bool:
-        """Return whether any run was allotted something."""
-        return self._read(budget, period) is not None
+    def is_counted(self, budget: str, period: date) -> bool:
+        """Return whether the file includes the spending of the ledger for a budget."""
+        with self._reading() as file:
+            wanted = "SELECT 1 FROM counted WHERE budget = ? AND period = ?"
+            is_counted = (
+                file is not None and file.execute(wanted, (budget, str(period))).fetchone() is not None
+            )
+        if is_counted:
+            self._seen.add((budget, period))
+        return is_counted
+
+    def _check_file(self, file: sqlite3.Connection, budget: str, period: date) -> None:
+        """Raise StoreError if the file is not the one in which this process has seen a count."""
+        wanted = (
+            "SELECT 1 FROM counted WHERE budget = ?1 AND period = ?2 UNION "
+            "SELECT 1 FROM allotted WHERE budget = ?1 AND period = ?2 AND run = ?3"
+        )
+        if (budget, period) not in self._seen:
+            return
+        if file.execute(wanted, (budget, str(period), self._run)).fetchone() is None:
+            raise StoreError(
+                f"{self.path}, the count of what budgets have left, was moved away while this run went on: "
+                "resume the run, and the count is made anew from the ledger"
+            )
 
     def allot(
         self, budget: str, period: date, needed: int, *, limit: int, hard: bool = True
     ) -> tuple[int, int]:
-        """Allot `needed` or somewhat more. Return the allotted amount, and the total of all runs.
+        """Allot `needed` or somewhat more to the run. Return the amount, and the total of all runs.
 
-        The amount is 0 if `needed` would pass a limit that is `hard`.
+        Nothing is allotted if it would pass a limit that is `hard`. StoreError is raised if the file was
+        moved away.
         """
         with self._transaction() as file:
-            total = _sum(file, budget, period) or 0
+            self._check_file(file, budget, period)
+            total = _sum(file, budget, period)
             if hard and needed > limit - total:
                 return 0, total
             more = (limit - total) // SHARE if hard else max(limit, total) // SHARE_OF_SOFT
             amount = max(needed, more)
             file.execute(_ADD, (budget, str(period), self._run, amount))
+            self._seen.add((budget, period))
             return amount, total + amount
 
     def give_back(self, budget: str, period: date, amount: int) -> None:
-        """Reduce the allotment of this run by an amount that it will not spend."""
+        """Take an unspent amount from the run's allotment."""
         with self._transaction() as file:
             file.execute(_ADD, (budget, str(period), self._run, -amount))
 
     def total(self, budget: str, period: date) -> int:
         """Return the allotments of all runs together."""
-        return self._read(budget, period) or 0
+        with self._reading() as file:
+            return 0 if file is None else _sum(file, budget, period)
 
-    def _read(self, budget: str, period: date) -> int | None:
-        """Return the sum of all runs, without waiting for a process that is about to write."""
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Open the file to read, without waiting for a process that is about to write. None if it is new."""
         with self._opened() as file:
             file.execute("PRAGMA query_only = ON")
-            is_there = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'allotted'").fetchone()
-            return _sum(file, budget, period) if is_there else None
+            found = file.execute("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('allotted', 'counted')")
+            yield file if found.fetchone()[0] == len(_TABLES) else None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open the file, or make it, for one transaction, which no other process can interrupt."""
         with self._opened() as file:
             file.execute("BEGIN IMMEDIATE")
-            file.execute(
-                "CREATE TABLE IF NOT EXISTS allotted (budget TEXT, period TEXT, run TEXT, "
-                "millicredits INTEGER, PRIMARY KEY (budget, period, run)) WITHOUT ROWID"
-            )
+            for table in _TABLES:
+                file.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
             yield file
             file.execute("COMMIT")
 
@@ -118,51 +151,71 @@ class Allotments:
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreError(
                 f"{self.path}, the count of what budgets have left, cannot be used ({error}); nothing more "
-                "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER); a "
-                "damaged file can be moved away: it is counted anew from the ledger."
+                "is sent. Make its folder writable and make room, or name another (SPEECHFRAME_LEDGER). Move "
+                "a damaged file away when no run is under way: it is counted anew from the ledger."
             ) from error
 
 
-def _sum(file: sqlite3.Connection, budget: str, period: date) -> int | None:
-    """Return the allotments of all runs together, or None if there are none."""
-    wanted = "SELECT SUM(millicredits) FROM allotted WHERE budget = ? AND period = ?"
-    found: int | None = file.execute(wanted, (budget, str(period))).fetchone()[0]
+def _sum(file: sqlite3.Connection, budget: str, period: date) -> int:
+    """Return the allotments of all runs together."""
+    wanted = "SELECT COALESCE(SUM(millicredits), 0) FROM allotted WHERE budget = ? AND period = ?"
+    found: int = file.execute(wanted, (budget, str(period))).fetchone()[0]
     return found
 
 
 def begin_of(rules: Iterable[BudgetRule], unix_time: float) -> datetime | None:
-    """Return the start of the earliest period around a time, or None if a period has no start."""
+    """Return the start of the earliest current period. None if a budget has no periods."""
     first = min((rule.start(unix_time) for rule in rules), default=date.min)
     return None if first == date.min else datetime.combine(first, time(), UTC)
 
 
 class LedgerSums:
-    """Spending of runs by the ledger, for some budgets, from the current period on.
+    """The spending of all runs in some budgets by the ledger, from the current period on.
 
-    Each file of the ledger is read once, because files never change.
+    The journals of runs that are under way or were killed count, too. A call without an end counts with its
+    price, because it may have been billed. Each file of the ledger is read once, because files never change.
     """
 
     def __init__(self, ledger: Folder, rules: Sequence[BudgetRule], unix_time: float) -> None:
         self._ledger, self._rules, self._start = ledger, rules, begin_of(rules, unix_time)
         self._read: set[str] = set()
-        self._spent: list[Counter[tuple[date, str]]] = [Counter() for _ in rules]
+        self._in_files, self._in_journals = self._none(), self._none()
+
+    def _none(self) -> list[Counter[tuple[date, str]]]:
+        return [Counter() for _ in self._rules]
 
     def read(self) -> None:
-        """Read the new files. Raise StoreError if that fails."""
-        files = [name for name in self._ledger.names(ATTEMPTS) if name not in self._read]
-        for batch in scan(self._ledger, COLUMNS, self._start, files=files) if self._rules else ():
-            for rule, sums in zip(self._rules, self._spent, strict=True):
-                sums.update(spent_in(rule, batch))
+        """Read the files that are new, and all journals; StoreError if one of them cannot be read."""
+        if not self._rules:
+            return
+        # Read the journals first, because an attempt that leaves a journal is in a file by then.
+        open_runs = [*find_open(self._ledger)]
+        names = self._ledger.names(ATTEMPTS)
+        files = [name for name in names if name not in self._read]
+        self._add(scan(self._ledger, COLUMNS, self._start, files=files), self._in_files)
         self._read.update(files)
+        in_journals = [
+            batch
+            for run in open_runs
+            for batch in (run.under_way, *(run.ended[name] for name in run.ended.keys() - {*names}))
+        ]
+        self._in_journals = self._none()
+        self._add((batch.filter(within(self._start, None)) for batch in in_journals), self._in_journals)
+
+    def _add(self, batches: Iterable[pa.RecordBatch], sums: list[Counter[tuple[date, str]]]) -> None:
+        for batch in batches:
+            for rule, of_rule in zip(self._rules, sums, strict=True):
+                of_rule.update(spent_in(rule, batch))
 
     def of(self, rule: BudgetRule, period: date) -> dict[str, int]:
-        """Return the spending of each run from a budget in a period, in thousandths of a credit."""
-        sums = self._spent[self._rules.index(rule)]
+        """Return the spending of each run in a budget and period, in thousandths of a credit."""
+        place = self._rules.index(rule)
+        sums = self._in_files[place] + self._in_journals[place]
         return {run: spent for (start, run), spent in sums.items() if start == period}
 
 
 def spent_in(rule: BudgetRule, attempts: Any) -> Counter[tuple[date, str]]:
-    """Return the cost of attempts to a budget, in thousandths of a credit, by period and run.
+    """Return the cost of attempts that count in a budget, in thousandths of a credit, by period and run.
 
     Parameters
     ----------

@@ -139,6 +139,11 @@ class Cache:
             return False
         return True
 
+    def remove(self, key: str) -> None:
+        """Remove the answer of a call, if it is there."""
+        with storing(self.folder, "removing an entry of the cache"):
+            self._path(key).unlink(missing_ok=True)
+
     def entries(self) -> Iterator[Row]:
         """Yield what is known of every entry, never its text."""
         for item, said in self._files():

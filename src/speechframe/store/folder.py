@@ -21,6 +21,8 @@ from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 
 LAYOUT = 3
 RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"
+PLANNED = "planned"
+"""State of a run that has sent nothing yet."""
 _LOOK_S = 0.1
 
 
@@ -192,6 +194,18 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def reading(folder: Folder, name: str) -> Iterator[None]:
+    """Turn any error from a damaged or missing file of the run into a StoreError that names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+        raise StoreError(
+            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
+            "speechframe runs verify says what else is damaged"
+        ) from error
+
+
 def user_name() -> str:
     """Return the name of the user who runs this process."""
     try:
@@ -236,10 +250,11 @@ class Manifest:
     is_local: bool = False  # made by an embedded local service
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     version: str = ""
-    state: str = "planned"  # or running, finished, stopped
+    state: str = PLANNED  # or running, finished, stopped
     stopped_because: str | None = None  # why it ended early, as a word and as a sentence
     stopped_words: str | None = None
     max_credits: float | None = None  # over all its calls
+    cache: str | None = None  # folder of the answers that it shares with other runs
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)  # as `TableEntry.arguments`
     facts: Mapping[str, Any] = field(default_factory=dict)  # facts of the service, from the backend
     remark: str | None = None  # a note about such runs, for people

@@ -1,13 +1,14 @@
-r"""What survives ``kill -9``: numbered segments, each a file of JSON lines and a file of bytes beside it.
+r"""The journal of a run, which survives ``kill -9``.
 
-A line is one write. ``{"sent": ...}`` stands before every attempt, ``{"ended": ..., "rows": [...]}``
-after it, and ``{"noted": ...}`` in between where an attempt saves what a later one needs to go on. A row from
-the cache has one line, ``{"kept": ...}``. The audio of a row is appended to the other file before its line,
-which says where. So a whole line has all its bytes, and a torn last line tells of nothing that counts yet.
+It has numbered segments, each a file of JSON lines and a file of bytes beside it. A line is one write.
+``{"sent": ...}`` stands before every attempt and ``{"ended": ..., "rows": [...]}`` after it. ``{"noted":
+...}`` between them saves facts with which a later attempt goes on. A row from the cache has one line,
+``{"kept": ...}``. The audio of a row is appended to the file of bytes first, and then its line gives the
+place. So a whole line has all its bytes, and a torn last line counts for nothing.
 
 One process writes, any number may read. A full segment is closed and becomes the part of the same number
-(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt that has
-no end yet, so that each segment tells by itself which attempts are open.
+(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt without
+an end. So each segment shows by itself which attempts are open.
 """
 
 import base64
@@ -46,17 +47,17 @@ LOG, LINES, BYTES = "log", "jsonl", "bytes"
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended for one row of its call: what it cost, and the row's record if it has one now."""
+    """The end of an attempt for one row of its call: its cost, and the row's record if it has one now."""
 
     millicredits: int
     basis: str
     row: Row | None = None
     audio: bytes | None = None
-    error: SpeechframeError | None = None  # why the row has no usable answer; not written
+    error: SpeechframeError | None = None  # the reason for a row without a usable answer, in memory only
 
 
 class Journal:
-    """The segments of a run while it is written, by one thread; another one may sync and close them.
+    """The segments of a run that is written. One thread writes, another may sync and close them.
 
     The caller has locked the run, and gives a `number` above that of every earlier segment. `header` has the
     columns of the ledger that are the same for all attempts of this process.
@@ -72,10 +73,10 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
         with storing(self._folder, "writing the journal"):
             self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
-            # The file of lines is made first and removed last: where it is, there is a segment.
+            # The file of lines is made first and removed last, so it is there as long as the segment.
             self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
             self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
-        # In the order of syncs: bytes before the lines that name them.
+        # Sync in this order, so that bytes are on disk before the lines that name them.
         self._files: tuple[int, ...] = self._blobs, self._lines
         header = dumps({"header": self._header}) + b"\n"
         self._write(self._lines, b"".join([header, *chain.from_iterable(self._open.values())]))
@@ -88,7 +89,7 @@ class Journal:
     def sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt of a call begins, before it does; `call` is the key of its request.
+        """Write that an attempt of a call begins, before it does. `call` is the key of its request.
 
         `entries` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
         ``millicredits``, the cost if no end is ever written. `facts` has columns that all rows share.
@@ -99,13 +100,13 @@ class Journal:
         self._write(self._lines, line)
 
     def noted(self, call: str, data: bytes) -> None:
-        """Write what a later attempt needs to go on; after :meth:`sync` it survives a power cut."""
+        """Write data with which a later attempt goes on. After :meth:`sync` it survives a power cut."""
         line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
 
     def ended(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended; a row whose record is among `ends` counts from here on.
+        """Write how an attempt ended. A row with a record in `ends` counts from here on.
 
         `ends` has one item for each row of the call. `facts` are further columns of the ledger, such as
         ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
@@ -137,7 +138,7 @@ class Journal:
             while data:
                 data = data[os.write(file, data) :]
         except OSError:
-            # Enter `storing` only after an error: it would slow down every write.
+            # Enter `storing` only after an error, because it would slow down every write.
             with storing(self._folder, "writing the journal"):
                 raise
 
@@ -148,7 +149,7 @@ class Journal:
                 os.fsync(file)
 
     def roll(self) -> Callable[[], int]:
-        """Begin a new segment; return a function, for any thread, to close the old one and get its number."""
+        """Begin a new segment. Return a function that closes the old one, in any thread, for its number."""
         number, files = self._number, self._files
         self._begin(number + 1)
         return lambda: self._close(number, files)
@@ -168,16 +169,19 @@ class Journal:
 
 @dataclass(slots=True)
 class Contents:
-    """What segments hold."""
+    """The contents of segments."""
 
     attempts: list[Row] = field(default_factory=list)  # rows of the ledger
     rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name]
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    """By call: the ``sent`` of an attempt that has not ended, and what the attempt noted."""
+    """By call: the ``sent`` of an attempt without an end, and its note.
+
+    ``sent`` has the columns of its segment's header, too: the key, the user and the tags that sent it.
+    """
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
-    """Return what segments hold; raise FileNotFoundError if one has become a part."""
+    """Return the contents of segments. FileNotFoundError if one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
         with file_of(folder, number, LINES).open("rb") as file:
@@ -188,7 +192,7 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                 if "header" in written:
                     header = written["header"]
                 elif "sent" in written:
-                    contents.open[written["sent"]["call"]] = (written["sent"], None)
+                    contents.open[written["sent"]["call"]] = ({**header, **written["sent"]}, None)
                 elif "kept" in written:
                     contents.rows.append(written["kept"])
                     contents.attempts.append(_entry(header, written["entry"]))
@@ -197,13 +201,22 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
                     contents.open[sent["call"]] = (sent, base64.b64decode(written["noted"]["data"]))
                 else:
                     sent, _ = contents.open.pop(written["ended"]["call"])
-                    _add_ended(contents, header, sent, written["ended"], written["rows"])
+                    _add_ended(contents, sent, written["ended"], written["rows"])
     return contents
 
 
-def _add_ended(contents: Contents, header: Row, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
-    """Add an attempt that has ended: a row of the ledger for each row of its call, and their records."""
-    attempt = {**header, **sent, **ended}
+def if_billed(sent: Row) -> list[Row]:
+    """Return an attempt without an end as rows of the ledger, with its cost if it was billed."""
+    cost = {"status": "charged_unknown", "credits_basis": "unknown"}
+    return [
+        {**_entry({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
+        for known in sent["entries"]
+    ]
+
+
+def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
+    """Add the rows of the ledger and the records of an attempt that has ended."""
+    attempt = {**sent, **ended}
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
     for known, cost, row in zip(entries, costs, rows, strict=True):
@@ -235,7 +248,7 @@ def _believed(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
 
 
 def _entry(attempt: Row, known: Row) -> Row:
-    """Return the row of the ledger for one row of a call; its own tags are added to those of all rows."""
+    """Return the row of the ledger for one row of a call, with its own tags beside those of all rows."""
     tags = {**(attempt.get("tags") or {}), **(known.get("tags") or {})}
     return {**attempt, **known, "tags": [*tags.items()]}
 

@@ -86,7 +86,7 @@ def _check_layout(schema: pa.Schema) -> None:
     if layout != LAYOUT:
         raise pa.ArrowInvalid(f"its layout is {layout.decode()}, this version reads {LAYOUT.decode()}")
     if "time" not in schema.names:
-        raise pa.ArrowInvalid("it has no column time, so it is no file of a ledger")
+        raise pa.ArrowInvalid("it has no column time, so it is not a file of a ledger")
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:

@@ -37,14 +37,14 @@ from speechframe.store.schema import (
 )
 
 GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
-"""A full row group. To hear one clip, a whole one is read; to write one takes three times its memory."""
+"""Size of a full row group. To read one clip takes a whole group, to write takes three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 
 RECORDS = "spf:records"
 """In the footer of ``attempts/``, in Base64: 16 bytes for the key of each record of the segment, those of
 ``failed/`` first, then a byte for the status of each (its place in :data:`STATUSES`). The row groups of parts
-are small, so reading a million keys from them takes over a second; from here it takes a tenth of that."""
+are small, so reading a million keys from them takes over a second. The footers take a tenth of that."""
 
 
 # `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
@@ -52,7 +52,7 @@ _FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
 
 
 def part_schema(backend: pa.Schema) -> pa.Schema:
-    """Return the columns of a part: what a backend keeps, and what of :data:`CALL_COLUMNS` it has not."""
+    """Return the columns of a part: those of a backend, and the others of :data:`CALL_COLUMNS`."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
     return pa.schema(
         [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
@@ -65,18 +65,18 @@ def file_name(kind: str, number: int) -> str:
 
 
 def next_number(folder: Folder) -> int:
-    """Return the number of the next segment: no file of an earlier one is ever written over."""
+    """Return the number of the next segment, which has no file yet."""
     cut = map(folder.numbers, (PARTS, FAILED, ATTEMPTS))
     return max([0, *itertools.chain(*cut), *journal.segments(folder)]) + 1
 
 
 def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
-    """Make a closed segment a part; the run is locked, and its backend keeps `columns` of an answer.
+    """Make a closed segment a part. The run is locked, and its backend keeps `columns` of an answer.
 
     Its attempts are put into `ledger`, too.
     """
     with storing(folder, "writing a part"):
-        # If it exists, an earlier process was killed after the part was written: only remove the segment.
+        # If it exists, an earlier process was killed after it wrote the part. Only remove the segment then.
         if not folder.exists(file_name(ATTEMPTS, number)):
             contents = journal.read_contents(folder, number)
             attempts = table_of(contents.attempts, LEDGER)
@@ -84,7 +84,7 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
             finished = [row for row in contents.rows if row["status"] in FINISHED]
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
-            # Of a call that failed, `failed/` has what a repeat needs, too.
+            # `failed/` also has the columns with which a failed call is repeated.
             failed_schema = pa.schema([*schema, (NOTED, pa.string()), (PACK, pa.string())])
             for kind, rows, file_schema in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
                 if rows:
@@ -105,9 +105,10 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
 def recover(
     folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
 ) -> None:
-    """Cut what earlier writers left, and say of every attempt that has no end that it may have been billed.
+    """Cut the segments of earlier writers, and end each attempt without an end as ``charged_unknown``.
 
-    That is said in a segment of its own, with the `header` of this process. `time` is in seconds since 1970.
+    These ends get a segment of their own, with the `header` of this process. The attempts stay those of the
+    key, the user and the tags that sent them. `time` is in seconds since 1970.
     """
     with storing(folder, "reading the journal"):
         earlier = journal.segments(folder)
@@ -141,7 +142,7 @@ def recover(
 
 
 def failures(folder: Folder) -> dict[str, Row]:
-    """Return by ``request_key`` what is known of calls that ended without an answer, the last time each.
+    """Return the last record of each call that ended without an answer, by ``request_key``.
 
     Each has ``status``, ``finished_at``, ``credits``, :data:`NOTED` and :data:`PACK`. Rows of one pack are in
     its order.
@@ -157,7 +158,7 @@ def failures(folder: Folder) -> dict[str, Row]:
 
 
 def noted(folder: Folder) -> dict[str, bytes]:
-    """Return by ``request_key`` what was last noted of calls under way and of calls that failed.
+    """Return the last note of each call that is under way or failed, by ``request_key``.
 
     A failed call may have been repeated since, and have its answer by now.
     """
@@ -202,7 +203,7 @@ def record_batches(
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -> pa.RecordBatch:
-    """Return records or rows of the ledger, as the journal holds them, as Arrow; audio is read in `blobs`."""
+    """Return records or rows of the ledger from the journal as Arrow, with audio from `blobs`."""
     # Arrow makes columns of a list of dicts in a third of the time that a list for each column takes.
     seconds = {field.name for field in schema if field.type == TIME}
     json_fields = [field.with_type(pa.float64()) if field.name in seconds else field for field in schema]

@@ -19,8 +19,9 @@ from speechframe.errors import StoreError
 from speechframe.settings.typed import expanded, is_address
 from speechframe.spec.speech import Format
 from speechframe.store import parts, records, reviews
-from speechframe.store.folder import Folder, Manifest, read_manifest
-from speechframe.store.records import Snapshot, hex_keys, read_snapshot, reading
+from speechframe.store.cache import Cache
+from speechframe.store.folder import Folder, Manifest, read_manifest, reading
+from speechframe.store.records import Snapshot, hex_keys, read_snapshot
 from speechframe.store.remote import folder_on, remote_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS
@@ -316,11 +317,22 @@ class StoredRun(Rows):
         >>> resume(run, redo="rejected")  # doctest: +SKIP
         """
         if sha256 is None:
-            found = self.rows_at([self._place_of(row_id)], [self.name_of("sha256")])
-            sha256 = found.column(0)[0].as_py()
+            sha256, _ = self._audio_of(row_id)
         said = {"verdict": verdict, "comment": comment, "corrected_text": corrected_text}
         said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
         reviews.add_review(self.folder, said)
+        if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
+            # The row may have other audio now, or no place in the run's table.
+            with suppress(KeyError):
+                now, key = self._audio_of(row_id)
+                if now == sha256:
+                    Cache(cache).remove(key)
+
+    def _audio_of(self, row_id: str | int) -> tuple[str, str]:
+        """Return the SHA-256 of a row's audio now, and the ``request_key`` of the call behind it."""
+        names = [self.name_of("sha256"), self.name_of("request_key")]
+        found = self.rows_at([self._place_of(row_id)], names)
+        return found.column(0)[0].as_py(), found.column(1)[0].as_py()
 
     # -- some of the rows ------------------------------------------------------------
 

@@ -1,15 +1,15 @@
 """The records of a run, from parts and from the journal alike, and the words that were found in its audio.
 
-A record is found by the number of its segment, by whether it is finished, and by its place among the records
-of the segment that are, or are not. Cutting the segment into parts changes none of these, so what was looked
-up in the journal is still found when the journal has become parts meanwhile.
+Three things find a record: its segment, whether it is finished, and its place among the finished or
+unfinished records of the segment. Cutting the segment into parts changes none of them. So a record that was
+found in the journal is still found after the journal has become parts.
 """
 
 import base64
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -21,11 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store import journal, parts
-from speechframe.store.folder import Folder, storing
+from speechframe.store import journal, parts, reviews
+from speechframe.store.folder import Folder, reading, storing
 from speechframe.store.ledger import AMOUNTS, billed_millis
 from speechframe.store.schema import (
     AUDIO,
+    CACHED,
     DONE,
     FINISHED,
     INVALID,
@@ -39,6 +40,7 @@ from speechframe.store.schema import (
 )
 
 Numbers = npt.NDArray[np.int64]
+_AreRejected = Callable[[Numbers], npt.NDArray[np.bool_]]
 Note = tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]
 """Key and status (its place in ``STATUSES``) of each record of a segment, the oldest first."""
 
@@ -49,15 +51,16 @@ _NO_RECORD: Note = np.zeros(1, _KEY), np.zeros(1, np.uint8)
 _IS_FINISHED = np.array([status in FINISHED for status in STATUSES])
 
 KEPT_BYTES = 64 << 20
-"""How much of the row groups that were read stays in memory: the next rows are likely to be in them."""
+"""Bytes of row groups that stay in memory, because the next rows are likely to be in them."""
 
 WORDS_FOLDER = "words"
 WORDS_SCHEMA = pa.schema([("request_key", pa.string()), (WORDS, WORDS_TYPE)])
+_SHA256 = pa.schema([("sha256", pa.string())])
 _READERS, _TRIES = 8, 20
 
 
 class Index:
-    """Finds records by ``request_key``; of equal keys the newest record is found.
+    """Find records by ``request_key``. The newest of several records of a key counts.
 
     The arrays have an element for each record, `rows` the places in their files. The last element stands for
     no record, so that position -1 has the status ``pending`` and a key that no call has.
@@ -83,30 +86,37 @@ class Index:
         return order, keys
 
     def find(self, keys: Any) -> Numbers:
-        """Return where the record of each key is; -1 for null and for a key without a record."""
+        """Return the position of each key's record, -1 for null and for a key without a record."""
         order, known = self._sorted
         wanted = packed(keys)
-        # The last of equal keys is the newest: the order is stable.
+        # The last of equal keys is the newest, because the order is stable.
         at = np.searchsorted(known, wanted, side="right") - 1
         return np.where(known[at] == wanted, order[at], -1)
 
-    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
-        """Return which record represents each row, -1 for a row without one.
+    def represent(self, base_keys: Any, takes: Numbers, are_rejected: "_AreRejected") -> Numbers:
+        """Return the position of the record that represents each row, -1 for a row without one.
 
-        It is the record of the row's own take; where that is missing or failed, of the nearest earlier take
-        that is finished; where it is suspect, of the first later take that is done.
+        A row's own take represents it. If that is missing or failed, the nearest earlier take that is
+        finished does so. If it is suspect, the first later take that is good does so. A rejected take stands
+        in for another one only after a suspect take, and only until there is a later take.
         """
         positions = self.find(of_takes(base_keys, takes))
         without = np.flatnonzero(~self.having(positions, FINISHED) & (takes > 0))
         suspect = np.flatnonzero(self.having(positions, {SUSPECT}))
-        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE})):
+        for left, step, wanted in ((without, -1, FINISHED), (suspect, 1, {DONE, CACHED})):
             rows, tried = left, takes.copy()
             while len(rows):
                 tried[rows] += step
                 found = self.find(of_takes(base_keys.take(pa.array(rows)), tried[rows]))
                 hit = self.having(found, wanted)
+                rejected = np.zeros(len(found), bool)
+                rejected[hit] = are_rejected(found[hit])
+                hit &= ~rejected
                 positions[rows[hit]] = found[hit]
-                # Upwards stop at a gap: takes are made one after the other, so none follows.
+                if step > 0:
+                    rejected &= self.having(positions[rows], {SUSPECT})
+                    positions[rows[rejected]] = found[rejected]
+                # Stop at a gap upwards, because takes are made one after the other.
                 rows = rows[~hit & (tried[rows] > 0 if step < 0 else found >= 0)]
         return positions
 
@@ -134,7 +144,7 @@ class Index:
 
 
 def packed(keys: Any) -> npt.NDArray[np.bytes_]:
-    """Return keys of 32 hex digits as 16 bytes each; of what is no key zeros, which no call has."""
+    """Return keys of 32 hex digits as 16 bytes each. Anything else becomes zeros, which no call has."""
     if not isinstance(keys, pa.Array):
         keys = pa.array(keys, pa.string())
     is_key: Any = pc.fill_null(pc.match_substring_regex(keys, f"^[0-9a-f]{{{_DIGITS}}}$"), False)
@@ -158,7 +168,7 @@ def of_takes(keys: Any, takes: Numbers) -> Any:
 
 @dataclass(eq=False)
 class Snapshot:
-    """The records of a run at one moment; see :func:`read_snapshot`."""
+    """The records of a run at one moment, from :func:`read_snapshot`."""
 
     folder: Folder
     index: Index
@@ -182,11 +192,29 @@ class Snapshot:
         return Index({0: (packed(keys.combine_chunks()), codes)}), words
 
     def words_of(self, keys: Any) -> Any:
-        """Return the words found afterwards in each call's audio: null where nobody looked for any."""
+        """Return the words that alignment found in each call's audio, null for audio without alignment."""
         index, words = self._words
         positions = index.find(keys)
         wanted: Any = pa.array(positions, mask=positions < 0)
         return words.take(wanted).combine_chunks()
+
+    def represent(self, base_keys: Any, takes: Numbers) -> Numbers:
+        """Return the position of the record that represents each row, as :meth:`Index.represent` does."""
+        return self.index.represent(base_keys, takes, self.are_rejected)
+
+    def are_rejected(self, positions: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which positions are of records whose audio a review rejected, by its last verdict."""
+        found = np.zeros(len(positions), bool)
+        if len(positions) and (rejected := reviews.rejected(self.folder)):
+            hashes: Any = self.take(positions, _SHA256).column("sha256")
+            found[:] = pc.is_in(hashes, pa.array(sorted(rejected))).to_numpy()
+        return found
+
+    def rejections(self) -> npt.NDArray[np.bool_]:
+        """Return :meth:`are_rejected` of all records, and False for position -1."""
+        found, finished = np.zeros(len(self.index) + 1, bool), self.index.with_status(FINISHED)
+        found[finished] = self.are_rejected(finished)
+        return found
 
     def take(self, positions: Numbers, schema: pa.Schema) -> pa.Table:
         """Return these columns of the records at some positions of the index; a row of nulls for -1."""
@@ -210,7 +238,7 @@ class Snapshot:
     ) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yield these rows of a segment in pieces, each with the places in `rows` of what it holds."""
         if segment in self.live:
-            # Where the journal's file is gone, the segment became a part, with its records in the same order.
+            # If the journal's file is gone, the segment became a part with the same order of records.
             with suppress(FileNotFoundError):
                 said = self.live[segment].rows
                 found = [row for row in said if (row["status"] in FINISHED) == is_finished]
@@ -221,7 +249,7 @@ class Snapshot:
         if AUDIO not in schema.names:
             yield self._read(name, None, schema).take(rows), np.arange(len(rows))
             return
-        # One row group at a time: audio may be large.
+        # Read one row group at a time, because audio may be large.
         if name not in self._starts:
             with reading(self.folder, name), pq.ParquetFile(self.folder.source(name)) as file:
                 self._starts[name] = group_starts(file)
@@ -260,7 +288,7 @@ def by_group(starts: Numbers, rows: Numbers) -> Iterator[tuple[int, Numbers, Num
 def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
     """Return the records of every call that has ended by now, whichever process writes them.
 
-    Where nothing has changed since `before`, that is returned; what it has read of parts is not read again.
+    If nothing has changed since `before`, return it. Parts that it has read are not read again.
     """
     with storing(folder, "reading the run"):
         for _ in range(_TRIES):
@@ -270,14 +298,14 @@ def read_snapshot(folder: Folder, before: Snapshot | None = None) -> Snapshot:
 
 
 def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
-    # First the journal: what leaves it later is found in parts.
+    # Read the journal first, because a segment that leaves it is found in parts.
     live = journal.segments(folder)
     cut, words = {*folder.numbers(parts.ATTEMPTS)}, folder.names(WORDS_FOLDER)
     sizes = {n: journal.file_of(folder, n, journal.LINES).stat().st_size for n in live if n not in cut}
     state = cut, sizes, words
     if before is not None and before.state == state:
         return before
-    # Before the parts: these stay, while a segment may become a part at any moment.
+    # Read the segments before the parts, because a segment may become a part at any moment.
     contents = {number: journal.read_contents(folder, number) for number in sizes}
     recent: dict[int, Note] = {}
     for number, said in contents.items():
@@ -292,25 +320,13 @@ def _read_snapshot(folder: Folder, before: Snapshot | None) -> Snapshot:
 
 
 def read_note(folder: Folder, number: int) -> Note:
-    """Return what the ``attempts/`` file of a cut segment notes of its records."""
+    """Return the key and the status of each record of a cut segment, from its ``attempts/`` file."""
     name = parts.file_name(parts.ATTEMPTS, number)
     with reading(folder, name):
         metadata = pq.read_metadata(folder.source(name)).metadata or {}
         content = base64.b64decode(metadata[parts.RECORDS.encode()])
     keys = len(content) // (KEY_BYTES + 1) * KEY_BYTES
     return np.frombuffer(content[:keys], _KEY), np.frombuffer(content[keys:], np.uint8)
-
-
-@contextmanager
-def reading(folder: Folder, name: str) -> Iterator[None]:
-    """Turn whatever a damaged or missing file of the run raises into a StoreError that names it."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-        raise StoreError(
-            f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
-            "speechframe runs verify says what else is damaged"
-        ) from error
 
 
 # -- the ledger: a row for each attempt of each row's call ----------------------------
@@ -343,12 +359,21 @@ def ledger(snapshot: Snapshot, columns: Sequence[str] = LEDGER.names) -> pa.Tabl
     return pa.concat_tables(tables).sort_by("time")
 
 
-def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
-    """Return these columns of every attempt of a run, to count what it has spent.
+def senders(snapshot: Snapshot, request_keys: Collection[str]) -> dict[str, str]:
+    """Return for each of these calls the fingerprint of the key that sent its last attempt."""
+    if not request_keys:
+        return {}
+    attempts = ledger(snapshot, ["time", "request_key", "key_fingerprint"])
+    sent = attempts.filter(pc.is_in(attempts.column("request_key"), pa.array([*request_keys], pa.string())))
+    return dict(zip(*(sent.column(name).to_pylist() for name in sent.column_names[1:]), strict=True))
 
-    StoreError when a file of the ledger is missing: what was spent cannot be told then.
+
+def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
+    """Return these columns of every attempt of a run, to count its spending.
+
+    StoreError if a file of the ledger is missing, because the spending is unknown then.
     """
-    # Listed first: what became a part since then is in the snapshot.
+    # List the files first, because the snapshot has segments that become parts afterwards.
     names = sorted({*folder.names(parts.PARTS), *folder.names(parts.FAILED)})
     snapshot = read_snapshot(folder)
     known = {parts.file_name(parts.ATTEMPTS, number) for number in (*snapshot.notes, *snapshot.live)}
@@ -362,5 +387,15 @@ def all_attempts(folder: Folder, columns: Sequence[str]) -> pa.Table:
 
 
 def spent(folder: Folder) -> int:
-    """Return the thousandths of a credit that a run has spent; errors are those of :func:`all_attempts`."""
-    return pc.sum(billed_millis(all_attempts(folder, ["time", *AMOUNTS]))).as_py() or 0
+    """Return the spending of a run in thousandths of a credit, with the errors of :func:`all_attempts`."""
+    return millicredits_of(all_attempts(folder, ["time", *AMOUNTS]))
+
+
+def known_spending(folder: Folder) -> int:
+    """Return the sum of a run's ledger in thousandths of a credit, even if files of it are missing."""
+    return millicredits_of(ledger(read_snapshot(folder), ["time", *AMOUNTS]))
+
+
+def millicredits_of(attempts: pa.Table) -> int:
+    """Return the cost of attempts, in thousandths of a credit."""
+    return pc.sum(billed_millis(attempts)).as_py() or 0

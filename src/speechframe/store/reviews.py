@@ -1,4 +1,4 @@
-"""``reviews.parquet``: everything that people said of a run's rows, the newest last."""
+"""``reviews.parquet``: every review of a run's rows, the newest last."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from speechframe.errors import InvalidRows, StoreError
-from speechframe.store.folder import RUN_FILE, Folder, storing, user_name
-from speechframe.store.records import reading
+from speechframe.store.folder import RUN_FILE, Folder, reading, storing, user_name
 from speechframe.store.schema import TIME, columns
 
 if TYPE_CHECKING:
@@ -24,13 +23,13 @@ _LOCK_S = 60.0
 _SAID = ["verdict", "comment", "corrected_text"]
 _TEXTS = dict.fromkeys(["row_id", *_SAID, "reviewer"], pa.string())
 SCHEMA = columns(**_TEXTS, reviewed_at=TIME, sha256=pa.string())
-"""One thing that somebody said of one row. Null says nothing, an empty text takes back what was said."""
+"""One review of one row. Null leaves an earlier review as it is, an empty text takes it back."""
 
 
 def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
-    """Write a review, with the columns of :data:`SCHEMA`; it is on the disk when this returns.
+    """Write a review with the columns of :data:`SCHEMA`. It is on the disk when this returns.
 
-    Several people and processes may review a run at once; a remote one only from one machine at a time.
+    Several people and processes may review a run at once. Review a remote run from one machine at a time.
     """
     if said["verdict"] and said["verdict"] not in VERDICTS:
         problem = {"row": None, "row_id": said["row_id"], "field": "verdict", "problem": "is not a verdict"}
@@ -54,19 +53,26 @@ def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
 
 
 def read_reviews(folder: Folder) -> pa.Table:
-    """Return everything that was said, the newest last."""
+    """Return every review, the newest last."""
     if not folder.exists(FILE):
         return SCHEMA.empty_table()
     with reading(folder, FILE):
         return pq.read_table(folder.source(FILE)).select(SCHEMA.names).cast(SCHEMA)
 
 
+def rejected(folder: Folder) -> set[str]:
+    """Return the SHA-256 of each audio whose last verdict is a rejection, whichever row it was given on."""
+    said = read_reviews(folder).select(["sha256", "verdict"]).to_pylist()
+    last = {line["sha256"]: line["verdict"] for line in said if line["verdict"] is not None}
+    return {sha256 for sha256, verdict in last.items() if sha256 is not None and verdict == REJECT}
+
+
 def last_words(folder: Folder) -> "pd.DataFrame":
-    """Return what counts of the reviews: one line for each row that has one, by row id."""
+    """Return the latest review of each row, by row id."""
     told = read_reviews(folder).to_pandas().astype(dict.fromkeys(_SAID, object))
-    # last() skips nulls, so each column has what was said last of it.
+    # last() skips nulls, so each column has its latest value.
     newest = told.groupby("row_id", sort=False).last()
-    # A verdict is of the audio it was given on, whatever was said since.
+    # A verdict belongs to the audio that was heard, even if later reviews are of other audio.
     judged = told[told["verdict"].notna()].groupby("row_id", sort=False).last()
     for name in ("sha256", "reviewer", "reviewed_at"):
         newest.loc[judged.index, name] = judged[name]

@@ -1,4 +1,4 @@
-"""Rows of a run, in its table's order and in bounded memory, with what became of each beside them."""
+"""Rows of a run with their results, in the order of its table and in bounded memory."""
 
 import json
 from abc import ABC, abstractmethod
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe.errors import StoreError
-from speechframe.store.records import by_group, group_starts, hex_keys, of_takes, reading
+from speechframe.store.folder import reading
+from speechframe.store.records import by_group, group_starts, hex_keys, of_takes
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Joined:
         self.schema = pa.schema([fields[name] for name in columns], metadata)
 
     def name_of(self, column: str) -> str:
-        """Return what our column is called beside the caller's."""
+        """Return the name of our column beside the caller's columns."""
         return next((name for name, ours in self._ours.items() if ours == column), column)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -94,7 +95,7 @@ class Joined:
     def _join(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         index, base_keys = self._snapshot.index, rows.column(BASE_KEY)
         takes = rows.column(TAKE).fill_null(0).to_numpy().astype(np.int64)
-        positions = index.represent(base_keys, takes)
+        positions = self._snapshot.represent(base_keys, takes)
         statuses = index.statuses(positions, np.asarray(base_keys.is_null()))
         ours: dict[str, Any] = {OUR_ROW_ID: rows.column(ROW_ID), "status": statuses}
         if "request_key" in self._wanted:
@@ -115,7 +116,7 @@ class Joined:
 
 
 def _add_words(ours: dict[str, Any], found: Any) -> None:
-    """Add the words that were found afterwards, whose they are, and a warning where there were none."""
+    """Add the words that alignment found, their basis, and a warning if there were none."""
     told = ours[WORDS]
     ours[WORDS] = pc.if_else(told.is_valid(), told, found)
     counts = [pc.fill_null(pc.list_value_length(words), -1).to_numpy() for words in (told, found)]
@@ -128,7 +129,7 @@ def _add_words(ours: dict[str, Any], found: Any) -> None:
 
 
 class Rows(ABC):
-    """Rows of a run that can be read: all of them, or those that were selected."""
+    """Rows of a run for reading, all of them or a selection."""
 
     @abstractmethod
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:

@@ -1,4 +1,4 @@
-"""What is in a run's folder: whether it is whole, and taking it away."""
+"""Check the files of a run's folder, and remove them."""
 
 import hashlib
 import re
@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
-from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
-from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
+from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, reading, storing
+from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
@@ -23,7 +23,7 @@ _OURS = re.compile(
     rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
 _AGAIN = "restore it from a copy of the folder"
-_ROWS = 64  # read at once: audio may be large
+_ROWS = 64  # read at once, because audio may be large
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def verify(folder: Folder) -> list[Problem]:
 
 def _problems(folder: Folder) -> Iterator[Problem]:
     manifest = read_manifest(folder)
-    # First: what is cut while this reads is in parts then.
+    # Read the journal first, because a segment that leaves it is in parts then.
     live = journal.segments(folder)
     names = {kind: folder.names(kind) for kind in (parts.PARTS, parts.FAILED)}
     cut = folder.numbers(parts.ATTEMPTS)
@@ -70,7 +70,7 @@ def _problems(folder: Folder) -> Iterator[Problem]:
 
 
 def _checked(folder: Folder, name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Yield what is wrong with a file; that it cannot be read is one more problem."""
+    """Yield the problems of a file. A file that cannot be read is one more problem."""
     try:
         with reading(folder, name):
             yield from problems
@@ -128,7 +128,7 @@ def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
 
 
 def remove_run(folder: Folder) -> list[str]:
-    """Remove the files of a run on this machine, and its folder if it is empty then; return what is left.
+    """Remove the files of a run on this machine, and its folder if it is empty. Return the files left.
 
     Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
     """
@@ -151,7 +151,7 @@ def remove_run(folder: Folder) -> list[str]:
             for name in (*_TABLE_FOLDERS, journal.LOG, CLIPS_FOLDER, DUBS_FOLDER):
                 with suppress(OSError):  # a link, or not empty
                     (path / name).rmdir()
-            # Last what makes a folder a run, and then what keeps others from writing to it.
+            # Remove run.json last, and after it the lock, which keeps others from writing.
             for name in (RUN_FILE, HOLDER, LOCK):
                 (path / name).unlink(missing_ok=True)
         left = sorted(_files(path))
@@ -161,7 +161,7 @@ def remove_run(folder: Folder) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield what is in a folder at any depth by its name below it; links as they are, empty folders not."""
+    """Yield the files and links in a folder at any depth, by their names below it."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir():
             yield path.relative_to(folder).as_posix()

@@ -1,4 +1,4 @@
-"""Samples of voices: one is asked for once in a process, however many galleries show it."""
+"""Samples of voices. A process asks for each sample once, even if many galleries show it."""
 
 import asyncio
 import json
@@ -7,23 +7,24 @@ from typing import Any
 
 from speechframe import aio
 from speechframe.audio.clip import Clip
+from speechframe.settings import fingerprint
 
 __all__ = ["sample"]
 
 _MOST = 500
-"""Clips that are kept; a gallery keeps its own ones besides."""
+"""Most clips that stay in memory. Each gallery keeps its own clips as well."""
 
-_Key = tuple[str, str, str, str]
+_Key = tuple[str, str, str, str, str]
 
 _asked: dict[_Key, asyncio.Future[Clip]] = {}
-"""On their way, or there. Only the package's own loop reads and writes it."""
+"""Samples that were asked for. Only the package's own loop reads and writes them."""
 
-# The loop that would bring them is not there in a forked child.
+# A forked child has no loop that would finish them.
 os.register_at_fork(after_in_child=_asked.clear)
 
 
 async def sample(said: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
-    """Return a line spoken by a voice; what was said before, or is being said, is not paid for again.
+    """Return a line spoken by a voice. Each key pays for a sample once.
 
     Parameters
     ----------
@@ -42,17 +43,19 @@ async def sample(said: str, voice: str, *, service: Any = None, **options: Any) 
         As :func:`~speechframe.aio.say`; the next one who asks tries again.
     """
     settings = await aio.resolve_service(service)
-    key = (repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
+    # The repr of settings hides their keys, so two keys would look equal.
+    owner = "" if settings.api_key is None else fingerprint(settings.api_key)
+    key = (owner, repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
     if key not in _asked:
         asked = _asked[key] = asyncio.ensure_future(aio.say(said, voice, service=settings, **options))
         asked.add_done_callback(lambda done: _settle(key, done))
-    # Whoever waits may go away; others wait for the same.
+    # A caller that is cancelled must not end the sample for the others.
     return await asyncio.shield(_asked[key])
 
 
 def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
     if done.cancelled() or done.exception() is not None:
-        # Who asks next tries again.
+        # The next caller tries again.
         del _asked[key]
     elif len(_asked) > _MOST:
         del _asked[next(old for old, one in _asked.items() if one.done())]

@@ -1,4 +1,4 @@
-"""Looks at a run: at its counters where it is made here, at its folder where another process makes it."""
+"""Read the state of a run: its counters if this process makes it, else its folder."""
 
 import math
 import time
@@ -6,18 +6,18 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from speechframe.batch.live import RUNNING, Run
-from speechframe.spec.billing import CREDIT, to_credits
+from speechframe.spec.billing import to_credits
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, Figures
 
 __all__ = ["Watcher"]
 
 _MADE = ("done", "cached", "suspect")
-"""Outcomes that a resume leaves as they are; failed calls are tried again."""
+"""Outcomes that a resume leaves as they are. It tries failed calls again."""
 
 
 class _Ahead(NamedTuple):
-    """What is still to come of a live run."""
+    """The rest of a live run."""
 
     seconds: float
     credits: float
@@ -51,7 +51,7 @@ class Watcher:
         return None if budget is None or math.isinf(budget) else budget
 
     def spent_credits(self) -> float:
-        """Return what the run has spent in all its calls, resumes included."""
+        """Return the credits that the run has spent, resumes included."""
         return to_credits(self._attempts.read(self.run).spent_millis)
 
     def look(self) -> Figures:
@@ -65,28 +65,26 @@ class Watcher:
             if self._progress is not None:
                 self._keep_earlier(self._progress)
             self._progress = p
-        # Asked first: the figures of a run that has ended are its last ones.
+        # Read the status first, so that the figures of an ended run are final.
         status = run.status
         counts = self._with_earlier(p)
-        spent = round(CREDIT * counts["credits"])
-        self._burn.add(counts["seconds"], spent)
+        self._burn.add(counts["seconds"], p.credits_millis)
         estimate = run.estimate
         ahead, planned = None, 0.0 if estimate is None else estimate.credits
         if status == RUNNING and p.eta_s is not None:
             calls = p.total - p.ended
-            # Calls that failed will not be paid for: as much of the price as there are calls without them.
-            price = max(0.0, planned - to_credits(p.credits_millis)) * calls / max(1, calls + p.failed)
+            # Failed calls cost nothing, so take the share of the price that belongs to the other calls.
+            spent = to_credits(p.credits_millis - p.spent_before)
+            price = max(0.0, planned - spent) * calls / max(1, calls + p.failed)
             ahead = _Ahead(p.eta_s, price, calls, counts["total"], p.unit)
-        earlier = self._earlier.get("credits", 0.0)
-        budget = None if estimate is None or estimate.budget is None else estimate.budget + earlier
+        before = to_credits(p.spent_before)
+        balance: float | None
         if estimate is not None and estimate.balance is not None:
-            balance = estimate.balance + earlier
+            balance = estimate.balance + before
         else:
-            # Not told before the first call: what is left now, and what was spent until now.
-            balance = None if p.balance is None else p.balance + counts["credits"]
-        # Credits and what they are a part of begin at the same moment: when this run was first seen here.
-        counts |= {"budget": budget, "money": p.money_of(counts["credits"])}
-        start = _start(budget, balance, planned + earlier)
+            # Without a balance before the first call, add the credits left and the credits spent.
+            balance = None if p.balance is None else p.balance + to_credits(p.credits_millis)
+        start = _start(p.budget, balance, planned + before)
         return Figures(
             status,
             *_why(run, status),
@@ -99,9 +97,9 @@ class Watcher:
         )
 
     def _with_earlier(self, progress: Any) -> dict[str, Any]:
-        """Return counters together with what the drives before came to that were seen here.
+        """Return the counters, with those of earlier drives that this watcher has seen.
 
-        A run that is resumed goes on where it was; it does not begin anew on the page.
+        So a run that is resumed goes on from its figures, and does not begin again at zero on the page.
         """
         counts: dict[str, Any] = progress.to_dict()
         for name, value in self._earlier.items():
@@ -113,7 +111,7 @@ class Watcher:
 
     def _keep_earlier(self, progress: Any) -> None:
         counts = self._with_earlier(progress)
-        names = (*_MADE, "retries", "credits", "audio_seconds", "seconds")
+        names = (*_MADE, "retries", "audio_seconds", "seconds")
         self._earlier = {name: counts[name] for name in names}
         self._earlier["total"] = sum(counts[name] for name in _MADE)
         self._earlier_retries += progress.retried_by
@@ -157,7 +155,7 @@ class Watcher:
         )
 
     def _rate(self, ended: int) -> float | None:
-        # Whoever writes it tells no times of this drive: what was seen from here counts.
+        # The folder has no times of this drive, so measure from the first look.
         now = time.monotonic()
         if self._seen is None:
             self._seen = now, ended
@@ -173,20 +171,20 @@ def _why(run: Run, status: str) -> tuple[str | None, str]:
 
 
 def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
-    """Return what is left of what, and how much of it there was at the start: of what ends first."""
+    """Return unit, name and first amount of the limit that ends first."""
     limits = [("credits", "budget", budget), ("characters", "balance", balance)]
     known = [(unit, of, start) for unit, of, start in limits if start is not None]
     return min(known, key=lambda limit: limit[2], default=("credits", "price", price))
 
 
 class _Line:
-    """What was spent over time, thinned so that a page can hold it."""
+    """Spending over time, with few enough points for a page."""
 
     def __init__(self) -> None:
         self._points: list[tuple[float, int]] = []
 
     def add(self, seconds: float, spent_millis: int) -> None:
-        """Add a moment; of equal ones the first and the last are kept."""
+        """Add a point. Of equal points it keeps the first and the last."""
         points = self._points
         if len(points) > 1 and points[-1][1] == points[-2][1] == spent_millis:
             points.pop()
@@ -195,7 +193,7 @@ class _Line:
             self._points = [*points[:-1:2], points[-1]]
 
     def of(self, unit: str, of: str, start: float, *, ahead: _Ahead | None = None) -> Burn:
-        """Return what was left, of so much at the start, and where it goes on.
+        """Return the amount left over time, with its forecast.
 
         Parameters
         ----------
@@ -209,7 +207,7 @@ class _Line:
             return Burn(unit, of, points)
         at, left = points[-1]
         price = ahead.credits
-        # What is left ends before the calls do: the run stops there.
+        # The run stops early if the amount left is too small for all calls.
         part = max(0.0, left) / price if price > left else 1.0
         end = round(at + part * ahead.seconds, 2), round(max(0.0, left - part * price), 3)
         made = ahead.total - ahead.calls + round(part * ahead.calls)
