@@ -256,6 +256,10 @@ class Engine:
                     self._handle_failure(ended.call, ended.lane, judged)
                 elif isinstance(ended.outcome, Answer):
                     self._write_answer(ended.call, ended.outcome, *judged)
+                if isinstance(ended.outcome, Answer):
+                    # A late second answer on the connection would be taken for the answer to the next call.
+                    fits = not isinstance(judged, SpeechframeError) and judged[0] != SUSPECT
+                    ended.outcome.release(fits)
                 ended.booked.set()
                 self._ended.task_done()
             if self._journal.is_full:

@@ -256,11 +256,13 @@ class Caller:
         deadline_s: float | None = None,
         max_bytes: int | None = None,
         admit: Admit | None = None,
+        hold: bool = False,
     ) -> Awaitable[Raw]:
         """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
         `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
-        before so many more bytes of the answer are read.
+        before so many more bytes of the answer are read. With `hold` no other call gets the connection before
+        ``raw.reply.close()``; call ``raw.reply.drop()`` first if the answer belongs to another call.
 
         Raises
         ------
@@ -283,6 +285,7 @@ class Caller:
             timeout_s=limit_s if deadline_s is None else deadline_s,
             max_bytes=most_bytes if max_bytes is None else max_bytes,
             admit=admit,
+            hold=hold,
         )
 
     async def ask(

@@ -84,6 +84,7 @@ class Exchange:
         # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
+        self._held: set[Reply] = set()  # good answers whose connection is not given back yet
         self._closed = False
 
     async def ask(
@@ -97,12 +98,14 @@ class Exchange:
         max_bytes: int | None,
         max_error_bytes: int,
         admit: Admit | None = None,
+        hold: bool = False,
     ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
         The URL is sent as it is spelled. A good body has at most `max_bytes`, compressed and decompressed;
         with None it is left unread, and `timeout_s` covers only the time until the answer begins. `admit` is
         awaited with the number of further bytes that a good body takes in memory; that wait does not count.
+        With `hold` a good answer keeps its connection until :meth:`Reply.close`, and no other request gets it.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()
@@ -141,7 +144,10 @@ class Exchange:
                     reply.drop()
                     reply.close()
                     raise
-                reply.close()
+                if hold and reply.ok:
+                    reply.hold_in(self._held)
+                else:
+                    reply.close()
                 return reply
         except (BadAnswer, AudioError) as error:
             failure: Exception = error
@@ -179,6 +185,8 @@ class Exchange:
     async def close(self) -> None:
         """Close every connection; further exchanges raise RuntimeError."""
         self._closed = True
+        for reply in [*self._held]:
+            reply.close()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -222,6 +230,12 @@ class Reply:
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
+        self._held: set[Reply] = set()
+
+    def hold_in(self, held: "set[Reply]") -> None:
+        """Keep this answer in `held` until it is closed."""
+        self._held = held
+        held.add(self)
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -359,6 +373,7 @@ class Reply:
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; otherwise close it."""
+        self._held.discard(self)
         connection, self._connection, self._protocol = self._connection, None, None
         if connection is None:
             return
