@@ -12,6 +12,7 @@ The rule, for the URL and for every redirect on the way:
 """
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 from yarl import URL
 
 from speechframe._addresses import is_public
+from speechframe.client.calls import KIB
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
@@ -36,7 +38,7 @@ WAITS_S = (0.0, 0.2, 0.4)
 _FILE_WAITS_S = (*WAITS_S, 2.0, 10.0)
 _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253
-_MAX_ERROR_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 64 * KIB
 
 # 203 is a 200 that a proxy has touched; 206 is a part, and 202, 204, 205 are none of the audio.
 _WHOLE = frozenset({200, 203})
@@ -57,6 +59,7 @@ class _Source:
     address: str
     base: URL
     what: str = "audio"
+    head_s: float = math.inf  # longest wait for the beginning of an answer
     waits_s: tuple[float, ...] = WAITS_S
 
 
@@ -91,31 +94,38 @@ async def save(
     path: Path,
     *,
     timeout_s: float,
-    stall_s: float,
+    window_s: float,
+    slowest_bytes_s: float,
     max_bytes: int,
 ) -> None:
     """Put what is behind an address, as of :func:`fetch`, into a file that is whole or not there.
 
-    It goes to disk piece by piece, and survives a power cut afterwards. `stall_s` is the longest wait for a
-    piece, `timeout_s` for all of them. Errors are those of :func:`fetch`, and OSError where it cannot be
-    written.
+    It goes to disk piece by piece, and survives a power cut afterwards. All pieces may take `timeout_s`. Over
+    each `window_s` they must come at `slowest_bytes_s` at least; a slower download is tried again. Errors are
+    those of :func:`fetch`, and OSError where it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
     async def write(reply: Reply) -> None:
         if reply.headers.get("Content-Encoding", "identity") != "identity":
             raise BadAnswer("the file could not be fetched: it comes compressed, which was not asked for")
-        size = 0
+        size, window_bytes, window_ends_s = 0, 0, time.monotonic() + window_s
         with temporary.open("wb") as file:
-            while piece := await asyncio.wait_for(reply.read(), stall_s):
+            while piece := await asyncio.wait_for(reply.read(), window_s):
                 size += len(piece)
+                window_bytes += len(piece)
+                if (now_s := time.monotonic()) >= window_ends_s:
+                    if window_bytes < slowest_bytes_s * window_s:
+                        speed = f"less than {slowest_bytes_s / KIB:,.3g} KB/s came over {window_s:g} s"
+                        raise ConnectionFailed(speed, sent=True)
+                    window_bytes, window_ends_s = 0, now_s + window_s
                 if size > max_bytes:
                     raise BadAnswer(f"the file is too large: more than {max_bytes / 1e6:,.0f} MB")
                 await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(sync, temporary)
 
     try:
-        source = _Source(exchange, service, address, base, "file", _FILE_WAITS_S)
+        source = _Source(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
         await _fetched(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync, path.parent)
@@ -139,7 +149,7 @@ async def _fetched(
                 "GET",
                 url,
                 headers=_HEADERS,
-                timeout_s=max(0.001, deadline_s - time.monotonic()),
+                timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
                 **how,
             )

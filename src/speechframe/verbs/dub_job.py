@@ -50,7 +50,7 @@ from speechframe.wire.requests import canonical
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100
-_PAGE = 100
+_PAGE, _MOST_PAGES = 100, 1000  # projects a page, and pages
 _NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
 Delivered = tuple[dict[str, Any], list[str]] | SpeechframeError
@@ -235,15 +235,18 @@ def _suffix(dub: Dub, detail: DownloadDetail) -> str:
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
-    """Yield all projects of the key."""
-    after: str | None = None
-    while True:
+    """Yield all projects of the key; raise BadAnswer for a list of pages that has no end."""
+    after, seen = None, set[str | None]()
+    while after not in seen and len(seen) < _MOST_PAGES:
+        seen.add(after)
         page = await client.dubbing.list_projects(limit=_PAGE, next=after)
         for project in page.projects:
             yield project
-        if not page.next or page.next == after:
+        if not page.next:
             return
         after = page.next
+    why = "goes in a circle" if after in seen else f"has more than {_MOST_PAGES:,} pages"
+    raise BadAnswer(f"the service's list of projects {why}; report it to the service")
 
 
 def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
