@@ -58,7 +58,9 @@ def _message(file):
         if line == b"\r\n":
             break
     lengths = [
-        int(line.partition(b":")[2]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
     ]
     return head + file.read(sum(lengths))
 

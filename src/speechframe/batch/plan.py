@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.batch.backend import Backend, LaneSpec, Opened
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
+from speechframe.batch.progress import credits_in_words, duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings.spending import Price, prices_in_force
@@ -200,7 +201,9 @@ class Estimate:
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
         in_money = money_in_words(self.money or 0.0, self.currency)
-        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        identical = (
+            f"{counted(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
+        )
         passes_budget = self.budget is not None and self.credits > left
         said = (
             (True, counted(self.rows, "row")),

@@ -67,9 +67,9 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
     if options.json:
         show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
     else:
-        print(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
-        print(f"how they are doing: speechframe jobs {run.short_path}")
-        print(f"fetch the dubs with: {runs.resume_command(run, options)}")
+        show.write(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
+        show.write(f"how they are doing: speechframe jobs {run.short_path}")
+        show.write(f"fetch the dubs with: {runs.resume_command(run, options)}")
     return exits.RUNNING
 
 

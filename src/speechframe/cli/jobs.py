@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({"jobs": said, "exit_code": code})
         return code
     rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
-    print(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
+    show.write(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
     return code
 
 

@@ -88,7 +88,7 @@ def _serve(options: argparse.Namespace) -> int:
         if options.json:
             show.print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
         else:
-            print(show.table(("listener", "link"), served.links.items()), flush=True)
+            show.write(show.table(("listener", "link"), served.links.items()))
         if not served.is_local:
             show.note("Everyone on the network who has a link can vote by it; nothing is encrypted.")
         show.note(
@@ -136,7 +136,9 @@ def _pages(options: argparse.Namespace) -> int:
         show.print_json({"pages": [str(path) for path in paths]})
     else:
         size = show.size(sum(path.stat().st_size for path in paths))
-        print(f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener")
+        show.write(
+            f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener"
+        )
     return exits.OK
 
 
@@ -166,7 +168,7 @@ def _votes(options: argparse.Namespace) -> int:
     words = show.counted(len(counted), "vote", "votes")
     by = show.counted(listeners, "listener", "listeners")
     where = "" if options.out is None else f"; written to {options.out}"
-    print(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
+    show.write(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
     return exits.OK
 
 

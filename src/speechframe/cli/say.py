@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({"file": str(said.file), **said.facts})
         return exits.OK
     if said.file is not None:
-        print(said.file)
+        show.write(said.file)
     show.note(said.words)
     return exits.OK
 

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from speechframe._words import counted as counted  # noqa: PLC0414 - the commands use it from here
+from speechframe._words import escaped, printable
 from speechframe.cli.docstrings import with_options
 
 _GAP = "  "
@@ -21,16 +23,26 @@ _VALUE_WIDTH = 40
 _UNIT = 1024
 
 
+def write(words: object = "") -> None:
+    """Write a line to standard output, without characters that do something to a terminal."""
+    print(printable(str(words)), flush=True)
+
+
 def note(words: str) -> None:
-    """Write `words` to standard error; a reader that has gone is no reason to stop."""
+    """Write a line to standard error as :func:`write` does; ignore that its reader has gone."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(words + "\n")
+        sys.stderr.write(printable(words) + "\n")
         sys.stderr.flush()
 
 
 def print_json(facts: Any) -> None:
-    """Print values as one line of JSON."""
-    print(json.dumps(facts, default=str, ensure_ascii=False), flush=True)
+    """Write values as one line of JSON."""
+    write_json(json.dumps(facts, default=str, ensure_ascii=False))
+
+
+def write_json(text: str) -> None:
+    """Write JSON; characters that do something to a terminal are escaped, so that no value changes."""
+    print(escaped(text), flush=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
@@ -77,17 +89,6 @@ def _fitted(words: str, width: int) -> str:
     while words and _columns(words) >= width:
         words = words[:-1]
     return words + "…"
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "run", "runs"), counted(2_000, "run", "runs")
-    ('1 run', '2,000 runs')
-    """
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def size(number: float) -> str:

@@ -105,7 +105,7 @@ class Exchange:
         The URL is sent as it is spelled. A good body has at most `max_bytes`, compressed and decompressed;
         with None it is left unread, and `timeout_s` covers only the time until the answer begins. `admit` is
         awaited with the number of further bytes that a good body takes in memory; that wait does not count.
-        With `hold` a good answer keeps its connection until :meth:`Reply.close`, and no other request gets it.
+        With `hold` a good answer keeps its connection until :meth:`Reply.close`; no other request gets it.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()

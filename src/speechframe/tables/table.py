@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.errors import InvalidRows, SpeechframeError
 
 BATCH_ROWS = 4096
@@ -312,7 +313,7 @@ class Table:
             yield pa.RecordBatch.from_pylist([], self.schema), []
         for name, length in self.lengths.items():
             if length != count:
-                words = f"has {length:,} values for {count:,} rows"
+                words = f"has {counted(length, 'value')} for {counted(count, 'row')}"
                 raise InvalidRows([problem(name, words, allowed="one value a row")])
 
     def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:

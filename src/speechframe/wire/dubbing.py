@@ -2,14 +2,14 @@
 
 import hashlib
 import hmac
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from speechframe.errors import BadAnswer
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
-from speechframe.wire.answers import kind_of, loaded
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, kind_of, loaded, one_line
 from speechframe.wire.requests import Form, canonical, encode_form
 
 __all__ = [
@@ -24,6 +24,10 @@ __all__ = [
 M = TypeVar("M", bound=DocumentModel)
 
 _FILE = "file"
+_FOR_PEOPLE = frozenset(
+    {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}
+)
+"""Fields whose texts are shown to people; all others are data, and stay as they came."""
 
 
 def encode_job(
@@ -75,7 +79,8 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
 
 
 def decode_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model; see :func:`decode`."""
+    """Return a JSON value as a model; see :func:`decode`. Texts for people are cleaned."""
+    value = _cleaned(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -88,6 +93,17 @@ def decode_value(model: type[M], value: object) -> M:
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
+
+
+def _cleaned(value: Any, name: str = "") -> Any:
+    """Return a JSON value with each text for people, at any depth, on one line without control characters."""
+    if isinstance(value, str):
+        return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
+    if isinstance(value, list):
+        return [_cleaned(item, name) for item in value]
+    if isinstance(value, dict):
+        return {field: _cleaned(held, field) for field, held in value.items()}
+    return value
 
 
 def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
