@@ -4,7 +4,7 @@ Everything is read from the run's own files, so a resume needs nothing from the 
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from speechframe._words import counted
 from speechframe.batch.backend import Backend, LaneSpec, Opened
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import credits_in_words, duration, money_in_words
@@ -40,6 +41,8 @@ from speechframe.store.schema import (
     PRICE,
     REQUEST,
     ROW_ID,
+    WAIT_UNTIL,
+    Row,
 )
 
 if TYPE_CHECKING:
@@ -104,6 +107,8 @@ class Estimate:
         Calls still to make that were billed, or perhaps, and whose repeat is free.
     unknown
         Calls that may have been billed without an answer, and are not sent again unasked.
+    waiting
+        Calls that the service asked to wait with for longer than ``patience_s``: this run does not send them.
     identical_retakes
         Rows whose further take would be the same as the first: they are not billed again.
     balance, budget
@@ -142,6 +147,7 @@ class Estimate:
     unit: str = "call"
     remark: str | None = None
     unknown: int = 0
+    waiting: int = 0
     paid: int = 0
     money: float | None = None
     currency: str | None = None
@@ -210,6 +216,7 @@ class Estimate:
             (True, f"{self.unique:,} unique"),
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
+            (self.waiting, f"{self.waiting:,} to wait with, as the service asked"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
             (True, counted(self.calls, self.unit)),
@@ -332,7 +339,8 @@ def plan(
     buffers = [None, pa.py_buffer(prepared.keys)]
     keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
     index = read_snapshot(folder).index
-    unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
+    failures = parts.failures(folder)
+    unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     is_same_key = prepared.manifest.key_fingerprint == opened.key_fingerprint
     due = {
@@ -349,6 +357,15 @@ def plan(
     if cache is not None and todo.any():
         cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
+    waits, late = _waits(failures), ""
+    too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
+    if waiting := int((is_late := todo & among(keys, bytes.fromhex("".join(too_late)))).sum()):
+        todo &= ~is_late
+        at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
+        late = (
+            f"the service asked to wait with {counted(waiting, 'row')} until {at:%Y-%m-%d %H:%M:%S}, longer "
+            "than patience_s allows: run again then"
+        )
     free = todo & among(keys, bytes.fromhex("".join(due)))
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
@@ -370,6 +387,7 @@ def plan(
         unit=backend.unit,
         remark=backend.remark,
         unknown=int((first & is_kept & ~is_done).sum()),
+        waiting=waiting,
         paid=int(free.sum()),
         ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,
@@ -377,7 +395,14 @@ def plan(
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))
-    return Plan(prepared, keys, todo, free, cached, due, in_packs), estimate
+    return Plan(prepared, keys, todo, free, cached, due, in_packs, waits, late), estimate
+
+
+def _waits(failures: Mapping[str, Row]) -> dict[str, float]:
+    """Return by key until when the service wants no call, of those that it asked to wait; a day at most."""
+    now = time.time()
+    found = {key: row.get(WAIT_UNTIL) or 0.0 for key, row in failures.items()}
+    return {key: min(until, now + LONGEST_RETRY_AFTER_S) for key, until in found.items() if until > now}
 
 
 def first_of_each(keys: Any) -> Mask:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from speechframe import errors
 from speechframe.batch.backend import Backend, Request
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.prepare import Prepared
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
 from speechframe.settings.spending import ALERTS, BudgetRule
@@ -273,6 +274,24 @@ class Plan:
     cached: Mask  # rows whose answer the cache has
     due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
     in_packs: Mask  # rows of those calls that shared theirs with others
+    waits: dict[str, float] = field(default_factory=dict)
+    """By key, the Unix time before which the service wants no call, as it asked an earlier process."""
+    late: str = ""  # why rows are left out that would wait for longer than their patience; empty if none is
+
+    def call(self, request: Request) -> Call:
+        """Return the call of a request, with what an earlier process knows of it."""
+        call = Call(request)
+        if (due := self.due.get(request.key)) is not None:
+            call.is_unknown = call.is_paid = True
+            call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+        return call
+
+    def wait_s(self, request: Request) -> float:
+        """Return the seconds until a call may be sent, as far as the service asked to wait with its rows."""
+        until = (
+            max((self.waits.get(row.key, 0.0) for row in request.rows), default=0.0) if self.waits else 0.0
+        )
+        return min(max(0.0, until - time.time()), LONGEST_RETRY_AFTER_S)
 
     def packs_again(self, backend: Backend) -> Iterator[Request]:
         """Yield the calls of several rows that may have been billed, as they were, and leave out their rows.
@@ -372,10 +391,10 @@ class Queue:
         elif self._front:
             call = self._front.popleft()
         elif (request := next(self._requests, None)) is not None:
-            call = Call(request)
-            if (due := self._plan.due.get(request.key)) is not None:
-                call.is_unknown = call.is_paid = True
-                call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+            call = self._plan.call(request)
+            if (wait_s := self._plan.wait_s(request)) > 0:
+                heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
+                return None
         else:
             self._is_plan_read = True
             if not self.is_over:
@@ -428,6 +447,8 @@ class Queue:
             self._changed.set()
 
     def end(self) -> None:
-        """Note that all calls that were handed out have ended: where the budget is used up, that is why."""
+        """Note that all calls that were handed out have ended; if calls are left, stop and say why."""
         if self._budget_error is not None:
             self.stop(StopReason.BUDGET, self._budget_error)
+        elif self._plan.late:
+            self.stop(StopReason.UNREACHABLE, ConnectionFailed(self._plan.late, sent=False))

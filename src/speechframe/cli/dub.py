@@ -1,11 +1,11 @@
 """``speechframe dub``: the verb, its files copied to where they are wanted, or its jobs left alone."""
 
 import argparse
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe._files import safe_stem, write_new
 from speechframe.cli import exits, runs, show, verb
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb.add_arguments(parser)
     group = parser.add_argument_group("what becomes of the dubs")
     group.add_argument(
-        "--out", type=Path, metavar="DIR", help="copy dubs and subtitles there, named by medium and locale"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="copy dubs and subtitles there, named by medium and locale; no file that is there is replaced",
     )
     group.add_argument(
         "--no-wait",
@@ -36,12 +39,16 @@ def run(options: argparse.Namespace) -> int:
             options.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             options.parser.error(f"--out {options.out} cannot be made: {error.strerror}")
+    from speechframe.store.folder import storing
+
     if options.no_wait:
         return _leave(verb.made(options, wait=False), options)
     made = verb.made(options)
     code = runs.report(made, options)
     if options.out is not None and made.progress is not None:
-        for path in _copied(made, options.out):
+        with storing(options.out, "copying the dubs"):
+            copied = _copied(made, options.out)
+        for path in copied:
             show.note(str(path))
     return code
 
@@ -82,11 +89,7 @@ def _copied(run: "Run", folder: Path) -> list[Path]:
         row_id, locale = row[names["row_id"]], row[names["locale"]]
         medium: Any = row.get("media")
         stem = Path(medium).stem if isinstance(medium, str) else row_id.removesuffix(f"/{locale}")
-        for path in [row[names[name]] for name in _FILES]:
-            if isinstance(path, str):
-                target = folder / f"{stem}.{locale}{Path(path).suffix}"
-                # Two media of one name: the run's own names tell them apart.
-                target = folder / Path(path).name if target in copied else target
-                shutil.copyfile(run.path / path, target)
-                copied.append(target)
+        found = [run.path / row[names[name]] for name in _FILES if isinstance(row[names[name]], str)]
+        files: dict[str, bytes | Path] = {f".{locale}{path.suffix}": path for path in found}
+        copied += write_new(folder, safe_stem(stem), files)
     return copied

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe._ending import gentle_termination
+from speechframe._files import write_new
 from speechframe.cli import exits, show
 from speechframe.cli.actions import add_action, add_actions, whole_number
 from speechframe.errors import StoreError
@@ -128,8 +129,7 @@ def _pages(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in test.invite(options.listeners):
-            paths.append(options.out / f"{name}.html")
-            paths[-1].write_text(offline_page(test, name), encoding="utf-8")
+            paths += write_new(options.out, name, {".html": offline_page(test, name).encode()})
     except OSError as error:
         raise _cannot_write(options.out, error) from error
     if options.json:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from speechframe._files import open_new, safe_stem
 from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.cli.docstrings import option_name
 from speechframe.errors import SpeechframeError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
-_TRIES = 1000
 _TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
 """Arguments that a stream takes."""
 
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write; its ending says the format unless --format does; - is standard output "
+        help="file to write, or to replace; its ending says the format unless --format does; without an "
+        "ending its name gets one, and a number if it is taken; - is standard output "
         "(default: a new file here, named after the text)",
     )
     declared.add(parser.add_argument_group("how it is said"), [*own, *take])
@@ -156,7 +157,8 @@ def _poured(
         return None
     path = target or _free_name(options.text, voice, stream.format)
     if not path.suffix:
-        path = path.with_suffix(f".{stream.format.value.lower()}")
+        with open_new(path.parent, path.name, f".{stream.format.value.lower()}") as new:
+            path = Path(new.name)
     if path.suffix[1:].upper() == stream.format.value:
         with path.open("wb") as file:
             try:
@@ -178,12 +180,6 @@ def _free_name(text: str, voice: str | None, format: Format) -> Path:
     """Return a file name that tells what is said and by whom, and is not taken."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
-    for number in range(1, _TRIES):
-        path = Path(f"{stem}.{ending}" if number == 1 else f"{stem}-{number}.{ending}")
-        try:
-            # Made at once: two commands at a time must not take the same name.
-            path.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return path
-    raise OSError(0, "too many clips of this text are here already", stem)
+    # Made at once: two commands at a time must not take the same name.
+    with open_new(Path(), safe_stem(stem), f".{ending}") as file:
+        return Path(file.name)

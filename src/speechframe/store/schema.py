@@ -133,9 +133,9 @@ row. The number in the metadata is the layout's.
 
 # Columns of ours in `input/`, beside the caller's.
 PREFIX = "spf:"
-NOTED, PACK = PREFIX + "noted", PREFIX + "pack"
+NOTED, PACK, WAIT_UNTIL = PREFIX + "noted", PREFIX + "pack", PREFIX + "wait_until"
 """Columns of ``failed/``: what an attempt noted to be gone on with, in hex digits; the key of the call
-that the row shared with others."""
+that the row shared with others; Unix time before which the service does not want the call again."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )
