@@ -1,15 +1,17 @@
-"""Files whose names this package chooses: none of them replaces a file that is there.
+"""Files whose names this package chooses, and files of JSON that others may have written.
 
-Only a file that a user names exactly, as the output of this very call, is replaced.
+None of the former replaces a file that is there. Only a file that a user names exactly, as the output of this
+very call, is replaced.
 """
 
 import filecmp
 import itertools
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Filesystems allow 255 bytes. The rest is for an ending, a number and the name of a temporary file.
@@ -42,9 +44,8 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
     """
     for paths in _places(folder, stem, [*contents]):
         found = dict(zip(paths, contents.values(), strict=True))
-        if all(
-            _holds(path, content) for path, content in found.items() if path.exists() or path.is_symlink()
-        ):
+        there = [path for path in paths if path.exists() or path.is_symlink()]
+        if all(_holds(path, found[path]) for path in there):
             written: list[Path] = []
             try:
                 for path, content in found.items():
@@ -67,6 +68,14 @@ def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
         except FileExistsError:
             continue
     raise AssertionError("there is always a further number")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value that a file of JSON holds, or raise ValueError; also if it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _places(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]:

@@ -72,7 +72,7 @@ class Ledgers:
                 if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
                     recent |= self._journal(run, where, f"{run_id}-")
                 else:
-                    self._waits(datetime.fromisoformat(note["since"]), where)
+                    self._waits(datetime.fromisoformat(note["since"]).astimezone(UTC), where)
         files = folder.names(ledger.ATTEMPTS)
         self.recent += [batch for name, batch in recent.items() if name not in files]
         self.folders.append(folder)

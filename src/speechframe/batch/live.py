@@ -66,6 +66,10 @@ class Run(StoredRun):
         super().__init__(folder)
         self.estimate, self.problems, self._live = estimate, list(problems), live
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder: who unpickles it opens the run there, as it is by then."""
+        return (open_run, (self.folder,))
+
     @property
     def status(self) -> str:
         """``planned``, ``running``, ``finished`` (every row has an outcome) or ``stopped``."""

@@ -23,6 +23,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from speechframe._files import parse_json
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
 from speechframe.store.folder import storing
@@ -105,7 +106,7 @@ class Cache:
         except (OSError, StoreError):
             return None
         line, _, audio = said.partition(b"\n")
-        told = json.loads(line)
+        told = parse_json(line)
         return told["values"], audio if told["has_audio"] else None
 
     def put(self, key: str, row: Row, audio: bytes | None) -> bool:
@@ -140,7 +141,7 @@ class Cache:
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
-                row: Row = json.loads(file.readline())["values"]
+                row: Row = parse_json(file.readline())["values"]
                 if KEY.fullmatch(item.name):
                     yield {
                         "key": item.name,

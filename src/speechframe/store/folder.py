@@ -7,15 +7,16 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from speechframe._files import parse_json
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 
 LAYOUT = 3
@@ -129,8 +130,8 @@ class Folder:
     def _holder(self) -> dict[str, Any]:
         """Return what the holder of the lock says of itself; nothing where that cannot be read."""
         try:
-            return cast("dict[str, Any]", json.loads((self.work / HOLDER).read_bytes()))
-        except (OSError, ValueError):
+            return holder_in((self.work / HOLDER).read_bytes())
+        except OSError:
             return {}
 
     def _held_by(self) -> str:
@@ -159,6 +160,15 @@ def storing(place: Folder | Path, doing: str) -> Iterator[None]:
             f"{place}: {doing} failed ({error}); mend it or make room, and run again: everything that was "
             "paid is still there. Or choose another folder"
         ) from error
+
+
+def holder_in(content: bytes) -> dict[str, Any]:
+    """Return what the holder of a lock has written of itself; nothing if another program wrote the file."""
+    with suppress(ValueError):
+        found = parse_json(content)
+        if isinstance(found, dict) and this_process().keys() <= found.keys():
+            return found
+    return {}
 
 
 def user_name() -> str:
@@ -238,20 +248,35 @@ def described(schema: pa.Schema) -> str:
 def read_manifest(folder: Folder) -> Manifest:
     """Return what run.json says; NotARun when there is none, RunMismatch when it is of another layout."""
     try:
-        content = json.loads(folder.read(RUN_FILE))
+        content = parse_json(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None
         if layout == LAYOUT:
             content["tables"] = [TableEntry(**entry) for entry in content.get("tables", ())]
-            return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+            found = Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+            _check(found)
+            return found
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(
             f"{folder.path} is no run folder: it has no {RUN_FILE}; give the folder of a run"
         ) from None
     except OSError as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} cannot be read ({error})") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
         f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the version "
         "that made it, or make the run anew in another folder"
     )
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError, TypeError or AttributeError if a part of run.json is another kind of value."""
+    if not isinstance(manifest.schema, pa.Schema):
+        raise TypeError("columns")
+    for name, kept in manifest.tags.items():
+        if not isinstance(kept, dict) or not {"constant", "column"} & kept.keys():
+            raise ValueError(f"the tag {name!r} has no value")
+    for entry in manifest.tables:
+        for name, kept in entry.arguments.items():
+            if not isinstance(kept, dict):
+                raise TypeError(f"the argument {name!r} has no value")

@@ -15,7 +15,7 @@ from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
 from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note, reading
-from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES
+from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, check_times
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)
@@ -85,6 +85,7 @@ def _segment(folder: Folder, number: int, columns: list[str]) -> Iterator[Proble
     noted = dict(zip(hex_keys(keys), np.array(STATUSES)[codes].tolist(), strict=True))
     with pq.ParquetFile(folder.source(name)) as file:
         for batch in file.iter_batches(_ROWS):
+            check_times(batch)
             for row in batch.select(["request_key", "status"]).to_pylist():
                 if row["status"] in FINISHED and row["request_key"] not in noted:
                     yield Problem(name, row["request_key"], "was answered, and its record was never written")

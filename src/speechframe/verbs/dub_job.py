@@ -43,6 +43,7 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.store import parts
+from speechframe.store.folder import storing
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.verbs.service import ServiceBackend
@@ -213,7 +214,8 @@ class JobBackend(ServiceBackend):
         if url is None:
             return None
         folder, stem = Path(self.folder or "") / DUBS_FOLDER, stem_of(row.row_id)
-        folder.mkdir(exist_ok=True)
+        with storing(folder, "making the folder of dubs"):
+            folder.mkdir(exist_ok=True)
         path = first = folder / f"{stem}.{ending}"
         if first.exists():
             # Of an attempt that was killed, or of another call that the row had before: that one is kept.
