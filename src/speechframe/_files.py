@@ -20,7 +20,7 @@ _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECAS
 
 
 def safe_stem(text: str) -> str:
-    """Return a text as the beginning of a file's name, on any system: never a path, never too long.
+    """Return a text as the beginning of a file's name on any system. It is never a path and never too long.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def safe_stem(text: str) -> str:
 
 
 def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> list[Path]:
-    """Write files that have one stem and return their paths; no file that is there is replaced.
+    """Write files that have one stem and return their paths. Existing files stay as they are.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
         Names of the files begin with `stem`. If one of them is there, all begin with ``stem-2``, and so on.
         A file that is there with the same content counts as written.
     contents
-        By ending (``.pt-BR.srt``): bytes, or the path of a file to copy.
+        By ending (``.pt-BR.srt``), bytes or the path of a file to copy.
     """
     for paths in _places(folder, stem, [*contents]):
         found = dict(zip(paths, contents.values(), strict=True))
@@ -61,7 +61,7 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
 
 
 def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
-    """Open a new file for writing, under a name that is free; its ``name`` is its path."""
+    """Open a new file for writing, under a free name. Its ``name`` is its path."""
     for (path,) in _places(folder, stem, [ending]):
         try:
             return path.open("xb")
@@ -71,7 +71,7 @@ def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that a file of JSON holds, or raise ValueError; also if it is nested too deeply."""
+    """Return the value in JSON. Raise ValueError, also if the JSON is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,13 +1,13 @@
-"""Words for people: numbers with their nouns, and texts of others that do nothing to a terminal."""
+"""Words for people. Numbers get their nouns, and texts of others do nothing to a terminal."""
 
 import re
 
-# Control characters other than tab and line feed, line separators, overrides of the direction, surrogates.
+# Control characters other than tab and line feed, line separators, direction overrides, surrogates.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun; `many` is `one` with an s by default.
+    """Return a number with its noun. `many` is `one` with an s by default.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def escaped(json_text: str) -> str:
-    r"""Return JSON with each such character escaped: programs read the same values.
+    r"""Return JSON with each such character escaped. Programs read the same values.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _leave(run: "Run", options: argparse.Namespace) -> int:
-    """Let the run go once all jobs have an id in its folder: whoever resumes it finds them."""
+    """Stop waiting once all jobs have an id in the run's folder, so that a resume finds the jobs."""
     from speechframe.store.schema import PENDING
     from speechframe.verbs.dub_job import jobs_of
 
@@ -81,7 +81,7 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
 
 
 def _copied(run: "Run", folder: Path) -> list[Path]:
-    """Copy the files of a run, named by what their media are called, else by their rows."""
+    """Copy the files of a run. Their names begin with the medium's name, or with the row's id."""
     frame = run.to_pandas()
     names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
     copied: list[Path] = []

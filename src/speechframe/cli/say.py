@@ -31,7 +31,7 @@ class _Said(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options: those of `generate` that concern one text, as constants."""
+    """Add the options of `generate` that concern one text, as constants."""
     from speechframe.cli.verb import verb_of
 
     generate, data = verb_of("generate")
@@ -126,7 +126,7 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
 
 
 def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
-    """Write what comes as it comes, and say at the end what it was."""
+    """Write each piece when it arrives, and return the facts of the whole."""
     from speechframe import api
 
     voice = given["voice"]
@@ -166,7 +166,7 @@ def _poured(
             except SpeechframeError:
                 show.note(f"{path} holds what came until then, {len(stream.audio):,} bytes")
                 raise
-    # The header of what has come leaves the length open; of another format, all of it is to be converted.
+    # The header so far leaves the length open. Another format needs a conversion of the whole.
     return stream.save(path)
 
 
@@ -177,9 +177,9 @@ def _pour(stream: "SyncStream", out: BinaryIO) -> None:
 
 
 def _free_name(text: str, voice: str | None, format: Format) -> Path:
-    """Return a file name that tells what is said and by whom, and is not taken."""
+    """Create an empty file, named by the first words and the voice, and return its path."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
-    # Made at once: two commands at a time must not take the same name.
+    # Create the file at once, so that two commands cannot take the same name.
     with open_new(Path(), safe_stem(stem), f".{ending}") as file:
         return Path(file.name)

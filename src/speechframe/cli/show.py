@@ -29,7 +29,7 @@ def write(words: object = "") -> None:
 
 
 def note(words: str) -> None:
-    """Write a line to standard error as :func:`write` does; ignore that its reader has gone."""
+    """Write a line to standard error as :func:`write` does. Ignore a reader that has gone."""
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(printable(words) + "\n")
         sys.stderr.flush()
@@ -41,7 +41,7 @@ def print_json(facts: Any) -> None:
 
 
 def write_json(text: str) -> None:
-    """Write JSON; characters that do something to a terminal are escaped, so that no value changes."""
+    """Write JSON. Characters that do something to a terminal are escaped, so no value changes."""
     print(escaped(text), flush=True)
 
 
@@ -125,7 +125,7 @@ def when(time: datetime) -> str:
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal, None when standard output goes elsewhere: nothing is cut there."""
+    """Return the width of the terminal. None means that standard output goes elsewhere and is not cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -157,10 +157,11 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make sure that whatever a command prints goes somewhere and ends nothing.
+    """Make both outputs usable, so that no text ends a command.
 
-    Standard output takes any character, as standard error does: no table ends at an ASCII terminal. Where
-    one of the two was closed (``2>&-``) it is nowhere, and its number is not taken by the next socket.
+    Standard output accepts any character, as standard error does, so a table does not end at an ASCII
+    terminal. An output that was closed (``2>&-``) is replaced by the null device. Otherwise the next socket
+    would get its number.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -170,7 +171,7 @@ def settle_output() -> None:
 
 
 def let_go_of_output(number: int = 1) -> None:
-    """Point an output to nowhere, once its reader has gone: nothing may fail at exit."""
+    """Point an output to the null device after its reader has gone, so that nothing fails at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)

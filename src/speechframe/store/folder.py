@@ -273,10 +273,12 @@ def _check(manifest: Manifest) -> None:
     """Raise ValueError, TypeError or AttributeError if a part of run.json is another kind of value."""
     if not isinstance(manifest.schema, pa.Schema):
         raise TypeError("columns")
-    for name, kept in manifest.tags.items():
+    tags: dict[str, Any] = {**manifest.tags}
+    for name, kept in tags.items():
         if not isinstance(kept, dict) or not {"constant", "column"} & kept.keys():
             raise ValueError(f"the tag {name!r} has no value")
     for entry in manifest.tables:
-        for name, kept in entry.arguments.items():
+        arguments: dict[str, Any] = {**entry.arguments}
+        for name, kept in arguments.items():
             if not isinstance(kept, dict):
                 raise TypeError(f"the argument {name!r} has no value")

@@ -65,6 +65,7 @@ class StopReason(StrEnum):
 
 def check_times(table: pa.Table | pa.RecordBatch) -> None:
     """Raise ValueError for a time that no calendar of Python has, such as the year 290000."""
+    column: Any
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if column.type == TIME and len(column):
             ends: Any = pc.min_max(column.cast(pa.int64())).as_py()

@@ -1,4 +1,4 @@
-"""Bodies of the dubbing calls: a job as a form, answers as the document's models (sections 2.8 to 2.11)."""
+"""Bodies of the dubbing calls. A job is a form, answers are the document's models (sections 2.8 to 2.11)."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ _FILE = "file"
 _FOR_PEOPLE = frozenset(
     {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}
 )
-"""Fields whose texts are shown to people; all others are data, and stay as they came."""
+"""Fields with texts for people. All other fields are data and stay unchanged."""
 
 
 def encode_job(
@@ -37,10 +37,9 @@ def encode_job(
     name: str = "",
     media_type: str = "",
 ) -> Form:
-    """Return the form that creates a job: equal requests give equal bytes.
+    """Return the form that creates a job. Equal requests give equal bytes.
 
-    Of a file it has the hash in hex digits, and what the form says of it; of the request's own ``file`` only
-    counts that it is there.
+    The form has the hash, name and media type of a file. The request's own ``file`` is ignored.
 
     Examples
     --------
@@ -54,12 +53,14 @@ def encode_job(
 
 
 def encode_json(request: DocumentModel) -> bytes:
-    """Return the JSON body of a request, what is absent or a default left out."""
+    """Return the JSON body of a request without absent values and defaults."""
     return canonical(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 def decode(model: type[M], body: bytes) -> M:
-    """Return an answer as its model, or raise BadAnswer; unknown words are taken, optional fields may be odd.
+    """Return an answer as its model, or raise BadAnswer.
+
+    Unknown words are allowed, and so are optional fields with other kinds of value.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def decode(model: type[M], body: bytes) -> M:
 
 
 def decode_list(model: type[M], body: bytes) -> list[M]:
-    """Return a listing as its models; BadAnswer where it is none."""
+    """Return a listing as its models. Raise BadAnswer if the body is not a listing."""
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the listing is no array but {kind_of(value)}")
@@ -79,7 +80,7 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
 
 
 def decode_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model; see :func:`decode`. Texts for people are cleaned."""
+    """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
     value = _cleaned(value)
     try:
         return model.model_validate(value)
@@ -89,7 +90,7 @@ def decode_value(model: type[M], value: object) -> M:
     if not isinstance(value, dict):
         raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
     try:
-        # A field that is not as the document says may be one that nobody needs.
+        # Leave out fields of another kind than in the document. They may be optional.
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
