@@ -9,7 +9,7 @@ from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
 PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
-"""Formats whose files say what they are; audio of any format can be saved in one of them."""
+"""Formats with headers. Audio of any format can be saved in one of them."""
 
 
 def save_audio(

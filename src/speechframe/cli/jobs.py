@@ -1,4 +1,4 @@
-"""``speechframe jobs``: how dubbing jobs are doing at the service."""
+"""The command ``speechframe jobs``, which prints the status of dubbing jobs."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""``speechframe usage``, ``reconcile`` and ``report``: what was spent, and whether the bill agrees."""
+"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger."""
 
 import argparse
 import sys
