@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from multidict import MultiMapping
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from speechframe._words import printable
 from speechframe.errors import BadAnswer
 from speechframe.spec.chosen import WARNING_HEADER
 
@@ -253,7 +252,7 @@ def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
     words = " ".join(text[: 4 * max_characters].split())
-    line = printable(words)
+    line = words if words.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in words)
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
