@@ -40,6 +40,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from speechframe._words import counted, printable
 from speechframe.spec.codes import Status
 
 
@@ -48,6 +49,10 @@ class SpeechframeError(Exception):
 
     millicredits: int | None = None
     """Thousandths of a credit that the service used all the same; None if it does not say."""
+
+    def __str__(self) -> str:
+        """Return the message, without characters that do something to a terminal."""
+        return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with every field and note, so that an error survives a process boundary."""
@@ -155,7 +160,7 @@ class ServiceError(SpeechframeError):
             parts.append(known.resolution)
         if self.trace_id:
             parts.append(f"(trace id {self.trace_id})")
-        return " ".join(parts)
+        return printable(" ".join(parts))
 
 
 class BadRequest(ServiceError):
@@ -300,21 +305,29 @@ class InvalidRows(_OfTheUser):
     problems
         One mapping a problem, with ``row``, ``row_id``, ``field``, ``problem``,
         ``value`` and ``allowed``; ``pandas.DataFrame(error.problems)`` shows them all.
-    total
-        How many there are, where `problems` holds only the first of very many.
+    total, rows
+        Number of problems, and of rows that have one. Both are counted in `problems` by default; they are
+        larger if `problems` holds only the first of very many.
     """
 
     SHOWN = 5
 
-    def __init__(self, problems: Sequence[Mapping[str, Any]], *, total: int | None = None) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Mapping[str, Any]],
+        *,
+        total: int | None = None,
+        rows: int | None = None,
+    ) -> None:
         self.problems = list(problems)
         self.total = total if total is not None else len(self.problems)
+        listed = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
+        self.rows = max(rows or 0, len(listed))
         super().__init__(self._words())
 
     def _words(self) -> str:
-        rows = {p.get("row_id") for p in self.problems if p.get("row_id") is not None}
-        where = f" in {len(rows)} row{'s' if len(rows) != 1 else ''}" if rows else ""
-        lines = [f"{self.total:,} problem{'s' if self.total != 1 else ''}{where}; nothing was sent:"]
+        where = f" in {counted(self.rows, 'row')}" if self.rows else ""
+        lines = [f"{counted(self.total, 'problem')}{where}; nothing was sent:"]
         for p in self.problems[: self.SHOWN]:
             row = f"row {p['row_id']!r}, " if p.get("row_id") is not None else ""
             allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""

@@ -1,5 +1,6 @@
 """Dubbing calls: what goes over the wire, files on disk, and webhooks that are taken or refused."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -8,12 +9,13 @@ import time
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer as Server
 from tests.peak import forget_peak, peak_kb
 from tests.promises.dub_service import DubService
 
-from speechframe import receive_webhooks
-from speechframe.client import Client, SyncClient
+from speechframe import dub, receive_webhooks
+from speechframe.client import Client, Dubbing, SyncClient, Timeouts
 from speechframe.errors import BadAnswer, InvalidRows, TimedOut
 from speechframe.spec.chosen import WEBHOOK_SIGNATURE_HEADER, WEBHOOK_TIMESTAMP_HEADER
 
@@ -97,6 +99,30 @@ async def test_a_file_is_fetched_whole_or_not_at_all(odd, client, tmp_path):
     with pytest.raises(BadAnswer, match="too large"):
         await client.dubbing.fetch("/files/dub.mp4", tmp_path / "other", max_bytes=3)
     assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_a_download_that_only_drips_ends(odd, settings, tmp_path):
+    odd.script(odd.dribble(), path="/files/dub.mp4")
+    async with Client(settings, timeouts=Timeouts(download_s=0.4)) as client, asyncio.timeout(60):
+        with pytest.raises(BadAnswer, match="less than 1 KB/s"):
+            await Dubbing(client, call_s=2.0).fetch("/files/dub.mp4", tmp_path / "dub.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["circle", "endless"])
+def test_a_list_of_pages_that_has_no_end_is_left(odd, settings, tmp_path, kind):
+    pages = {"": "a", "a": "b", "b": "c", "c": "a"}
+
+    async def page(request):
+        place = request.query.get("next", "")
+        after = pages[place] if kind == "circle" else f"{int(place or 0) + 1}"
+        return web.json_response({"projects": [], "next": after})
+
+    odd.script(page, path="/v1/dub/projects/list")
+    with pytest.raises(BadAnswer, match="list of projects"):
+        dub([b"a film"], project="mine", service=settings, run_dir=tmp_path / "run", progress=False)
+    asked = len(odd.gets("/v1/dub/projects/list"))
+    assert asked == 4 if kind == "circle" else asked <= 1000
 
 
 def test_projects_and_reviews_without_await(odd, settings):

@@ -242,3 +242,33 @@ def test_the_lock_of_a_killed_process_is_free(services, speak, lines, program, t
     process.wait(60)
     assert statuses(speak(service, texts)) == ["done"] * 12
     assert billed(service, texts) == price(texts)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_wait_that_the_service_asked_of_a_row_outlives_the_process(
+    services, speak, lines, program, tmp_path, end
+):
+    service = services(idempotent=False, limits_page=False, latency=0.02)
+    texts = lines(60)
+    service.set(scripts={text: ["429:3"] for text in texts[:24:3]})
+    process = program(service, texts, tmp_path / "run")
+    until(lambda: service.books().statuses.get(429, 0) >= 8)
+    process.send_signal(end)
+    process.wait(60)
+    run = speak(service, texts)
+    assert {*statuses(run)} <= {"done", "charged_unknown"}
+    assert "done" in statuses(run)[:24:3]
+    assert service.books().early_retries == 0
+
+
+def test_a_row_that_is_to_wait_for_longer_than_its_patience_is_not_sent(services, speak, lines):
+    service = services(limits_page=False)
+    texts = lines(4)
+    service.set(scripts={texts[1]: ["429:600", "..."]})
+    assert statuses(speak(service, texts, patience_s=5)) == ["done", "failed", "done", "done"]
+    before = service.books().requests
+    run = speak(service, texts, patience_s=5)
+    assert service.books().requests == before
+    assert (run.status, run.stopped_because) == ("stopped", "unreachable")
+    assert "wait with 1 row until" in run.state_in_words()

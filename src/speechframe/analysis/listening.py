@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from speechframe._words import counted, printable
 from speechframe.analysis.discrimination import Discrimination, discrimination
 from speechframe.analysis.intake import Duplicates, Votes, checked
 from speechframe.analysis.methods_text import methods_text
@@ -194,20 +195,21 @@ class ListeningResult:
         lines += ["", self._screening_in_words()]
         if self.kept is not None and self.screened:
             lines += _tables(self.kept)
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __repr__(self) -> str:
         """Return what was analysed; :meth:`summary` tells what was found."""
-        return f"<ListeningResult {self._headline()}>"
+        return printable(f"<ListeningResult {self._headline()}>")
 
     def _headline(self) -> str:
         counts = self.everyone
         said = (
-            f"{self.method.title}: {len(self.conditions)} conditions, {counts.listeners} listeners, "
-            f"{counts.items} items, {counts.votes:,} votes"
+            f"{self.method.title}: {counted(len(self.conditions), 'condition')}, "
+            f"{counted(counts.listeners, 'listener')}, {counted(counts.items, 'item')}, "
+            f"{counted(counts.votes, 'vote')}"
         )
-        left_out = [(self.practice, "practice votes"), (self.untouched, "untouched clips")]
-        out = " and ".join(f"{count:,} {what}" for count, what in left_out if count)
+        left_out = [(self.practice, "practice vote"), (self.untouched, "untouched clip")]
+        out = " and ".join(counted(count, what) for count, what in left_out if count)
         return f"{said} ({out} left out)" if out else said
 
     def _screening_in_words(self) -> str:

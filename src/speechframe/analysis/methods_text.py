@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from speechframe._version import __version__
+from speechframe._words import counted
 from speechframe.analysis.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
 from speechframe.analysis.votes import AB, MOS, MUSHRA
 
@@ -78,19 +79,21 @@ def _design(result: "ListeningResult") -> Iterator[str]:
             f"{_plural('Anchor', count)} of ITU-R BS.1534 {'was' if count == 1 else 'were'} {names}, made of "
             "the reference by a low-pass filter."
         )
+    votes = counted(counts.votes, "vote")
     if method.has_scores:
         steps = f" in steps of {method.step:g}" if method.step is not None else ""
         yield (
-            f"They gave {counts.votes:,} votes on a scale from {method.lowest:g} to {method.highest:g}"
+            f"They gave {votes} on a scale from {method.lowest:g} to {method.highest:g}"
             f"{steps}, labelled {', '.join(method.labels)}."
         )
     else:
         ties = " or neither" if method.name == AB else ""
-        yield f"They gave {counts.votes:,} votes for one of two{ties}."
+        yield f"They gave {votes} for one of two{ties}."
     if result.untouched:
-        yield f"{result.untouched:,} votes were left untouched and counted as missing."
+        untouched = f"{counted(result.untouched, 'vote')} {_were(result.untouched)}"
+        yield f"{untouched} left untouched and counted as missing."
     if result.practice:
-        yield f"{result.practice:,} votes of practice pages were left out."
+        yield f"{counted(result.practice, 'vote')} of practice pages {_were(result.practice)} left out."
 
 
 def _screening(result: "ListeningResult") -> Iterator[str]:
@@ -171,6 +174,10 @@ def _software() -> str:
 
 def _plural(noun: str, count: int) -> str:
     return noun if count == 1 else f"{noun}s"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _either(parts: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from speechframe._words import counted
 from speechframe.analysis._libraries import needed
 from speechframe.analysis.clusters import holm
 from speechframe.analysis.intake import Codes, method_of
@@ -70,8 +71,8 @@ class Power:
         return (
             f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
             f"{self.effect:g} {what} (95 % interval {self.low:.0%} to {self.high:.0%}): "
-            f"{self.listeners} listeners, {self.trials_per_listener} trials each, {self.items} items, "
-            f"{self.conditions} conditions, alpha {self.alpha:g}"
+            f"{counted(self.listeners, 'listener')}, {counted(self.trials_per_listener, 'trial')} each, "
+            f"{counted(self.items, 'item')}, {counted(self.conditions, 'condition')}, alpha {self.alpha:g}"
         )
 
 

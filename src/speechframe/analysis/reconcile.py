@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from speechframe._words import printable
 from speechframe.analysis.ledger import (
     NONE,
     key_among,
@@ -85,7 +86,7 @@ class Bridge:
 
     def __repr__(self) -> str:
         """Return the lines as a table, below its window."""
-        return f"{self.heading}\n{self.lines.to_string(index=False, na_rep='')}"
+        return printable(f"{self.heading}\n{self.lines.to_string(index=False, na_rep='')}")
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -1,5 +1,6 @@
 """One page about what was spent, by whom and on what, and until when the quota lasts."""
 
+import contextlib
 import warnings
 from html import escape
 from io import StringIO
@@ -40,7 +41,8 @@ def report(
     Parameters
     ----------
     path
-        Of the page, such as ``report.html``; the CSV has the same name.
+        Of the page, such as ``report.html``, which is replaced if it is there. The CSV beside it has the same
+        name; only the CSV of an earlier report is replaced.
     source, start, end, tz
         As for :func:`usage`.
     by
@@ -56,10 +58,15 @@ def report(
     >>> report("november.html", start="2026-11-01", end="2026-12-01")  # doctest: +SKIP
     """
     page = Path(path).with_suffix(".html")
+    if page != Path(path) and page.exists():
+        raise AnalysisError(f"{page} is there already: give that name to replace it, or another one")
     window = {"start": start, "end": end, "tz": tz}
     # Opened once, so that all tables are of the same moment.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
+    table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
+    if not _is_from_report(table, csv):
+        raise AnalysisError(f"{table} is there, and no report wrote it: give the page another name")
     pieces = [f"<h1>What was spent</h1><p class=dim>{escape(days.covers)}</p>"]
     for title, group_by in (
         ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),
@@ -79,10 +86,19 @@ def report(
     head = f"<!doctype html><html lang=en>{meta}<title>What was spent</title><style>{_STYLE}</style>"
     try:
         page.write_text(f"{head}<body>{''.join(pieces)}</body></html>", encoding="utf-8")
-        days.to_csv(page.with_suffix(".csv"), index=False)
+        table.write_text(csv, encoding="utf-8")
     except OSError as error:
         raise AnalysisError(f"{page} cannot be written: {error}") from error
     return page
+
+
+def _is_from_report(path: Path, csv: str) -> bool:
+    """Return whether a file may be replaced by this CSV: it is not there, or has the same columns."""
+    if not path.exists():
+        return True
+    with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8", newline="") as file:
+        return file.readline(1 << 16).rstrip() == csv.partition("\n")[0].rstrip()
+    return False
 
 
 def _html(table: UsageTable) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from speechframe._words import printable
 from speechframe.analysis._libraries import axes
 from speechframe.analysis.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError, nearest
@@ -64,7 +65,7 @@ class UsageTable(pd.DataFrame):
 
     def __repr__(self) -> str:
         """Return the table with its window and completeness."""
-        return f"{super().__repr__()}\n{self.covers}"
+        return printable(f"{super().__repr__()}\n{self.covers}")
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -73,8 +73,9 @@ class Clip:
         Parameters
         ----------
         path
-            With the ending of this clip's format its bytes are written as they are; another ending
-            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts, none gets this format's.
+            With the ending of this clip's format its bytes are written as they are. Another ending
+            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it is there. A path
+            without an ending gets this format's, and a number if another file has the name.
 
         Raises
         ------

@@ -3,12 +3,13 @@
 from os import PathLike
 from pathlib import Path
 
+from speechframe._files import write_new
 from speechframe.audio import codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
 PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
-"""Formats whose files say what they are; audio of any format can be saved in one of them."""
+"""Formats with headers. Audio of any format can be saved in one of them."""
 
 
 def save_audio(
@@ -19,8 +20,9 @@ def save_audio(
     Parameters
     ----------
     path
-        With the ending of `format` the bytes are written, with the length in a header that left it open;
-        another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts, none gets that of `format`.
+        With the ending of `format` the bytes are written, with the length in a header that left it open.
+        Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it is
+        there. A path without an ending gets that of `format` and a number if another file has the name.
     data, format, sample_rate_hz, channels
         The audio.
 
@@ -31,7 +33,8 @@ def save_audio(
     """
     target = Path(path)
     if not target.suffix:
-        target = target.with_suffix(f".{format.value.lower()}")
+        whole = codec.with_length(data) if format in PLAYABLE else data
+        return write_new(target.parent, target.name, {f".{format.value.lower()}": whole})[0]
     wanted = target.suffix[1:].upper()
     if wanted == format.value:
         target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)

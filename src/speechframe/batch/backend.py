@@ -132,12 +132,16 @@ class Answer:
         Whatever the backend needs to make records of it.
     trace_id, latency_ms, balance
         The service's id of the answer, the time of the attempt, and the characters left on the key.
+    release
+        Called once in the event loop when the answer is judged, with whether it fits its request. The backend
+        uses the connection for another call only then, and closes it if the answer may be another call's.
     """
 
     data: Any
     trace_id: str | None = None
     latency_ms: float | None = None
     balance: int | None = None
+    release: Callable[[bool], object] = field(default=bool, repr=False)  # by default nothing is held
 
 
 @dataclass(slots=True)

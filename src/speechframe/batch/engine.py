@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
+from speechframe._words import printable
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
-from speechframe.batch.lanes import SHARING_PERIOD_S, Lane, choose
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Outcome, Progress, code_of
 from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
@@ -29,7 +30,18 @@ from speechframe.store.folder import Folder
 from speechframe.store.journal import Ended, Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import warning_kind
-from speechframe.store.schema import CHARGED_UNKNOWN, DONE, FAILED, NOTED, PACK, SUSPECT, Row, StopReason
+from speechframe.store.schema import (
+    CHARGED_UNKNOWN,
+    DONE,
+    FAILED,
+    NOTED,
+    PACK,
+    PENDING,
+    SUSPECT,
+    WAIT_UNTIL,
+    Row,
+    StopReason,
+)
 
 TICK_S = 0.25
 UNAVAILABLE_S = 60.0
@@ -265,6 +277,10 @@ class Engine:
                     self._handle_failure(ended.call, ended.lane, judged)
                 elif isinstance(ended.outcome, Answer):
                     self._write_answer(ended.call, ended.outcome, *judged)
+                if isinstance(ended.outcome, Answer):
+                    # A late second answer on the connection would be taken for the answer to the next call.
+                    fits = not isinstance(judged, SpeechframeError) and judged[0] != SUSPECT
+                    ended.outcome.release(fits)
                 ended.booked.set()
                 self._ended.task_done()
             if self._journal.is_full:
@@ -366,10 +382,12 @@ class Engine:
             is_quota = isinstance(error, errors.PaymentRequired)
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
-            if may_be_billed:
-                # Unless an answer is written later, this record stands: the row may have been billed.
+            if may_be_billed or told_s:
+                # Unless an answer is written later, this record stands: the row may have been billed, or a
+                # later process must wait as the service asked.
+                status = CHARGED_UNKNOWN if call.is_unknown else PENDING
                 for asked, end in zip(call.rows, ends, strict=True):
-                    end.row = self._failed_row(call, asked, lane, error, CHARGED_UNKNOWN)
+                    end.row = self._failed_row(call, asked, lane, error, status)
             self._settle(call, RETRIED, ends, facts)
             if self._queue.stopped is None:
                 self._progress.retried(code_of(error))
@@ -461,14 +479,16 @@ class Engine:
     ) -> Row:
         """Return the record of a row without a usable answer."""
         price = call.charged(asked) if status == CHARGED_UNKNOWN else 0
+        wait_s = getattr(error, "retry_after_s", None)
         return {
             **self._row(call, asked, lane, status, price),
             "error_code": code_of(error),
-            "error_message": getattr(error, "message", None) or str(error),
+            "error_message": printable(getattr(error, "message", None) or str(error)),
             "error_status": getattr(error, "status", None),
             "trace_id": getattr(error, "trace_id", None),
             NOTED: None if call.noted is None else call.noted.hex(),
             PACK: call.request.key if call.request.parts else None,
+            WAIT_UNTIL: None if not wait_s else time.time() + min(wait_s, LONGEST_RETRY_AFTER_S),
         }
 
     def _row(self, call: Call, asked: Request, lane: Lane, status: str, price: int) -> Row:

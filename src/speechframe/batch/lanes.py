@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechframe import errors
+from speechframe._files import parse_json
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
 from speechframe.slots import SLOTS, USERS, Slots
@@ -389,7 +390,7 @@ class Lane:
             return
         cap, pace = self._cap, self._pace
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            found = json.loads(self._file.read_bytes())
+            found = parse_json(self._file.read_bytes())
             if found != self._in_file:
                 self._in_file, self._refused_at = found, float(found["refused_at"])
                 if not self._is_limit_published:

@@ -7,14 +7,15 @@ from os import PathLike
 from typing import Any
 
 from speechframe._loop import run_sync
+from speechframe._words import counted, printable
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
     Live,
     Outcomes,
     Progress,
-    counted,
     credits_in_words,
     duration,
+    left_on_key,
     warnings_in_words,
 )
 from speechframe.errors import SpeechframeError
@@ -64,6 +65,10 @@ class Run(StoredRun):
     ) -> None:
         super().__init__(folder)
         self.estimate, self.problems, self._live = estimate, list(problems), live
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder: who unpickles it opens the run there, as it is by then."""
+        return (open_run, (self.folder,))
 
     @property
     def status(self) -> str:
@@ -197,7 +202,7 @@ class Run(StoredRun):
         status, because = self.status, self.stopped_because
         if because is None:
             return status
-        return f"{status} ({because}): {self._how_to_go_on}"
+        return printable(f"{status} ({because}): {self._how_to_go_on}")
 
     @property
     def _how_to_go_on(self) -> str:
@@ -220,8 +225,8 @@ class Run(StoredRun):
         if (p := self.progress) is not None and p.total:
             lines.append(f"{counted(p.ended, p.unit)} in {p.seconds:,.1f} s ({p.rate:,.1f} a second)")
             if p.balance is not None:
-                lines.append(f"{p.balance:,} characters are left on the key")
-        return "\n".join(filter(None, [*lines, self._warned(), *self._advice(s)]))
+                lines.append(left_on_key(p.balance))
+        return printable("\n".join(filter(None, [*lines, self._warned(), *self._advice(s)])))
 
     def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is to be done about a run with these :attr:`stats`."""
@@ -253,7 +258,7 @@ class Run(StoredRun):
         # As this process has counted them: asyncio asks for the repr of whatever it returns.
         warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
         said = [f"{self.operation}, {self.state_in_words()}", plan, warned]
-        return f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>"
+        return printable(f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>")
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

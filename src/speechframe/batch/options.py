@@ -67,8 +67,9 @@ class RunOptions(TypedDict, total=False):
     max_attempts
         Attempts one row may take (default 6).
     patience_s
-        Seconds one row may take, retries included (default 900); one told to wait for longer fails at once. A
-        service that does not answer at all ends the run after this time, or after a minute.
+        Seconds one row may take, retries included (default 900). A row fails at once if the service asks to
+        wait for longer. The next run keeps that wait, for a day at most, and sends the row only if it may
+        wait so long. A service that does not answer at all ends the run after this time, or after a minute.
     timeout_s
         Seconds one attempt may take, its download included; by default what grows with its text or clip
         (:class:`speechframe.client.Timeouts`).

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.batch.backend import Backend, Opened
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import counted, credits_in_words, duration, money_in_words
+from speechframe.batch.progress import credits_in_words, duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings.spending import Price, prices_in_force
@@ -39,6 +41,8 @@ from speechframe.store.schema import (
     PRICE,
     REQUEST,
     ROW_ID,
+    WAIT_UNTIL,
+    Row,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +109,8 @@ class Estimate:
         Calls that may have been billed without an answer, and are not sent again unasked.
     rejected
         Rows whose take a review rejected: ``resume(run, redo="rejected")`` makes another one.
+    waiting
+        Calls that the service asked to wait with for longer than ``patience_s``: this run does not send them.
     identical_retakes
         Rows whose further take would be the same as the first: they are not billed again.
     balance, budget
@@ -144,6 +150,7 @@ class Estimate:
     remark: str | None = None
     unknown: int = 0
     rejected: int = 0
+    waiting: int = 0
     paid: int = 0
     money: float | None = None
     currency: str | None = None
@@ -203,7 +210,9 @@ class Estimate:
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
         in_money = money_in_words(self.money or 0.0, self.currency)
-        identical = f"{self.identical_retakes:,} rows cannot vary: retake_identical, not billed again"
+        identical = (
+            f"{counted(self.identical_retakes, 'row')} cannot vary: retake_identical, not billed again"
+        )
         passes_budget = self.budget is not None and self.credits > left
         said = (
             (True, counted(self.rows, "row")),
@@ -211,6 +220,7 @@ class Estimate:
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
             (self.rejected, f"{self.rejected:,} with an answer that a review rejected"),
+            (self.waiting, f"{self.waiting:,} to wait with, as the service asked"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
             (True, counted(self.calls, self.unit)),
@@ -367,7 +377,8 @@ def plan(
     keys: Any = pa.FixedSizeBinaryArray.from_buffers(kind, len(prepared.prices), buffers)
     snapshot = read_snapshot(folder)
     index = snapshot.index
-    unknown = {key: row for key, row in parts.failures(folder).items() if row["status"] == CHARGED_UNKNOWN}
+    failures = parts.failures(folder)
+    unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     # A repeat is free for the key that sent the call alone.
     sent_by = senders(snapshot, unknown)
@@ -387,6 +398,15 @@ def plan(
     if cache is not None and todo.any():
         cached[todo] = cache.has([key.hex() for key in keys.filter(pa.array(todo)).to_pylist()])
     todo &= ~cached
+    waits, late = _waits(failures), ""
+    too_late = [key for key, until in waits.items() if until - time.time() > options.patience_s]
+    if waiting := int((is_late := todo & among(keys, bytes.fromhex("".join(too_late)))).sum()):
+        todo &= ~is_late
+        at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
+        late = (
+            f"the service asked to wait with {counted(waiting, 'row')} until {at:%Y-%m-%d %H:%M:%S}, longer "
+            "than patience_s allows: run again then"
+        )
     free = todo & among(keys, bytes.fromhex("".join(due)))
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
@@ -409,6 +429,7 @@ def plan(
         remark=backend.remark,
         unknown=int((first & is_kept & ~is_done).sum()),
         rejected=int(is_rejected.sum()),
+        waiting=waiting,
         paid=int(free.sum()),
         ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,
@@ -418,7 +439,14 @@ def plan(
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))
-    return Plan(prepared, keys, todo, free, cached, due, in_packs), estimate
+    return Plan(prepared, keys, todo, free, cached, due, in_packs, waits, late), estimate
+
+
+def _waits(failures: Mapping[str, Row]) -> dict[str, float]:
+    """Return by key until when the service wants no call, of those that it asked to wait; a day at most."""
+    now = time.time()
+    found = {key: row.get(WAIT_UNTIL) or 0.0 for key, row in failures.items()}
+    return {key: min(until, now + LONGEST_RETRY_AFTER_S) for key, until in found.items() if until > now}
 
 
 def first_of_each(keys: Any) -> Mask:

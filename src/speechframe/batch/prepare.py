@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._version import __version__
+from speechframe._words import counted
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
@@ -193,7 +194,7 @@ def reopen(
     backend.folder = folder.work
     entry = manifest.table
     if manifest.state == PLANNED and entry.invalid and options.on_invalid == "raise":
-        words = f"{entry.invalid:,} rows cannot be sent"
+        words = f"{counted(entry.invalid, 'row')} cannot be sent"
         raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
@@ -312,16 +313,16 @@ class _Checker:
         pa.default_memory_pool().release_unused()  # Arrow keeps the memory that writing took
         if not table.is_numbered:
             # Rows with one id could not be told apart.
-            counted: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
-            is_shared: Any = pc.greater(counted.field("counts"), pa.scalar(1))
-            for shared in counted.filter(is_shared).to_pylist():
+            of_ids: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
+            is_shared: Any = pc.greater(of_ids.field("counts"), pa.scalar(1))
+            for shared in of_ids.filter(is_shared).to_pylist():
                 row_id, count = shared["values"], shared["counts"]
                 often = "twice" if count == 2 else f"{count:,} times"  # noqa: PLR2004
                 words = f"stands {often} in {table.id_column or 'the index'}"
                 self._note("id", words, value=row_id, allowed="one id a row", row_id=row_id)
         is_hopeless = self._invalid >= self._rows or any(one["field"] == "id" for one in self.problems)
         if self._problem_count and (is_hopeless or not leaves_out):
-            raise InvalidRows(self.problems, total=self._problem_count)
+            raise InvalidRows(self.problems, total=self._problem_count, rows=self._invalid or None)
         return TableEntry(
             file,
             self._rows,

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from speechframe._ending import hold, release, running_loop, until_terminated
 from speechframe._loop import INTERRUPT, background_loop, run_sync
+from speechframe._words import counted, printable
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
@@ -135,6 +136,7 @@ class Progress:
 
     def warn(self, kind: str, words: str) -> None:
         """Count a warning about an answer; the first one of a kind is shown as its example."""
+        kind, words = printable(kind), printable(words)
         self.warned[kind] += 1
         if kind not in self.examples:
             self.examples[kind] = words
@@ -186,6 +188,7 @@ class Progress:
 
     def note(self, line: str) -> None:
         """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
+        line = printable(line)
         log.info("%s", line)
         say(line, shown=self._shown)
 
@@ -382,6 +385,7 @@ def is_notebook() -> bool:
 def say(line: str, *, shown: bool) -> None:
     """Write one line beside any bar, to standard error; in a notebook to standard output."""
     if shown:
+        line = printable(line)
         # Whoever reads along may have left (`2>&1 | head`): no reason to end a run.
         with contextlib.suppress(BrokenPipeError):
             _tqdm().write(line, file=_output())
@@ -419,14 +423,14 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
     return f"{counted(counts.total(), 'warning')}: {', '.join(said)}; run.warnings shows them"
 
 
-def counted(number: int, thing: str) -> str:
-    """Return a number and what it counts: ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def credits_in_words(credits: float) -> str:
     """Return a price for people: ``1 credit``, ``1,234.5 credits``."""
     return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
+
+
+def left_on_key(characters: int) -> str:
+    """Return how many characters a key has left: ``1 character is left on the key``."""
+    return f"{counted(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
 
 
 def money_in_words(amount: float, currency: str | None) -> str:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from speechframe import errors
 from speechframe.batch.backend import Backend, Request
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.prepare import Prepared
 from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
 from speechframe.settings.spending import ALERTS, BudgetRule
@@ -286,6 +287,26 @@ class Plan:
     cached: Mask  # rows whose answer the cache has
     due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
     in_packs: Mask  # rows of those calls that shared theirs with others
+    waits: dict[str, float] = field(default_factory=dict)
+    """By key, the Unix time before which the service wants no call, as it asked an earlier process."""
+    late: str = ""  # why rows are left out that would wait for longer than their patience; empty if none is
+
+    def call(self, request: Request) -> Call:
+        """Return the call of a request, with what an earlier process knows of it."""
+        call = Call(request)
+        if (due := self.due.get(request.key)) is not None:
+            call.is_unknown = call.is_paid = True
+            call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
+            before = {row.key: (self.due.get(row.key) or {}).get("credits") for row in request.rows}
+            call.booked = {key: round(credits * CREDIT) for key, credits in before.items() if credits}
+        return call
+
+    def wait_s(self, request: Request) -> float:
+        """Return the seconds until a call may be sent, as far as the service asked to wait with its rows."""
+        until = (
+            max((self.waits.get(row.key, 0.0) for row in request.rows), default=0.0) if self.waits else 0.0
+        )
+        return min(max(0.0, until - time.time()), LONGEST_RETRY_AFTER_S)
 
     @property
     def charged_millicredits(self) -> int:
@@ -416,15 +437,11 @@ class Queue:
             elif self._front:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
-                call = Call(request)
-                if (due := self._plan.due.get(request.key)) is None:
-                    self._read += request.price
-                else:
-                    call.is_unknown = call.is_paid = True
-                    call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
-                    rows = request.parts or (request,)
-                    before = {row.key: (self._plan.due.get(row.key) or {}).get("credits") for row in rows}
-                    call.booked = {key: round(credits * CREDIT) for key, credits in before.items() if credits}
+                call = self._plan.call(request)
+                self._read += 0 if call.is_paid else request.price
+                if (wait_s := self._plan.wait_s(request)) > 0:
+                    heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
+                    continue
             else:
                 self._is_plan_read = True
                 return None
@@ -494,7 +511,9 @@ class Queue:
             self._changed.set()
 
     def end(self) -> None:
-        """Note that all calls that were handed out have ended. A budget that is used up is why."""
+        """Note that all calls that were handed out have ended. Stop if calls are left, with the reason."""
         if self._is_used_up and self._budget is not None:
             rest = self._planned - self._read + self._refused
             self.stop(StopReason.BUDGET, self._budget.why_not(rest))
+        elif self._plan.late:
+            self.stop(StopReason.UNREACHABLE, ConnectionFailed(self._plan.late, sent=False))

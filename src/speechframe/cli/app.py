@@ -182,7 +182,7 @@ def _tell(error: SpeechframeError, options: argparse.Namespace) -> None:
     if options.debug:
         traceback.print_exc()
     if isinstance(error, InvalidRows):
-        count = f"{error.total:,} problem{'s' if error.total != 1 else ''}"
+        count = show.counted(error.total, "problem")
         show.note(f"speechframe {options.command}: {count}; nothing was sent")
         show.note(show.problems_table(error.problems, error.total))
     else:

@@ -106,14 +106,14 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
         show.print_json({"cache": str(cache.folder), **totals, **limits, "shown": shown})
         return exits.OK
     if shown:
-        print(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
+        show.write(show.table(_HEAD, map(_cells, shown), width=show.terminal_width()))
     if count > len(shown):
-        print(f"... and {count - len(shown):,} more")
+        show.write(f"... and {count - len(shown):,} more")
     limit = "" if cache.max_bytes is None else f" of {show.size(cache.max_bytes)}"
     words = f"{show.counted(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
     is_missing = options.cache and not cache.folder.is_dir()
     missing = " (there is no such folder yet)" if is_missing else ""
-    print(f"{cache.folder}{missing}: {words}, {show.size(size)}{limit}")
+    show.write(f"{cache.folder}{missing}: {words}, {show.size(size)}{limit}")
     return exits.OK
 
 
@@ -135,7 +135,7 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
         f"{show.counted(done['entries'], 'entry', 'entries')} {verb}, {show.size(done['bytes_freed'])} freed"
     )
     left = f"{show.counted(done['entries_left'], 'entry', 'entries')}, {show.size(done['bytes_left'])} left"
-    print(f"{cache.folder}: {gone}; {left}")
+    show.write(f"{cache.folder}: {gone}; {left}")
     return exits.OK
 
 

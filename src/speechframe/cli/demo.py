@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speechframe import settings
-from speechframe.cli import exits, runs, selection
+from speechframe.cli import exits, runs, selection, show
 from speechframe.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ def run(options: argparse.Namespace) -> int:
     if runs.code_of(made) != exits.OK:
         return runs.report(made, options)
     for line in _happened(made, seconds):
-        print(line)
-    print("\nWhat to try next, from this folder:")
+        show.write(line)
+    show.write("\nWhat to try next, from this folder:")
     if not is_default:
-        print("(another service is set: unset SPEECHFRAME_API_KEY and SPEECHFRAME_BASE_URL first)")
+        show.write("(another service is set: unset SPEECHFRAME_API_KEY and SPEECHFRAME_BASE_URL first)")
     for title, lines in _tries(made, options):
-        print(f"\n  {title}")
+        show.write(f"\n  {title}")
         for line in lines:
-            print(f"    {line}")
+            show.write(f"    {line}")
     return exits.OK
 
 

@@ -1,11 +1,10 @@
 """``speechframe doctor``: what is installed, what works, what is missing and how to get it."""
 
 import argparse
-import json
 from dataclasses import asdict
 from itertools import groupby
 
-from speechframe.cli import checks, exits
+from speechframe.cli import checks, exits, show
 from speechframe.cli.checks import FAILED, Check
 
 
@@ -22,11 +21,11 @@ def run(options: argparse.Namespace) -> int:
     """Look at everything and print it."""
     about = checks.about()
     if not options.json:
-        print(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")
+        show.write(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")
     made = []
     for group, found in groupby(checks.all_checks(), key=lambda check: check.group):
         if not options.json:
-            print(f"\n{group}")
+            show.write(f"\n{group}")
         for check in found:
             made.append(check)
             if not options.json:
@@ -34,16 +33,17 @@ def run(options: argparse.Namespace) -> int:
     failed = sum(check.state == FAILED for check in made)
     code = exits.ROWS_FAILED if failed else exits.OK
     if options.json:
-        print(json.dumps({**about, "ok": not failed, "checks": [asdict(c) for c in made], "exit_code": code}))
+        said = [asdict(check) for check in made]
+        show.print_json({**about, "ok": not failed, "checks": said, "exit_code": code})
     else:
-        print(f"\n{_verdict(failed)}")
+        show.write(f"\n{_verdict(failed)}")
     return code
 
 
 def _show(check: Check) -> None:
-    print(f"  {check.state:<8} {check.name:<15} {check.words}", flush=True)
+    show.write(f"  {check.state:<8} {check.name:<15} {check.words}")
     if check.command:
-        print(f"  {'':<8} {'':<15} get it: {check.command}")
+        show.write(f"  {'':<8} {'':<15} get it: {check.command}")
 
 
 def _verdict(failed: int) -> str:

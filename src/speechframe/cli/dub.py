@@ -1,11 +1,11 @@
 """``speechframe dub``: run the verb, and copy its files or leave its jobs to the service."""
 
 import argparse
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe._files import safe_stem, write_new
 from speechframe.cli import exits, runs, show, verb
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb.add_arguments(parser)
     group = parser.add_argument_group("what becomes of the dubs")
     group.add_argument(
-        "--out", type=Path, metavar="DIR", help="copy dubs and subtitles there, named by medium and locale"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="copy dubs and subtitles there, named by medium and locale; no file that is there is replaced",
     )
     group.add_argument(
         "--no-wait",
@@ -36,18 +39,22 @@ def run(options: argparse.Namespace) -> int:
             options.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             options.parser.error(f"--out {options.out} cannot be made: {error.strerror}")
+    from speechframe.store.folder import storing
+
     if options.no_wait:
         return _leave(verb.made(options, wait=False), options)
     made = verb.made(options)
     code = runs.report(made, options)
     if options.out is not None and made.progress is not None:
-        for path in _copied(made, options.out):
+        with storing(options.out, "copying the dubs"):
+            copied = _copied(made, options.out)
+        for path in copied:
             show.note(str(path))
     return code
 
 
 def _leave(run: "Run", options: argparse.Namespace) -> int:
-    """Let the run go once all jobs have an id in its folder, so that a resume finds them."""
+    """Stop waiting once all jobs have an id in the run's folder, so that a resume finds the jobs."""
     from speechframe.store.schema import PENDING
     from speechframe.verbs.dub_job import jobs_of
 
@@ -67,14 +74,14 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
     if options.json:
         show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
     else:
-        print(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
-        print(f"how they are doing: speechframe jobs {run.short_path}")
-        print(f"fetch the dubs with: {runs.resume_command(run, options)}")
+        show.write(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
+        show.write(f"how they are doing: speechframe jobs {run.short_path}")
+        show.write(f"fetch the dubs with: {runs.resume_command(run, options)}")
     return exits.RUNNING
 
 
 def _copied(run: "Run", folder: Path) -> list[Path]:
-    """Copy the files of a run under the names of their media, or of their rows."""
+    """Copy the files of a run. Their names begin with the medium's name, or with the row's id."""
     frame = run.to_pandas()
     names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
     copied: list[Path] = []
@@ -82,12 +89,7 @@ def _copied(run: "Run", folder: Path) -> list[Path]:
         row_id, locale = row[names["row_id"]], row[names["locale"]]
         medium: Any = row.get("media")
         stem = Path(medium).stem if isinstance(medium, str) else row_id.removesuffix(f"/{locale}")
-        for path in [row[names[name]] for name in _FILES]:
-            if isinstance(path, str):
-                # Take the last part alone. Ids and locales of somebody else's run may hold folders.
-                target = folder / Path(f"{stem}.{locale}{Path(path).suffix}").name
-                # Two media may have one name. The names in the run differ.
-                target = folder / Path(path).name if target in copied else target
-                shutil.copyfile(run.folder.inside(path), target)
-                copied.append(target)
+        found = [run.folder.inside(row[names[name]]) for name in _FILES if isinstance(row[names[name]], str)]
+        files: dict[str, bytes | Path] = {f".{safe_stem(str(locale))}{path.suffix}": path for path in found}
+        copied += write_new(folder, safe_stem(stem), files)
     return copied

@@ -90,10 +90,10 @@ def _list(options: argparse.Namespace) -> int:
         show.print_json({"runs": list(map(asdict, found)), "exit_code": exits.OK})
         return exits.OK
     if found:
-        print(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
+        show.write(show.table(_HEAD, map(_cells, found), width=show.terminal_width()))
     else:
         where = ", ".join(map(str, options.folders or _ROOTS))
-        print(f"no runs below {where}")
+        show.write(f"no runs below {where}")
     return exits.OK
 
 
@@ -138,10 +138,10 @@ def _verify(options: argparse.Namespace) -> int:
         return code
     for path, said in found.items():
         count = show.counted(len(said), "problem", "problems") if said else "whole"
-        print(f"{path}: {count}")
+        show.write(f"{path}: {count}")
         if said:
             rows = [[problem.file, problem.request_key, problem.words] for problem in said]
-            print(show.table(["file", "request_key", "problem"], rows))
+            show.write(show.table(["file", "request_key", "problem"], rows))
     return code
 
 
@@ -183,7 +183,7 @@ def _remove(options: argparse.Namespace) -> int:
             more = " ..." if left[3:] else ""
             show.note(f"{folder} keeps what speechframe did not write: {', '.join(left[:3])}{more}")
         if not options.json:
-            print(f"removed {folder}")
+            show.write(f"removed {folder}")
     if options.json:
         show.print_json({"removed": list(map(asdict, facts)), "exit_code": exits.OK})
     return exits.OK

@@ -1,4 +1,4 @@
-"""``speechframe jobs``: how dubbing jobs are doing at the service."""
+"""The command ``speechframe jobs``, which prints the status of dubbing jobs."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({"jobs": said, "exit_code": code})
         return code
     rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
-    print(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
+    show.write(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
     return code
 
 

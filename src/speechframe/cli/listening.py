@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe._ending import gentle_termination
+from speechframe._files import write_new
 from speechframe.cli import exits, show
 from speechframe.cli.actions import add_action, add_actions, whole_number
 from speechframe.errors import StoreError
@@ -88,7 +89,7 @@ def _serve(options: argparse.Namespace) -> int:
         if options.json:
             show.print_json({"url": served.url, "links": served.links, "folder": str(options.folder)})
         else:
-            print(show.table(("listener", "link"), served.links.items()), flush=True)
+            show.write(show.table(("listener", "link"), served.links.items()))
         if not served.is_local:
             show.note("Everyone on the network who has a link can vote by it; nothing is encrypted.")
         show.note(
@@ -128,15 +129,16 @@ def _pages(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in test.invite(options.listeners):
-            paths.append(options.out / f"{name}.html")
-            paths[-1].write_text(offline_page(test, name), encoding="utf-8")
+            paths += write_new(options.out, name, {".html": offline_page(test, name).encode()})
     except OSError as error:
         raise _cannot_write(options.out, error) from error
     if options.json:
         show.print_json({"pages": [str(path) for path in paths]})
     else:
         size = show.size(sum(path.stat().st_size for path in paths))
-        print(f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener")
+        show.write(
+            f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener"
+        )
     return exits.OK
 
 
@@ -166,7 +168,7 @@ def _votes(options: argparse.Namespace) -> int:
     words = show.counted(len(counted), "vote", "votes")
     by = show.counted(listeners, "listener", "listeners")
     where = "" if options.out is None else f"; written to {options.out}"
-    print(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
+    show.write(f"{test.test_id}: {words} of {by}, and {practice:,} for practice{where}")
     return exits.OK
 
 

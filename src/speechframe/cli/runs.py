@@ -110,22 +110,22 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         show.print_json({**_identity(run), **facts, **speed, "exit_code": code})
         return code
     for line in _lines(run, progress, facts, counts):
-        print(line)
+        show.write(line)
     if not declared.values(options).get("progress", True):
         # Else it was said when it happened.
         warned = warnings_in_words(progress.warned, progress.examples)
         for words in filter(None, (run.stopped_by, warned)):
-            print(words)
+            show.write(words)
     if code != exits.OK:
         _show_failures(run)
-        print(f"go on with: {resume_command(run, options)}")
+        show.write(f"go on with: {resume_command(run, options)}")
     suspect = counts.get("suspect")
     if suspect and run.operation == "translate":
-        print(f"{suspect:,} suspect: error_message says why")
+        show.write(f"{suspect:,} suspect: error_message says why")
     elif suspect:
         # They have audio, so the run may be finished: nothing else would speak of them again.
         command = _resume(run, " --redo suspect", options)
-        print(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
+        show.write(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
     return code
 
 
@@ -136,11 +136,11 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
         plan = {name: getattr(estimate, name) for name in _PLAN}
         show.print_json({**_identity(run), **plan, "problems": run.problems, "exit_code": exits.OK})
         return exits.OK
-    print(f"{estimate.line()}: nothing was sent")
+    show.write(f"{estimate.line()}: nothing was sent")
     if run.problems:
-        print(show.problems_table(run.problems, len(run.problems)))
-    print(f"run folder: {run.short_path}")
-    print(f"start it with: {resume_command(run, options)}")
+        show.write(show.problems_table(run.problems, len(run.problems)))
+    show.write(f"run folder: {run.short_path}")
+    show.write(f"start it with: {resume_command(run, options)}")
     return exits.OK
 
 
@@ -186,15 +186,16 @@ def _identity(run: "Run") -> dict[str, Any]:
 def _lines(
     run: "Run", progress: "Progress", facts: Mapping[str, Any], counts: Mapping[str, int]
 ) -> Iterator[str]:
+    from speechframe._words import counted
     from speechframe.batch.live import result_of
-    from speechframe.batch.progress import counted, credits_in_words
+    from speechframe.batch.progress import credits_in_words, left_on_key
 
     # "stopped (stopped)" after Ctrl-C would say nothing.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
     yield f"{result_of(facts)}; {credits_in_words(facts['credits'])} in all on {run.service}"
-    left = "" if progress.balance is None else f"; {progress.balance:,} characters are left on the key"
+    left = "" if progress.balance is None else f"; {left_on_key(progress.balance)}"
     yield f"{counted(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"
 
@@ -209,9 +210,9 @@ def _show_failures(run: "Run") -> None:
         count += some.num_rows
     if not count:
         return
-    print(show.table(["row", *_WHY], rows, width=show.terminal_width()))
+    show.write(show.table(["row", *_WHY], rows, width=show.terminal_width()))
     if count > len(rows):
-        print(f"... and {count - len(rows):,} more")
+        show.write(f"... and {count - len(rows):,} more")
 
 
 def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from speechframe._files import open_new, safe_stem
 from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.cli.docstrings import option_name
 from speechframe.errors import SpeechframeError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
-_TRIES = 1000
 _TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
 """Arguments that a stream takes."""
 
@@ -31,7 +31,7 @@ class _Said(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options: those of `generate` that concern one text, as constants."""
+    """Add the options of `generate` that concern one text, as constants."""
     from speechframe.cli.verb import verb_of
 
     generate, data = verb_of("generate")
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write; its ending says the format unless --format does; - is standard output "
+        help="file to write, or to replace; its ending says the format unless --format does; without an "
+        "ending its name gets one, and a number if it is taken; - is standard output "
         "(default: a new file here, named after the text)",
     )
     declared.add(parser.add_argument_group("how it is said"), [*own, *take])
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         show.print_json({"file": str(said.file), **said.facts})
         return exits.OK
     if said.file is not None:
-        print(said.file)
+        show.write(said.file)
     show.note(said.words)
     return exits.OK
 
@@ -125,7 +126,7 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
 
 
 def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
-    """Write what comes as it comes, and say at the end what it was."""
+    """Write each piece when it arrives, and return the facts of the whole."""
     from speechframe import api
 
     voice = given["voice"]
@@ -156,7 +157,8 @@ def _poured(
         return None
     path = target or _free_name(options.text, voice, stream.format)
     if not path.suffix:
-        path = path.with_suffix(f".{stream.format.value.lower()}")
+        with open_new(path.parent, path.name, f".{stream.format.value.lower()}") as new:
+            path = Path(new.name)
     if path.suffix[1:].upper() == stream.format.value:
         with path.open("wb") as file:
             try:
@@ -164,7 +166,7 @@ def _poured(
             except SpeechframeError:
                 show.note(f"{path} holds what came until then, {len(stream.audio):,} bytes")
                 raise
-    # The header of what has come leaves the length open; of another format, all of it is to be converted.
+    # The header so far leaves the length open. Another format needs a conversion of the whole.
     return stream.save(path)
 
 
@@ -175,15 +177,9 @@ def _pour(stream: "SyncStream", out: BinaryIO) -> None:
 
 
 def _free_name(text: str, voice: str | None, format: Format) -> Path:
-    """Return a file name that tells what is said and by whom, and is not taken."""
+    """Create an empty file, named by the first words and the voice, and return its path."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
-    for number in range(1, _TRIES):
-        path = Path(f"{stem}.{ending}" if number == 1 else f"{stem}-{number}.{ending}")
-        try:
-            # Made at once: two commands at a time must not take the same name.
-            path.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return path
-    raise OSError(0, "too many clips of this text are here already", stem)
+    # Create the file at once, so that two commands cannot take the same name.
+    with open_new(Path(), safe_stem(stem), f".{ending}") as file:
+        return Path(file.name)

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from speechframe._words import counted as counted  # noqa: PLC0414 - the commands use it from here
+from speechframe._words import escaped, printable
 from speechframe.cli.docstrings import with_options
 
 _GAP = "  "
@@ -21,16 +23,26 @@ _VALUE_WIDTH = 40
 _UNIT = 1024
 
 
+def write(words: object = "") -> None:
+    """Write a line to standard output, without characters that do something to a terminal."""
+    print(printable(str(words)), flush=True)
+
+
 def note(words: str) -> None:
-    """Write `words` to standard error; a reader that has gone is no reason to stop."""
+    """Write a line to standard error as :func:`write` does. Ignore a reader that has gone."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(words + "\n")
+        sys.stderr.write(printable(words) + "\n")
         sys.stderr.flush()
 
 
 def print_json(facts: Any) -> None:
-    """Print values as one line of JSON."""
-    print(json.dumps(facts, default=str, ensure_ascii=False), flush=True)
+    """Write values as one line of JSON."""
+    write_json(json.dumps(facts, default=str, ensure_ascii=False))
+
+
+def write_json(text: str) -> None:
+    """Write JSON. Characters that do something to a terminal are escaped, so no value changes."""
+    print(escaped(text), flush=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
@@ -79,17 +91,6 @@ def _fitted(words: str, width: int) -> str:
     return words + "…"
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "run", "runs"), counted(2_000, "run", "runs")
-    ('1 run', '2,000 runs')
-    """
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def size(number: float) -> str:
     """Return bytes in a unit people read.
 
@@ -124,7 +125,7 @@ def when(time: datetime) -> str:
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal, None when standard output goes elsewhere: nothing is cut there."""
+    """Return the width of the terminal. None means that standard output goes elsewhere and is not cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -156,10 +157,11 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make sure that whatever a command prints goes somewhere and ends nothing.
+    """Make both outputs usable, so that no text ends a command.
 
-    Standard output takes any character, as standard error does: no table ends at an ASCII terminal. Where
-    one of the two was closed (``2>&-``) it is nowhere, and its number is not taken by the next socket.
+    Standard output accepts any character, as standard error does, so a table does not end at an ASCII
+    terminal. An output that was closed (``2>&-``) is replaced by the null device. Otherwise the next socket
+    would get its number.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -169,7 +171,7 @@ def settle_output() -> None:
 
 
 def let_go_of_output(number: int = 1) -> None:
-    """Point an output to nowhere, once its reader has gone: nothing may fail at exit."""
+    """Point an output to the null device after its reader has gone, so that nothing fails at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from speechframe.cli import exits
+from speechframe.cli import exits, show
 
 _FORMATS = ("markdown", "json-schema", "openapi")
 
@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     from speechframe.spec import render
 
     if options.format == "markdown":
-        print(render.tables_markdown())
+        show.write(render.tables_markdown())
     else:
         made = render.openapi() if options.format == "openapi" else render.json_schema()
-        print(json.dumps(made, indent=2, ensure_ascii=False))
+        show.write_json(json.dumps(made, indent=2, ensure_ascii=False))
     return exits.OK

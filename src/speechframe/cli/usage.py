@@ -1,9 +1,10 @@
-"""``speechframe usage``, ``reconcile`` and ``report``: what was spent, and whether the bill agrees."""
+"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger."""
 
 import argparse
 import sys
 
-from speechframe.cli import exits
+from speechframe._words import printable
+from speechframe.cli import exits, show
 
 _GROUPS = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
 
@@ -47,17 +48,17 @@ def _print(options: argparse.Namespace) -> int:
     if options.command == "report":
         from speechframe.analysis.report import report
 
-        print(report(options.path, source, by=options.by, **window))
+        show.write(report(options.path, source, by=options.by, **window))
     elif options.command == "reconcile":
         from speechframe.analysis.reconcile import reconcile
 
         found = {"source": source, "key": options.fingerprint, "by": options.by, **window}
-        print(reconcile(options.reported, **found))
+        show.write(reconcile(options.reported, **found))
     elif options.check is not None:
         from speechframe.analysis.budgets import check_budgets
 
         lines, state = check_budgets(options.check, source)
-        print("\n".join(lines))
+        show.write("\n".join(lines))
         return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
         from speechframe.analysis.usage import filled, usage
@@ -65,8 +66,8 @@ def _print(options: argparse.Namespace) -> int:
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)
         if options.csv:
-            table.to_csv(sys.stdout, index=False)
-            print(table.covers, file=sys.stderr)
+            sys.stdout.write(printable(table.to_csv(index=False)))
+            show.note(table.covers)
         else:
-            print(f"{filled(table).to_string(index=False, na_rep='')}\n{table.covers}")
+            show.write(f"{filled(table).to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = api.voices(model=options.model, locale=options.locale, service=selection.service(options))
     if options.json:
-        print(found.to_json(orient="records", force_ascii=False))
+        show.write_json(found.to_json(orient="records", force_ascii=False))
         return exits.OK
     voices = found.to_dict(orient="records")
     rows = [
@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
         ]
         for v in voices
     ]
-    print(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
+    show.write(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
     if any("*" in row[-2] for row in rows):
-        print(
+        show.write(
             f"\nerror: share of words (in Japanese, of characters) that a recogniser hears wrong; *: {_CLEAR}"
         )
     return exits.OK

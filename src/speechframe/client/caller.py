@@ -263,12 +263,15 @@ class Caller:
         max_bytes: int | None = None,
         admit: Admit | None = None,
         progress: Progress = ignore,
+        hold: bool = False,
     ) -> Awaitable[Raw]:
         """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
 
         `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
         before so many more bytes of the answer are read. Without `deadline_s` the time limit begins anew, and
         `progress` is called, each time that the service reports the call as queued or worked on.
+        before so many more bytes of the answer are read. With `hold` no other call gets the connection before
+        ``raw.reply.close()``; call ``raw.reply.drop()`` first if the answer belongs to another call.
 
         Raises
         ------
@@ -292,6 +295,7 @@ class Caller:
             max_bytes=most_bytes if max_bytes is None else max_bytes,
             admit=admit,
             progress=progress if deadline_s is None else None,
+            hold=hold,
         )
 
     async def ask(

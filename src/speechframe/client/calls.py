@@ -11,7 +11,7 @@ from speechframe.spec import locales
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import Checked, FieldProblem, check
-from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS, PAUSE_SECONDS
+from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS, PAUSE_SECONDS, SLOWEST_READER_BYTES_S
 from speechframe.spec.deprecation import warn_deprecated
 from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
@@ -61,7 +61,10 @@ class Timeouts:
         The same for a translation: a small machine that goes through a third language takes a few
         milliseconds a character.
     download_s
-        One download of audio that came as a URL; counted apart, since the call was billed by then.
+        Longest download of audio that came as a URL. It is counted apart, because the call was billed by
+        then. A file of a dub may take longer; of such a file, it is the longest wait for the first byte.
+    download_bytes_a_second
+        Lowest speed of a file of a dub over each `download_s`. A slower download fails and is tried again.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class Timeouts:
     upload_bytes_a_second: float = 64 * KIB
     per_translated_character_s: float = 0.02
     download_s: float = 60.0
+    download_bytes_a_second: float = float(SLOWEST_READER_BYTES_S)
 
     def attempt_s(self, characters: int) -> float:
         """Return how long an attempt for a text of `characters` may take, without a download."""

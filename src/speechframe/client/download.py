@@ -1,17 +1,17 @@
-"""What came as a URL: where it may be fetched from, and the fetching, into memory or into a file.
+"""Download audio and media that an answer gives as a URL, into memory or into a file.
 
-The rule, for the URL and for every redirect on the way:
+The same rules apply to the URL and to each redirect:
 
-- the key never goes along, to no host;
-- the service's own host may be asked, in plain http only where the service itself is spoken to in plain http,
-  so that https is never undone;
-- any other host needs https, and is neither on this machine nor in a private network;
-- nothing but http(s), no user name in the address, at most 5 redirects.
+- The key is sent to none of these hosts.
+- The service's own host is allowed. Plain http is allowed only if the service itself uses plain http.
+- Any other host needs https. It must not be on this machine or in a private network.
+- The scheme is http or https, the address has no user name, and there are at most 5 redirects.
 
-``localhost``, ``127.0.0.1`` and ``::1`` are one host; ``127.0.0.2`` is another.
+``localhost``, ``127.0.0.1`` and ``::1`` count as one host. ``127.0.0.2`` counts as another one.
 """
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from yarl import URL
 
 from speechframe._addresses import is_public
+from speechframe.client.calls import KIB
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.spec.codes import Status
@@ -31,14 +32,14 @@ from speechframe.store.folder import sync
 T = TypeVar("T")
 
 MAX_REDIRECTS = 5
-# Seconds before each attempt to fetch; for a file longer: what fails for a moment must not cost a dub.
+# Seconds before each attempt. A file gets more attempts, because a short failure must not cost a dub.
 WAITS_S = (0.0, 0.2, 0.4)
 _FILE_WAITS_S = (*WAITS_S, 2.0, 10.0)
 _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253
-_MAX_ERROR_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 64 * KIB
 
-# 203 is a 200 that a proxy has touched; 206 is a part, and 202, 204, 205 are none of the audio.
+# 203 is a 200 that a proxy has touched. 206 is a part of the audio, and 202, 204 and 205 are without audio.
 _WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
@@ -50,13 +51,14 @@ _DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An address that an answer from `base` named; `service` are the service's own addresses."""
+    """An address in an answer from `base`. The service's own addresses are in `service`."""
 
     exchange: Exchange
     service: Collection[str]
     address: str
     base: URL
     what: str = "audio"
+    head_s: float = math.inf  # longest wait for the beginning of an answer
     waits_s: tuple[float, ...] = WAITS_S
 
 
@@ -70,10 +72,10 @@ async def fetch(
     max_bytes: int,
     admit: Admit | None = None,
 ) -> bytes:
-    """Return the bytes behind an address that an answer from `base` named; `service` are its own addresses.
+    """Return the bytes behind an address in an answer from `base`. The service's addresses are in `service`.
 
-    A dropped connection, a truncated body, a 5xx, a 408 and a 429 are tried again by themselves, since
-    fetching costs nothing and the call was paid for. BadAnswer says why they cannot be fetched.
+    A dropped connection, a truncated body, a 5xx, a 408 and a 429 lead to another attempt, because a download
+    costs nothing and the call was paid for. BadAnswer contains the reason of a failure.
     """
 
     async def body(reply: Reply) -> bytes:
@@ -91,31 +93,38 @@ async def save(
     path: Path,
     *,
     timeout_s: float,
-    stall_s: float,
+    window_s: float,
+    slowest_bytes_s: float,
     max_bytes: int,
 ) -> None:
-    """Put what is behind an address, as of :func:`fetch`, into a file that is whole or not there.
+    """Download from an address, as :func:`fetch` does, into a file that is whole or absent.
 
-    It goes to disk piece by piece, and survives a power cut afterwards. `stall_s` is the longest wait for a
-    piece, `timeout_s` for all of them. Errors are those of :func:`fetch`, and OSError where it cannot be
-    written.
+    The file is written piece by piece and survives a power cut afterwards. All pieces may take `timeout_s`.
+    Each `window_s` must bring `slowest_bytes_s` at least. A slower download fails and is tried again. Errors
+    are those of :func:`fetch`, and OSError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
     async def write(reply: Reply) -> None:
         if reply.headers.get("Content-Encoding", "identity") != "identity":
-            raise BadAnswer("the file could not be fetched: it comes compressed, which was not asked for")
-        size = 0
+            raise BadAnswer("the file could not be fetched because it is compressed")
+        size, window_bytes, window_ends_s = 0, 0, time.monotonic() + window_s
         with temporary.open("wb") as file:
-            while piece := await asyncio.wait_for(reply.read(), stall_s):
+            while piece := await asyncio.wait_for(reply.read(), window_s):
                 size += len(piece)
+                window_bytes += len(piece)
+                if (now_s := time.monotonic()) >= window_ends_s:
+                    if window_bytes < slowest_bytes_s * window_s:
+                        speed = f"less than {slowest_bytes_s / KIB:,.3g} KB/s came over {window_s:g} s"
+                        raise ConnectionFailed(speed, sent=True)
+                    window_bytes, window_ends_s = 0, now_s + window_s
                 if size > max_bytes:
                     raise BadAnswer(f"the file is too large: more than {max_bytes / 1e6:,.0f} MB")
                 await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(sync, temporary)
 
     try:
-        source = _Source(exchange, service, address, base, "file", _FILE_WAITS_S)
+        source = _Source(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
         await _fetched(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync, path.parent)
@@ -129,7 +138,7 @@ async def _fetched(
     timeout_s: float,
     **how: Any,
 ) -> T:
-    """Return what `take` makes of the answer; it is asked for again after what may pass."""
+    """Return the result of `take` for the answer. Failures that may pass lead to another attempt."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
@@ -139,7 +148,7 @@ async def _fetched(
                 "GET",
                 url,
                 headers=_HEADERS,
-                timeout_s=max(0.001, deadline_s - time.monotonic()),
+                timeout_s=max(0.001, min(source.head_s, deadline_s - time.monotonic())),
                 max_error_bytes=_MAX_ERROR_BYTES,
                 **how,
             )
@@ -177,12 +186,12 @@ async def _fetched(
 
 
 def _checked(address: str, base: URL, source: _Source) -> URL:
-    """Return the URL to fetch, spelled exactly as it was given: a signature covers the spelling."""
+    """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
         raise BadAnswer(f"the {source.what}'s address is no URL")
     try:
-        # Letters outside ASCII cannot go onto the wire as they are, so such a URL is not signed as it is.
+        # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
         problem = _forbidden(url, source.service)
@@ -194,7 +203,7 @@ def _checked(address: str, base: URL, source: _Source) -> URL:
 
 
 def _forbidden(url: URL, service: Collection[str]) -> str | None:
-    """Return what is wrong with a URL; None where it may be fetched."""
+    """Return the fault of a URL, or None if the URL is allowed."""
     host = _bare(url)
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
         return " is neither http nor https at a host"
@@ -216,6 +225,6 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
 
 
 def _bare(url: URL) -> str:
-    """Return a host as it goes onto the wire, in lower case and without a final dot."""
-    # Letters of other scripts may become digits on the way.
+    """Return a host in lower case without a final dot, encoded as in a request."""
+    # Letters of other scripts may become digits when they are encoded.
     return (url.raw_host or "").lower().rstrip(".")

@@ -237,7 +237,8 @@ class Dubbing:
                 caller.url(caller.regions[0], "job_status", "job"),
                 path,
                 timeout_s=1e9 if self._call_s is None else self._call_s,
-                stall_s=caller.timeouts.download_s,
+                window_s=caller.timeouts.download_s,
+                slowest_bytes_s=caller.timeouts.download_bytes_a_second,
                 max_bytes=caller.bounds.dubbed_bytes if max_bytes is None else max_bytes,
             )
         except SpeechframeError as error:

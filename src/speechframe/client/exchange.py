@@ -85,6 +85,7 @@ class Exchange:
         # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
+        self._held: set[Reply] = set()  # good answers whose connection is not given back yet
         self._closed = False
 
     async def ask(
@@ -99,6 +100,7 @@ class Exchange:
         max_error_bytes: int,
         admit: Admit | None = None,
         progress: Progress | None = None,
+        hold: bool = False,
     ) -> "Reply":
         """Send one request once and return the answer, whatever its status.
 
@@ -107,6 +109,7 @@ class Exchange:
         awaited with the number of further bytes that a good body takes in memory; that wait does not count.
         With `progress`, the service may report that it still works at the request: `progress` is called then,
         and the time limit begins anew.
+        With `hold` a good answer keeps its connection until :meth:`Reply.close`; no other request gets it.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()
@@ -146,7 +149,10 @@ class Exchange:
                     reply.drop()
                     reply.close()
                     raise
-                reply.close()
+                if hold and reply.ok:
+                    reply.hold_in(self._held)
+                else:
+                    reply.close()
                 return reply
         except (BadAnswer, AudioError) as error:
             failure: Exception = error
@@ -184,6 +190,8 @@ class Exchange:
     async def close(self) -> None:
         """Close every connection; further exchanges raise RuntimeError."""
         self._closed = True
+        for reply in [*self._held]:
+            reply.close()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -238,6 +246,12 @@ class Reply:
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
+        self._held: set[Reply] = set()
+
+    def hold_in(self, held: "set[Reply]") -> None:
+        """Keep this answer in `held` until it is closed."""
+        self._held = held
+        held.add(self)
 
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
@@ -385,6 +399,7 @@ class Reply:
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; otherwise close it."""
+        self._held.discard(self)
         connection, self._connection, self._protocol = self._connection, None, None
         if connection is None:
             return

@@ -281,8 +281,9 @@ class Stream(StreamView):
         Parameters
         ----------
         path
-            With the ending of this stream's format the bytes are written, with the length in the header;
-            another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts, none gets the format's.
+            With the ending of this stream's format the bytes are written, with the length in the header.
+            Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it
+            is there. A path without an ending gets the format's, and a number if another file has the name.
 
         Raises
         ------

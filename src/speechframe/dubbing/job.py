@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soundfile
 
 from speechframe._parent import die_with_parent
 from speechframe.dubbing import hear, lines, script
@@ -115,7 +116,11 @@ def _failure(error: Exception) -> Failure:
     if isinstance(error, Refused):
         return error.failure
     _log.exception("a dub failed")
-    named = getattr(error, "strerror", None) or type(error).__name__
+    if isinstance(error, soundfile.LibsndfileError):
+        # The library does not pass on why the system refused.
+        named = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
+    else:
+        named = getattr(error, "strerror", None) or type(error).__name__
     words = str(error) if isinstance(error, SpeechframeError) else named
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 

@@ -23,6 +23,7 @@ from aiohttp.typedefs import Handler
 
 from speechframe._connections import RETRY_S, Connections, repeats_counted
 from speechframe._loop import run_sync
+from speechframe._words import counted
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
@@ -103,7 +104,7 @@ class ServedTest:
         # Without the links: whoever has one votes as that listener.
         finished = sum(done == total for done, total in self._progress.values())
         state = self.url if self._runner is not None else "closed"
-        return f"<ServedTest {state}: {finished} of {len(self._tokens)} listeners have finished>"
+        return f"<ServedTest {state}: {finished} of {counted(len(self._tokens), 'listener')} finished>"
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speechframe._files import parse_json
 from speechframe.analysis.votes import MUSHRA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
@@ -109,7 +110,7 @@ class Setup:
         with storing(folder, "reading the set-up of a test"):
             text = path.read_text(encoding="utf-8")
         try:
-            known = json.loads(text)
+            known = parse_json(text)
             if known.pop("format") != _FORMAT:
                 raise StoreError(f"{path} was written by a newer version; use that one")
             said = known.pop("test_id")

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from speechframe._words import counted
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import text
@@ -174,7 +175,7 @@ def _refuse_missing(
         )
     else:
         head = (
-            f"{len(lacking):,} of {len(items):,} items cannot be heard in every condition; "
+            f"{len(lacking):,} of {counted(len(items), 'item')} cannot be heard in every condition; "
             "leave them out, or make what is missing:"
         )
     raise ListeningError("\n".join([head, *lines]), missing=list(missing))

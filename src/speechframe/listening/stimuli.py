@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from speechframe._files import parse_json
 from speechframe.audio import codec
 from speechframe.audio._samples import fitted
 from speechframe.audio.clip import Clip
@@ -228,10 +229,10 @@ def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
     with storing(target, "reading the sounds of a test"):
         text = path.read_bytes()
     try:
-        index = json.loads(text)
+        index = parse_json(text)
         sounds = [Sound(**each) for each in index.pop("sounds")]
         return Stimuli(target, sounds, **index)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is no list of sounds ({error}); remove it to make them again") from error
 
 

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from speechframe._words import counted, printable
 from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
@@ -324,9 +325,10 @@ class Test:
         return saved(offline_page(self, self.listener if listener is None else listener), path)
 
     def __repr__(self) -> str:
-        return (
-            f"<Test {self.test_id}: {len(self.setup.conditions)} conditions, {len(self.setup.items)} items, "
-            f"{len(self.listeners)} listeners, in {self.folder}>"
+        return printable(
+            f"<Test {self.test_id}: {counted(len(self.setup.conditions), 'condition')}, "
+            f"{counted(len(self.setup.items), 'item')}, "
+            f"{counted(len(self.listeners), 'listener')}, in {self.folder}>"
         )
 
     def _setup_in_words(self) -> str:

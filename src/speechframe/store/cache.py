@@ -23,6 +23,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from speechframe._files import parse_json
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
 from speechframe.store.folder import storing
@@ -106,7 +107,7 @@ class Cache:
             return None
         line, _, audio = said.partition(b"\n")
         try:
-            told = json.loads(line)
+            told = parse_json(line)
             return told["values"], audio if told["has_audio"] else None
         except (ValueError, LookupError, TypeError):
             log.info("%s: another release wrote the entry of %s, which is not used", self.folder, key)
@@ -149,7 +150,7 @@ class Cache:
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
-                row: Row = json.loads(file.readline())["values"]
+                row: Row = parse_json(file.readline())["values"]
                 if KEY.fullmatch(item.name):
                     yield {
                         "key": item.name,

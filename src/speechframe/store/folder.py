@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from speechframe._files import parse_json
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
 
 LAYOUT = 3
@@ -160,10 +161,9 @@ class Folder:
     def _holder(self) -> dict[str, Any]:
         """Return the facts about the holder of the lock, or nothing if they cannot be read."""
         try:
-            found = json.loads((self.work / HOLDER).read_bytes())
-        except (OSError, ValueError):
+            return holder_in((self.work / HOLDER).read_bytes())
+        except OSError:
             return {}
-        return found if isinstance(found, dict) else {}
 
     def _held_by(self) -> str:
         who = "another process"
@@ -204,6 +204,15 @@ def reading(folder: Folder, name: str) -> Iterator[None]:
             f"{folder.path}/{name} cannot be read ({error}): restore it from a copy; "
             "speechframe runs verify says what else is damaged"
         ) from error
+
+
+def holder_in(content: bytes) -> dict[str, Any]:
+    """Return what the holder of a lock has written of itself; nothing if another program wrote the file."""
+    with suppress(ValueError):
+        found = parse_json(content)
+        if isinstance(found, dict) and this_process().keys() <= found.keys():
+            return found
+    return {}
 
 
 def user_name() -> str:
@@ -285,20 +294,37 @@ def described(schema: pa.Schema) -> str:
 def read_manifest(folder: Folder) -> Manifest:
     """Return run.json. NotARun if it is missing, RunMismatch if it has another layout."""
     try:
-        content = json.loads(folder.read(RUN_FILE))
+        content = parse_json(folder.read(RUN_FILE))
         layout = content.get("layout") if isinstance(content, dict) else None
         if layout == LAYOUT:
             content["tables"] = [TableEntry(**entry) for entry in content.get("tables", ())]
-            return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+            found = Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+            _check(found)
+            return found
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(
             f"{folder.path} is no run folder: it has no {RUN_FILE}; give the folder of a run"
         ) from None
     except OSError as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} cannot be read ({error})") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} is damaged ({error}); restore it from a copy") from None
     raise RunMismatch(
         f"{folder.path} has layout {layout!r}, this version reads layout {LAYOUT}: open it with the version "
         "that made it, or make the run anew in another folder"
     )
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError, TypeError or AttributeError if a part of run.json is another kind of value."""
+    if not isinstance(manifest.schema, pa.Schema):
+        raise TypeError("columns")
+    tags: dict[str, Any] = {**manifest.tags}
+    for name, kept in tags.items():
+        if not isinstance(kept, dict) or not {"constant", "column"} & kept.keys():
+            raise ValueError(f"the tag {name!r} has no value")
+    for entry in manifest.tables:
+        arguments: dict[str, Any] = {**entry.arguments}
+        for name, kept in arguments.items():
+            if not isinstance(kept, dict):
+                raise TypeError(f"the argument {name!r} has no value")

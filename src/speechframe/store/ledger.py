@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._files import parse_json
 from speechframe.errors import StoreError
 from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS, MOST_CREDITS
 from speechframe.store.folder import Folder, this_process
-from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER
+from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER, check_times
 
 ATTEMPTS, OPEN = "attempts", "open"
 AMOUNTS = ("credits", "credits_basis", "computed")
@@ -73,8 +74,10 @@ def scan(
             file: Any = pa.OSFile(str(source), "rb") if isinstance(source, Path) else source
             attempts: Any = ParquetFileFormat().make_fragment(file)
             _check_layout(attempts.physical_schema)
-            yield from attempts.to_batches(LEDGER, columns=[*columns], filter=within(start, end))
-        except (OSError, pa.ArrowException) as error:
+            for batch in attempts.to_batches(LEDGER, columns=[*columns], filter=within(start, end)):
+                check_times(batch)
+                yield batch
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise StoreError(
                 f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
                 "copy (the run's own folder has the same), or move it away to count without it"
@@ -148,10 +151,12 @@ def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
     found = {}
     for name in folder.names(OPEN, ".json"):
         try:
-            found[name.removesuffix(".json")] = json.loads(folder.read(f"{OPEN}/{name}"))
+            found[name.removesuffix(".json")] = note = parse_json(folder.read(f"{OPEN}/{name}"))
+            # Compared with times in UTC.
+            datetime.fromisoformat(note["since"]).astimezone()
         except FileNotFoundError:  # it has ended meanwhile
             continue
-        except ValueError as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise StoreError(f"{folder.path}/{OPEN}/{name} is damaged ({error}): remove it") from error
     return found
 

@@ -51,7 +51,8 @@ def find_open(folder: Folder) -> Iterator[Open]:
         if ledger.is_here(note) and _is_run(run := open_folder(str(note.get("folder"))), run_id):
             yield in_journal(run, where, f"{run_id}-")
         else:
-            yield Open(where, datetime.fromisoformat(note["since"]), {}, parts.table_of([], LEDGER))
+            since = datetime.fromisoformat(note["since"]).astimezone(UTC)
+            yield Open(where, since, {}, parts.table_of([], LEDGER))
 
 
 def in_journal(run: Folder, where: str, prefix: str = "") -> Open:

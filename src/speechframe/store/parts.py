@@ -32,6 +32,7 @@ from speechframe.store.schema import (
     PACK,
     STATUSES,
     TIME,
+    WAIT_UNTIL,
     WORDS_TYPE,
     Row,
 )
@@ -85,7 +86,8 @@ def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None =
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
             # `failed/` also has the columns with which a failed call is repeated.
-            failed_schema = pa.schema([*schema, (NOTED, pa.string()), (PACK, pa.string())])
+            repeat = [(NOTED, pa.string()), (PACK, pa.string()), (WAIT_UNTIL, pa.float64())]
+            failed_schema = pa.schema([*schema, *repeat])
             for kind, rows, file_schema in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
                 if rows:
                     batches = record_batches(folder, number, rows, file_schema)
@@ -144,16 +146,17 @@ def recover(
 def failures(folder: Folder) -> dict[str, Row]:
     """Return the last record of each call that ended without an answer, by ``request_key``.
 
-    Each has ``status``, ``finished_at``, ``credits``, :data:`NOTED` and :data:`PACK`. Rows of one pack are in
-    its order.
+    Each has ``status``, ``finished_at``, ``credits``, :data:`NOTED`, :data:`PACK` and :data:`WAIT_UNTIL`.
+    Rows of one pack are in its order. A pending call has failed for now and waits, as the service asked.
     """
     found: dict[str, Row] = {}
-    columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK]
+    columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK, WAIT_UNTIL]
     with storing(folder, "reading the failed calls"):
         for name in folder.names(FAILED):
-            for row in pq.read_table(folder.source(f"{FAILED}/{name}"), columns=columns).to_pylist():
-                found.pop(row["request_key"], None)
-                found[row["request_key"]] = row
+            with pq.ParquetFile(folder.source(f"{FAILED}/{name}")) as file:
+                for row in file.read(columns).to_pylist():  # an older file has no WAIT_UNTIL
+                    found.pop(row["request_key"], None)
+                    found[row["request_key"]] = row
     return found
 
 

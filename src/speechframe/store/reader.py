@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.settings.typed import expanded, is_address
@@ -372,7 +373,8 @@ class StoredRun(Rows):
         values, ids = list(rows), self._row_ids().to_pylist()
         if values and all(isinstance(value, (bool, np.bool_)) for value in values):
             if len(values) != len(ids):
-                raise ValueError(f"a mask of {len(values):,} values does not fit a run of {len(ids):,} rows")
+                sizes = f"a mask of {counted(len(values), 'value')}", f"a run of {counted(len(ids), 'row')}"
+                raise ValueError(" does not fit ".join(sizes))
             return Selection(self, np.flatnonzero(values).tolist())
         place_of = {row_id: place for place, row_id in enumerate(ids)}
         found = {place_of[str(v)] if str(v) in place_of else self._place_of(v) for v in values}

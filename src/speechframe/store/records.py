@@ -37,6 +37,7 @@ from speechframe.store.schema import (
     WORDS,
     WORDS_TYPE,
     call_key,
+    check_times,
 )
 
 Numbers = npt.NDArray[np.int64]
@@ -265,6 +266,7 @@ class Snapshot:
                 with reading(self.folder, name), pq.ParquetFile(source, pre_buffer=True) as file:
                     table = file.read(names) if group is None else file.read_row_group(group, names)
                     table = table.select(names).cast(schema)
+                    check_times(table)
             self._kept[place] = table  # at the end: the first, unused for longest, is dropped first
             while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
@@ -348,6 +350,7 @@ def attempts(
         name = parts.file_name(parts.ATTEMPTS, number)
         with reading(folder, name), pq.ParquetFile(folder.source(name)) as file:
             table = file.read(schema.names).select(schema.names)
+            check_times(table)
         yield number, table
     for contents in snapshot.live.values():
         yield None, pa.Table.from_batches([parts.table_of(contents.attempts, schema)], schema)

@@ -21,7 +21,7 @@ from tenacity import RetryCallState, retry, retry_if_not_exception_type, stop_af
 from tenacity.wait import wait_random_exponential
 
 from speechframe.errors import RunLocked, StoreError
-from speechframe.store.folder import RUN_FILE, Folder, storing, this_process
+from speechframe.store.folder import RUN_FILE, Folder, holder_in, storing, this_process
 
 HOLDER, TOKEN = "lock.json", "token"
 
@@ -182,10 +182,9 @@ class RemoteFolder(Folder):
 
     def _holder(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.read(HOLDER))
-        except (FileNotFoundError, ValueError):
+            return holder_in(self.read(HOLDER))
+        except FileNotFoundError:
             return {}
-        return found if isinstance(found, dict) else {}
 
 
 class _RangeFile(io.RawIOBase):

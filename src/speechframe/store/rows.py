@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.errors import StoreError
 from speechframe.store.folder import reading
 from speechframe.store.records import by_group, group_starts, hex_keys, of_takes
@@ -235,7 +236,7 @@ class Selection(Rows):
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} rows of {self.run!r}>"
+        return f"<{counted(len(self), 'row')} of {self.run!r}>"
 
     def clip(self, row_id: str | int) -> Any:
         """Return one row's clip; see :meth:`Run.clip`."""

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 AUDIO = "audio"
 WORDS = "word_durations"
@@ -15,6 +16,9 @@ AUDIO_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32()), ("end_ms", pa.int32())]))
 
 TIME = pa.timestamp("us", tz="UTC")
+
+# Microseconds since 1970 at the ends of the years 1 to 9999, less a day: a zone may move a time.
+_FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 Row = dict[str, Any]
 
@@ -57,6 +61,16 @@ class StopReason(StrEnum):
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+
+
+def check_times(table: pa.Table | pa.RecordBatch) -> None:
+    """Raise ValueError for a time that no calendar of Python has, such as the year 290000."""
+    column: Any
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if column.type == TIME and len(column):
+            ends: Any = pc.min_max(column.cast(pa.int64())).as_py()
+            if ends["min"] is not None and not _FIRST_US <= ends["min"] <= ends["max"] <= _LAST_US:
+                raise ValueError(f"{name} holds a time before the year 1 or after 9999")
 
 
 CALL_COLUMNS = columns(
@@ -133,9 +147,9 @@ row. The number in the metadata is the layout's.
 
 # Columns of ours in `input/`, beside the caller's.
 PREFIX = "spf:"
-NOTED, PACK = PREFIX + "noted", PREFIX + "pack"
+NOTED, PACK, WAIT_UNTIL = PREFIX + "noted", PREFIX + "pack", PREFIX + "wait_until"
 """Columns of ``failed/``: what an attempt noted to be gone on with, in hex digits; the key of the call
-that the row shared with others."""
+that the row shared with others; Unix time before which the service does not want the call again."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
 from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, reading, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note
-from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES
+from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, check_times
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)
@@ -84,6 +85,7 @@ def _segment(folder: Folder, number: int, columns: list[str]) -> Iterator[Proble
     noted = dict(zip(hex_keys(keys), np.array(STATUSES)[codes].tolist(), strict=True))
     with pq.ParquetFile(folder.source(name)) as file:
         for batch in file.iter_batches(_ROWS):
+            check_times(batch)
             for row in batch.select(["request_key", "status"]).to_pylist():
                 if row["status"] in FINISHED and row["request_key"] not in noted:
                     yield Problem(name, row["request_key"], "was answered, and its record was never written")
@@ -91,7 +93,7 @@ def _segment(folder: Folder, number: int, columns: list[str]) -> Iterator[Proble
         wanted = {key for key, status in noted.items() if (status in FINISHED) is (kind == parts.PARTS)}
         file_name = parts.file_name(kind, number)
         if wanted and not folder.exists(file_name):
-            lost = f"is missing, with the records of {len(wanted):,} calls: {_AGAIN}"
+            lost = f"is missing, with the records of {counted(len(wanted), 'call')}: {_AGAIN}"
             yield Problem(file_name, None, lost)
         elif wanted:
             yield from _checked(folder, file_name, _records(folder, file_name, wanted, columns))
@@ -119,9 +121,9 @@ def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
             if rows is not None:
                 wrong += int((packed(batch.column(BASE_KEY).drop_null()) == b"").sum())
     if rows is not None and count != rows:
-        yield Problem(name, None, f"has {count:,} rows, run.json says {rows:,}: {_AGAIN}")
+        yield Problem(name, None, f"has {counted(count, 'row')}, run.json says {rows:,}: {_AGAIN}")
     if wrong:
-        yield Problem(name, None, f"has {wrong:,} rows whose key is none: {_AGAIN}")
+        yield Problem(name, None, f"has {counted(wrong, 'row')} whose key is none: {_AGAIN}")
 
 
 # -- taking it away ------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Tables in files: CSV and TSV, however they are quoted, JSONL, Parquet, XLSX, and text with a line a row."""
 
 import csv
-import json
 import stat
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from speechframe._files import parse_json
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.settings.typed import expanded
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, holds_bytes, problem
@@ -86,7 +86,7 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
             if line.isspace():
                 continue
             try:
-                found = json.loads(line)
+                found = parse_json(line)
                 words = "" if isinstance(found, dict) else f"holds a {type(found).__name__}, not an object"
             except ValueError as error:
                 words = f"is no JSON: {error}"

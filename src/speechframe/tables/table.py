@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.errors import InvalidRows, SpeechframeError
 
 BATCH_ROWS = 4096
@@ -98,7 +99,7 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
             # A list that is too short is refused when the table ends, with both lengths.
             columns[name] = values + [None] * (batch.num_rows - len(values))
         elif source.column is not None:
-            columns[name] = batch.column(source.column).to_pylist()
+            columns[name] = values_of(batch.column(source.column), source.column)
             if pa.types.is_floating(batch.column(source.column).type):
                 columns[name] = [None if is_missing(value) else value for value in columns[name]]
         else:
@@ -304,7 +305,7 @@ class Table:
             for start in range(0, whole.num_rows, size):
                 batch = whole.slice(start, size)
                 for name, queue in self._queues.items():
-                    queue.extend(batch.column(name).to_pylist())
+                    queue.extend(values_of(batch.column(name), name))
                 batch = self._in_types(batch)
                 yield batch, self._ids_of(batch, count)
                 count += batch.num_rows
@@ -312,7 +313,7 @@ class Table:
             yield pa.RecordBatch.from_pylist([], self.schema), []
         for name, length in self.lengths.items():
             if length != count:
-                words = f"has {length:,} values for {count:,} rows"
+                words = f"has {counted(length, 'value')} for {counted(count, 'row')}"
                 raise InvalidRows([problem(name, words, allowed="one value a row")])
 
     def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -336,7 +337,16 @@ class Table:
         if empty:
             rows = [start + place for place in empty]
             raise InvalidRows([problem("id", words, allowed=allowed, row=n, row_id=str(n)) for n in rows])
-        return list(map(str, column.to_pylist()))
+        return list(map(str, values_of(column, self.id_column)))
+
+
+def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
+    """Return the values of a column that is used; InvalidRows for a date that Python does not have."""
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        words, allowed = "holds a date before the year 1 or after 9999", "dates of these years, or text"
+        raise InvalidRows([problem(name, words, allowed=allowed)]) from None
 
 
 def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:

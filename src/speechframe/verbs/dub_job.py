@@ -47,7 +47,7 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.store import parts
-from speechframe.store.folder import Folder, sync
+from speechframe.store.folder import Folder, storing, sync
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
 from speechframe.verbs.files import kept_path
@@ -58,7 +58,7 @@ from speechframe.wire.requests import canonical
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARACTERS = 100
-_PAGE = 100
+_PAGE, _MOST_PAGES = 100, 1000  # projects a page, and pages
 _SUBTITLES = frozenset({".srt", ".vtt"})
 _MOST_SUBTITLE_BYTES = 16 << 20
 _NO_MEDIUM = "application/octet-stream"
@@ -249,7 +249,8 @@ class JobBackend(ServiceBackend):
     async def _file(self, dubbing: Dubbing, row: Request, url: str, ending: str) -> tuple[str, Any]:
         """Fetch a file. Return its path below the run's folder, and the result of :func:`fetch_file`."""
         folder, stem = Folder(self.folder or Path()), stem_of(row.row_id)
-        folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
+        with storing(folder, "making the folder of dubs"):
+            folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
         path = first = folder.inside(f"{DUBS_FOLDER}/{stem}.{ending}")
         if first.exists():
             # Keep the file of a killed attempt, or of an earlier call of the row.
@@ -330,15 +331,18 @@ def _suffix(dub: Dub, detail: DownloadDetail) -> str:
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
-    """Yield all projects of the key."""
-    after: str | None = None
-    while True:
+    """Yield all projects of the key; raise BadAnswer for a list of pages that has no end."""
+    after, seen = None, set[str | None]()
+    while after not in seen and len(seen) < _MOST_PAGES:
+        seen.add(after)
         page = await client.dubbing.list_projects(limit=_PAGE, next=after)
         for project in page.projects:
             yield project
-        if not page.next or page.next == after:
+        if not page.next:
             return
         after = page.next
+    why = "goes in a circle" if after in seen else f"has more than {_MOST_PAGES:,} pages"
+    raise BadAnswer(f"the service's list of projects {why}; report it to the service")
 
 
 def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:

@@ -8,8 +8,10 @@ from typing import Any
 
 from speechframe.client.upload import Upload
 from speechframe.errors import InvalidRows
-from speechframe.store.folder import RUN_FILE, Folder
+from speechframe.store.folder import RUN_FILE, Folder, storing
 from speechframe.tables.table import problem
+
+_LONGEST_SUFFIX = 16  # of a file's name that is kept; longer names may be too long beside the hash
 
 
 def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:
@@ -43,12 +45,13 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
 
 def kept(folder: Path | None, found: Upload) -> Upload:
     """Keep the bytes of a clip in the run's folder, once, and return it with its path relative to that."""
-    name = f"clips/{found.sha256}{Path(found.name).suffix}"
+    name = f"clips/{found.sha256}{Path(found.name).suffix[:_LONGEST_SUFFIX]}"
     if folder is not None and not (path := folder / name).is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_bytes(found.data)
-        temporary.replace(path)
+        with storing(folder, "keeping a clip"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.tmp")
+            temporary.write_bytes(found.data)
+            temporary.replace(path)
     return replace(found, path=Path(name), data=b"")
 
 

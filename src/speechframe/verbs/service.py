@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,7 +43,8 @@ from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
-_MOST_CONNECTIONS = 256  # per lane; a lane never has more permits, and they are the real limit
+# Per lane. A lane has at most 256 permits, and an answer holds its connection until it is judged.
+_MOST_CONNECTIONS = 512
 _LONGEST_IDENTITY = 200
 _LONGEST_REPEATS_FREE_S = 366 * 86_400.0
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
@@ -185,13 +186,20 @@ class CallBackend(ServiceBackend):
             max_bytes=self.max_answer_bytes,
             admit=attempt.admit,
             progress=attempt.extend,
+            hold=True,
         )
         if call.audio_url(raw) is None:
-            return Answer((call, raw), raw.trace_id, raw.latency_ms)
+            return Answer((call, raw), raw.trace_id, raw.latency_ms, release=partial(_release, raw))
         headers = [header for header in raw.headers.items() if header[0].lower().startswith("x-")]
         noted = [raw.body.decode("utf-8", "replace"), headers, raw.trace_id, raw.latency_ms, raw.region]
-        await attempt.note(json.dumps(noted).encode())
-        return await self._with_audio(call, raw, attempt, began)
+        try:
+            await attempt.note(json.dumps(noted).encode())
+            answer = await self._with_audio(call, raw, attempt, began)
+        except BaseException:
+            _release(raw, False)
+            raise
+        answer.release = partial(_release, raw)
+        return answer
 
     async def _with_audio(self, call: Call[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
         """Fetch the audio behind an answer, in what is left of the attempt's time."""
@@ -205,6 +213,13 @@ class CallBackend(ServiceBackend):
             region=raw.region if raw.region in self.client.regions else None,
         )
         return Answer((call, raw, audio), raw.trace_id)
+
+
+def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - called with one value, see Answer
+    """Give the connection of an answer back, or close it if the answer may be another call's."""
+    if not fits:
+        raw.reply.drop()
+    raw.reply.close()
 
 
 class Resolved(NamedTuple):

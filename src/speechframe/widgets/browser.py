@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
+from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import flag, text, whole
@@ -283,9 +284,8 @@ class DatasetBrowser(ClipWidget):
         """Return how many rows there are and what was said of them."""
         said = self._reader.reviews
         kept, rejected = ((said["verdict"] == verdict).sum() for verdict in (KEEP, REJECT))
-        return (
-            f"<DatasetBrowser: {self.found:,} of {self.total:,} rows, {kept:,} kept, {rejected:,} rejected>"
-        )
+        rows = counted(self.total, "row")
+        return f"<DatasetBrowser: {self.found:,} of {rows}, {kept:,} kept, {rejected:,} rejected>"
 
     def to_table(self) -> str:
         """Return the page that is shown as a table."""

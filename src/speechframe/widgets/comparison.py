@@ -10,6 +10,7 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import run_sync, submit
+from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import text
@@ -180,7 +181,7 @@ class VoiceComparison(ClipWidget):
 
     def to_text(self) -> str:
         """Return what is compared, and at what stage it is."""
-        return f"<VoiceComparison: {self.stage}, {len(self.shelf):,} clips>"
+        return f"<VoiceComparison: {self.stage}, {counted(len(self.shelf), 'clip')}>"
 
     def to_table(self) -> str:
         """Return the clips as a table; before they are made, what they would cost."""

@@ -13,9 +13,11 @@ import traitlets as t
 
 from speechframe import aio
 from speechframe._loop import submit
+from speechframe._words import counted
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options, RunOptions
+from speechframe.batch.progress import credits_in_words
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO
@@ -267,11 +269,12 @@ class RunDashboard(ClipWidget):
     def to_text(self) -> str:
         """Return the run in a line."""
         f = self.figures
-        failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed", "retries") if f[name])
+        failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed") if f[name])
+        failed += f", {counted(f['retries'], 'retry', 'retries')}" if f["retries"] else ""
         because = f" ({f['because']}: {f['words']})" if f["because"] else ""
         return (
             f"<RunDashboard {self.heading}: {f['status']}{because}, {f['so_far']}{failed}"
-            f", {f['credits']:,.10g} credits>"
+            f", {credits_in_words(f['credits'])}>"
         )
 
     def to_table(self) -> str:

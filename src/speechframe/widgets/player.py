@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import traitlets as t
 
+from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import flag, whole
@@ -88,7 +89,7 @@ class ClipPlayer(ClipWidget):
     def to_text(self) -> str:
         """Return how many clips there are, and how long they are together."""
         seconds = sum(entry.audio_seconds for entry in self.shelf.entries)
-        return f"<ClipPlayer: {len(self.shelf):,} of {self.shelf.total:,} clips, {seconds:,.1f} s>"
+        return f"<ClipPlayer: {len(self.shelf):,} of {counted(self.shelf.total, 'clip')}, {seconds:,.1f} s>"
 
     def to_table(self) -> str:
         """Return the clips as a table: what can be seen without a kernel."""

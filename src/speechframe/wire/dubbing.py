@@ -1,15 +1,15 @@
-"""Bodies of the dubbing calls: a job as a form, answers as the document's models (sections 2.8 to 2.11)."""
+"""Bodies of the dubbing calls. A job is a form, answers are the document's models (sections 2.8 to 2.11)."""
 
 import hashlib
 import hmac
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from speechframe.errors import BadAnswer
 from speechframe.spec._model import DocumentModel
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
-from speechframe.wire.answers import kind_of, loaded
+from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, kind_of, loaded, one_line
 from speechframe.wire.requests import Form, canonical, encode_form
 
 __all__ = [
@@ -24,6 +24,10 @@ __all__ = [
 M = TypeVar("M", bound=DocumentModel)
 
 _FILE = "file"
+_FOR_PEOPLE = frozenset(
+    {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}
+)
+"""Fields with texts for people. All other fields are data and stay unchanged."""
 
 
 def encode_job(
@@ -33,10 +37,9 @@ def encode_job(
     name: str = "",
     media_type: str = "",
 ) -> Form:
-    """Return the form that creates a job: equal requests give equal bytes.
+    """Return the form that creates a job. Equal requests give equal bytes.
 
-    Of a file it has the hash in hex digits, and what the form says of it; of the request's own ``file`` only
-    counts that it is there.
+    The form has the hash, name and media type of a file. The request's own ``file`` is ignored.
 
     Examples
     --------
@@ -50,12 +53,14 @@ def encode_job(
 
 
 def encode_json(request: DocumentModel) -> bytes:
-    """Return the JSON body of a request, what is absent or a default left out."""
+    """Return the JSON body of a request without absent values and defaults."""
     return canonical(request.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 def decode(model: type[M], body: bytes) -> M:
-    """Return an answer as its model, or raise BadAnswer; unknown words are taken, optional fields may be odd.
+    """Return an answer as its model, or raise BadAnswer.
+
+    Unknown words are allowed, and so are optional fields with other kinds of value.
 
     Examples
     --------
@@ -67,7 +72,7 @@ def decode(model: type[M], body: bytes) -> M:
 
 
 def decode_list(model: type[M], body: bytes) -> list[M]:
-    """Return a listing as its models; BadAnswer where it is none."""
+    """Return a listing as its models. Raise BadAnswer if the body is not a listing."""
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the listing is no array but {kind_of(value)}")
@@ -75,7 +80,8 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
 
 
 def decode_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model; see :func:`decode`."""
+    """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
+    value = _cleaned(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -84,10 +90,21 @@ def decode_value(model: type[M], value: object) -> M:
     if not isinstance(value, dict):
         raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
     try:
-        # A field that is not as the document says may be one that nobody needs.
+        # Leave out fields of another kind than in the document. They may be optional.
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
+
+
+def _cleaned(value: Any, name: str = "") -> Any:
+    """Return a JSON value with each text for people, at any depth, on one line without control characters."""
+    if isinstance(value, str):
+        return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
+    if isinstance(value, list):
+        return [_cleaned(item, name) for item in value]
+    if isinstance(value, dict):
+        return {field: _cleaned(held, field) for field, held in value.items()}
+    return value
 
 
 def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
