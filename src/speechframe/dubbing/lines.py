@@ -1,4 +1,4 @@
-"""Lines of a dub: texts in the other language, and each spoken once, however often a worker begins anew.
+"""Lines of a dub, translated and spoken. Each line is spoken once, even if a worker starts again.
 
 A line is a mono WAV file of float32, without silence at its ends.
 """
@@ -14,35 +14,36 @@ import soundfile
 from speechframe.audio import stretch
 from speechframe.audio._samples import Samples, seconds_to_frames
 from speechframe.dubbing.folder import written
-from speechframe.engines import registry
+from speechframe.engines import registry, streaming
 from speechframe.engines.base import Utterance
+from speechframe.engines.kinds import TRANSLATORS
 from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
 
 __all__ = ["fitted", "is_speakable", "seconds_of", "speak", "translate"]
 
 _SILENT_BELOW_DB = 45.0
-"""This far below its peak nothing of a line is heard."""
+"""Sound this many dB below the peak of a line counts as silence."""
 _KEPT_S = 0.005
-"""Of the silence at both ends: speech that begins at once would click. Engines leave some 40 ms, for which a
-dense dialogue has no room."""
+"""Silence that is kept at both ends, because speech without it would click. Engines leave some 40 ms, too
+much for a dense dialogue."""
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return texts in another language, in order, and what is to be said of it.
+    """Return texts in another language, in order, with the warnings.
 
-    Where both languages are one the texts come back as they are.
+    If both languages are the same, the texts are returned unchanged.
 
     Raises
     ------
     UnknownPair
-        Nothing translates from one into the other.
+        No translator leads from one to the other.
     EngineError
         A translator fails.
     """
     if is_same_language(source, target):
         return list(texts), ()
-    translators = registry.translators()
+    translators = registry.working(TRANSLATORS)
     route = Routes(translators).route(source, target)
     warnings = region_warnings(source, target, route)
     if route.is_pivoted:
@@ -51,7 +52,7 @@ def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str]
 
 
 def is_speakable(text: str) -> bool:
-    """Return whether there is anything in a text to be spoken.
+    """Return whether a text contains a letter or a digit.
 
     Examples
     --------
@@ -62,29 +63,29 @@ def is_speakable(text: str) -> bool:
 
 
 def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
-    """Return a text as its voice speaks it; it is spoken unless it lies in the folder.
+    """Return the file of a spoken text. The text is spoken unless the folder has the file.
 
     Raises
     ------
     EngineError
-        Whatever the speech engine raises.
+        The speech engine refuses the text or is at fault.
     """
-    speaker = registry.speakers()[entry.engine]
+    speaker = registry.speaker(entry.engine)
     asked = [text, entry.voice.voice_id, locale, entry.engine, speaker.version]
     path = folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.wav"
     if not path.exists():
-        speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
+        speech = streaming.speak(speaker, Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
         _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
     return path
 
 
 def seconds_of(line: Path) -> float:
-    """Return how long a line is."""
+    """Return the length of a line in seconds."""
     return float(soundfile.info(line).duration)
 
 
 def fitted(line: Path, speed: float) -> Path:
-    """Return the file of a line at another speed, its pitch kept: 2 is half as long."""
+    """Return the file of a line at another speed and the same pitch. Speed 2 halves the length."""
     natural = soundfile.info(line)
     frames = max(1, seconds_to_frames(natural.duration / speed, natural.samplerate))
     path = line.with_name(f"{line.stem}-{frames}.wav")
