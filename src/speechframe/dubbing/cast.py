@@ -1,6 +1,6 @@
-"""Who speaks for whom: a voice for each speaker of a medium."""
+"""The cast of a dub: a voice for each speaker of a media file."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 from math import sqrt
 from types import MappingProxyType
@@ -14,17 +14,18 @@ from speechframe.spec.speech import Gender, Model, VoiceKind
 __all__ = ["cast", "voices"]
 
 _FEMALE_FROM_HZ = 135.0
-"""Where women's voices begin: men of our catalogues have up to 119 Hz, women 138 and more. It is close to the
-women: real men reach 130 Hz and more, real women are hardly ever as low."""
+"""Lowest pitch of women's voices. Men of our catalogues have up to 119 Hz, women 138 and more. The limit is
+close to the women, because real men reach 130 Hz and more."""
 _HALFWAY_HZ = Range(128.0, 150.0)
-"""Within these they begin halfway between the lowest and the highest voice, where both are apart."""
+"""Range of that limit if it is halfway between the lowest and the highest voice of a medium."""
 _APART = 1.25
-"""How many times as high as the lowest voice the highest is where they are."""
+"""Least ratio of the highest to the lowest voice for such a limit."""
 
 
-def voices() -> dict[str, CatalogueEntry]:
-    """Return the voices of all catalogues by full id."""
-    return dict(chain.from_iterable(catalogue(model).items() for model in Model))
+def voices(engines: Collection[str] | None = None) -> dict[str, CatalogueEntry]:
+    """Return the voices of all catalogues by full id. Engines may be named to return their voices alone."""
+    names = None if engines is None else frozenset(engines)
+    return dict(chain.from_iterable(catalogue(model, names).items() for model in Model))
 
 
 def cast(
@@ -33,21 +34,21 @@ def cast(
     known: Mapping[str, CatalogueEntry],
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the voice id of each speaker; empty where no voice speaks the locale.
+    """Return the voice id of each speaker; an empty dict if no voice speaks the locale.
 
-    A voice is of the speaker's register, and the clearest of those that are free. Two speakers have one voice
-    only where there are fewer voices than speakers.
+    A voice has the speaker's register, and is the clearest of the free voices. Two speakers have one voice
+    only if there are fewer voices than speakers.
 
     Parameters
     ----------
     registers
-        Speaker to pitch in Hz, 0 where it is unknown.
+        Speaker to pitch in Hz; 0 if the pitch is unknown.
     locale
-        What is spoken.
+        The locale of the dub.
     known
         Voices by full id.
     wanted
-        Speaker to voice id; a voice that does not speak the locale is not taken.
+        Speaker to voice id. A voice that does not speak the locale is ignored.
     """
     able = {name: entry.voice for name, entry in known.items() if locale in entry.voice.supported_locales}
     if not able:
@@ -74,6 +75,6 @@ def cast(
 
 
 def _rank(voice: EngineVoice, locale: str) -> tuple[bool, bool, float, str]:
-    # Neural before others: few of them are measured, and the worst is clearer than the best of the rest.
+    # Neural voices go before others, because the worst of them is clearer than the best of the rest.
     error = clarity.of_voice(voice.voice_id).get(locale, 1.0)
     return voice.kind is not VoiceKind.NEURAL, voice.locale != locale, error, voice.voice_id

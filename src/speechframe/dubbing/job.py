@@ -39,9 +39,11 @@ from speechframe.dubbing.folder import (
 from speechframe.dubbing.media import Track, container_of, extract, mux
 from speechframe.dubbing.mix import Spoken, mix
 from speechframe.engines import registry, whisper
+from speechframe.engines.faults import CALLER_WORDS, without_paths
+from speechframe.engines.kinds import SPEAKERS, TRANSLATORS
 from speechframe.engines.language import detected
 from speechframe.engines.translation import Routes, UnknownPair
-from speechframe.errors import EngineError, SpeechframeError
+from speechframe.errors import EngineError, EngineFault, SpeechframeError
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode
 from speechframe.wire import cues
 from speechframe.wire.cues import Cue
@@ -115,8 +117,12 @@ def _failure(error: Exception) -> Failure:
     if isinstance(error, Refused):
         return error.failure
     _log.exception("a dub failed")
-    named = getattr(error, "strerror", None) or type(error).__name__
-    words = str(error) if isinstance(error, SpeechframeError) else named
+    if isinstance(error, EngineFault):
+        words = f"an engine failed: {CALLER_WORDS}"
+    elif isinstance(error, SpeechframeError):
+        words = without_paths(str(error))
+    else:
+        words = getattr(error, "strerror", None) or type(error).__name__
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 
 
@@ -155,7 +161,9 @@ def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
         raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be read: {error}") from None
     locale = task.script_locale or task.source_locale
     if locale is None and said:
-        known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
+        known = {
+            route.locales[0].partition("-")[0] for route in Routes(registry.working(TRANSLATORS)).supported()
+        }
         found = Counter(detected([cue.text for cue in said], sorted(known)))
         locale = found.most_common(1)[0][0]
     return locale or "", said
@@ -183,12 +191,14 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         wanted, warnings = _translated(said, locale)
     else:
         wanted, warnings = _corrected(said.task, before), [*before.warnings]
-    known = voices()
+    known = voices(registry.working(SPEAKERS))
     naturals = []
     tell(locale, "speak")
     for number, (text, voice_id) in enumerate(wanted, 1):
         try:
             naturals.append(lines.speak(text, known[voice_id], locale, folder / "lines"))
+        except EngineFault:
+            raise
         except EngineError as error:
             raise EngineError(f"utterance {number}: {error}") from None
     tell(locale, "mix")
@@ -256,7 +266,7 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
         texts, warnings = lines.translate([each.text for each in utterances], said.heard.locale, locale)
     except UnknownPair as unknown:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, str(unknown)) from None
-    chosen = cast(said.heard.registers, locale, voices(), said.task.cast)
+    chosen = cast(said.heard.registers, locale, voices(registry.working(SPEAKERS)), said.task.cast)
     if not chosen:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, f"no voice here speaks {locale}")
     missed = [
@@ -296,6 +306,8 @@ def _main() -> None:
     # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
+    # The service has logged what is left out: once, and not once a dub.
+    logging.getLogger("speechframe").setLevel(logging.ERROR)
     # A native library that prints must not print among the steps.
     steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)

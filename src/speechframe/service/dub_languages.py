@@ -1,6 +1,6 @@
 """Which languages can be dubbed from and into here, which voices speak, and what a request means by one."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Self
@@ -32,14 +32,14 @@ class Languages:
     voices: Mapping[str, EngineVoice] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, routes: Routes, recognisers: Collection[str], speakers: Container[str]) -> Self:
+    def load(cls, routes: Routes, recognisers: Collection[str], speakers: Collection[str]) -> Self:
         """Return what the engines can do that work here.
 
         A translation into another region's way of writing counts: its reader is warned.
         """
         if find_spec("av") is None or not recognisers:
             return cls()
-        voices = {name: entry.voice for name, entry in cast.voices().items() if entry.engine in speakers}
+        voices = {name: entry.voice for name, entry in cast.voices(speakers).items()}
         spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})
         understood = {language_of(route.locales[0]) for route in routes.supported()}
         reached = {route.target for route in routes.supported()}

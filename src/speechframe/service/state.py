@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from speechframe.engines import registry
+from speechframe.engines.faults import warn_once
 from speechframe.engines.translation import Routes
 from speechframe.errors import SettingsError
 from speechframe.service import idempotency, keys, shelf
@@ -142,6 +143,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         pool = WorkerPool(config.worker_count, config.waiting_limit, config.limits)
         stack.push_async_callback(pool.close)
         await pool.start()
+        for words in pool.left_out:
+            warn_once(words)
         _check_engines(config, pool)
         catalogues = Catalogues.load(pool.engines)
         working = pool.installed.get("translator", {})
@@ -187,9 +190,9 @@ def _check_engines(config: ServiceConfig, pool: WorkerPool) -> None:
     for kind, asked in (("changer", config.changer), ("recogniser", config.recogniser)):
         there = pool.installed.get(kind, {})
         if asked is not None and asked not in there:
-            raise SettingsError(
-                f"--{kind} {asked}: there is none of that name; {', '.join(there) or 'none'} works"
-            )
+            broken = pool.broken.get(f"{kind} {asked}")
+            why = f"it cannot be used ({broken})" if broken else "there is none of that name"
+            raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -86,6 +86,10 @@ class WorkerPool:
         self.count = count
         self.replaced = 0
         self.installed: Mapping[str, Mapping[str, str]] = {}
+        self.broken: Mapping[str, str] = {}
+        """The reason for each engine that cannot be used, by kind and name."""
+        self.left_out: Sequence[str] = ()
+        """A sentence for each engine, voice and file that cannot be used, as the last worker found them."""
         self._waiting_limit = waiting_limit
         self._limits = limits
         # By key, in the order of their turns: a key is at the end once a job of it was begun.
@@ -257,7 +261,8 @@ class WorkerPool:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
-            self.installed = worker.engines
+            self.installed, self.broken = worker.engines, worker.broken
+            self.left_out = worker.left_out
             self._alive.add(worker)
             if not first.done():
                 first.set_result(None)
@@ -293,6 +298,8 @@ class WorkerPool:
                 _fail(pending, PoolClosed())
                 _discard(pending)
                 raise
+            if reply.facts.fault is not None:
+                log.error("an engine is at fault: %s", reply.facts.fault)
             if pending.answer.done():
                 _discard(pending)
             else:
