@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.cli import installed
-from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points, shadowed
+from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE, check_folder, voice_folders
 from speechframe.errors import AudioError, EngineFault, SettingsError, SpeechframeError
 from speechframe.settings import FILE_NAME, Settings, default_service_folder, fingerprint, resolve
@@ -126,7 +126,6 @@ def engines(*, needed: bool) -> Iterator[Check]:
         if not names and kind is SPEAKERS:
             command = installed.install_command("local")
             yield Check(_group(kind), "none", trouble, "no speech engine is installed", command)
-        left_out |= dict.fromkeys(shadowed(kind), kind.name)
         for name in names:
             said = _probe(kind.name, name)
             if said.get("problem"):

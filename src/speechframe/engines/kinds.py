@@ -24,6 +24,7 @@ __all__ = [
     "SPEAKERS",
     "TRANSLATORS",
     "Kind",
+    "candidates",
     "found",
     "made",
     "points",
@@ -92,11 +93,11 @@ def found(kind: Kind) -> Mapping[str, Any]:
     True
     """
     engines: dict[str, Any] = {}
-    for words in shadowed(kind):
-        warn_once(words)
-    for point in points(kind):
+    for name, named in candidates(kind).items():
+        for words in shadowed(kind, named):
+            warn_once(words)
         try:
-            engines[point.name] = made(kind, point)
+            engines[name] = made(kind, named[0])
         except EngineFault as error:
             warn_once(str(error))
     return MappingProxyType(engines)
@@ -104,23 +105,27 @@ def found(kind: Kind) -> Mapping[str, Any]:
 
 def points(kind: Kind) -> list[EntryPoint]:
     """Return the entry points of a kind, by name. Of two with one name, ours or the first stays."""
-    by_name: dict[str, EntryPoint] = {}
-    for point in sorted(_points(kind.group), key=_is_of_others):
-        by_name.setdefault(point.name, point)
-    return [by_name[name] for name in sorted(by_name)]
+    return [first for first, *_ in candidates(kind).values()]
 
 
-def _is_of_others(point: EntryPoint) -> bool:
-    return not point.value.startswith(_OUR_ENGINES)
+def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
+    """Return all entry points of a kind by name. Only the first of each name is used."""
+    by_name: dict[str, list[EntryPoint]] = {}
+    for point in sorted(_points(kind.group), key=_order):
+        by_name.setdefault(point.name, []).append(point)
+    return by_name
 
 
-def shadowed(kind: Kind) -> list[str]:
-    """Return a sentence for each entry point that :func:`points` leaves out."""
-    kept = {point.name: point for point in points(kind)}
+def _order(point: EntryPoint) -> tuple[str, bool]:
+    return point.name, not point.value.startswith(_OUR_ENGINES)
+
+
+def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
+    """Return a sentence for each entry point of one name but the first."""
+    first, *others = points_of_name
     return [
-        f"the {kind.words} {point.name!r} ({point.value}) is left out: {kept[point.name].value} has the name"
-        for point in _points(kind.group)
-        if point != kept[point.name]
+        f"the {kind.words} {point.name!r} ({point.value}) is left out: {first.value} has the name"
+        for point in others
     ]
 
 

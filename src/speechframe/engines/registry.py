@@ -344,16 +344,19 @@ def describe(kind: str | None = None, name: str | None = None) -> tuple[EngineRe
     ['espeak']
     """
     return tuple(
-        _report(each, point)
+        _report(each, named)
         for each in kinds.KINDS
-        for point in kinds.points(each)
-        if kind in {None, each.name} and name in {None, point.name}
+        if kind in {None, each.name}
+        for point_name, named in kinds.candidates(each).items()
+        if name in {None, point_name}
     )
 
 
-def _report(kind: kinds.Kind, point: EntryPoint) -> EngineReport:
+def _report(kind: kinds.Kind, named: Sequence[EntryPoint]) -> EngineReport:
+    point = named[0]
     package = point.dist.name if point.dist else "?"
-    report = EngineReport(kind.name, point.name, package, None)
+    shadowed = tuple(kinds.shadowed(kind, named))
+    report = EngineReport(kind.name, point.name, package, None, left_out=shadowed)
     try:
         engine = kinds.made(kind, point)
     except EngineFault as error:
@@ -385,10 +388,10 @@ def _offers(kind: kinds.Kind, engine: Any, report: EngineReport) -> EngineReport
     if kind is kinds.SPEAKERS:
         voices, left_out = voices_of(report.name, engine)
         homes = len({voice.locale for voice in voices})
-        return replace(report, voices=len(voices), locales=homes, left_out=left_out)
+        return replace(report, voices=len(voices), locales=homes, left_out=report.left_out + left_out)
     if kind is kinds.TRANSLATORS:
         pairs, left_out = pairs_of(report.name, engine)
-        return replace(report, pairs=len(pairs), left_out=left_out)
+        return replace(report, pairs=len(pairs), left_out=report.left_out + left_out)
     return report
 
 

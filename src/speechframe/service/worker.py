@@ -21,7 +21,7 @@ from speechframe._allocator import tune_allocator
 from speechframe._parent import die_with_parent
 from speechframe.engines import registry
 from speechframe.engines.faults import CALLER_WORDS, without_paths
-from speechframe.engines.kinds import KINDS, shadowed
+from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError, EngineFault
 from speechframe.service import worker_changer, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
@@ -82,7 +82,6 @@ def _hello() -> dict[str, Any]:
     broken = {f"{report.kind} {report.name}": report.problem for report in reports if not report.works}
     left_out = [report.problem for report in reports if not report.works and not report.is_missing]
     left_out += [words for report in reports for words in report.left_out]
-    left_out += [words for kind in KINDS for words in shadowed(kind)]
     return {"engines": engines, "broken": broken, "left_out": left_out}
 
 
