@@ -19,6 +19,7 @@
     ├── JobFailed                   a dubbing job, or a locale of it, failed
     ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
     ├── EngineError                 an engine of the local service cannot do what it was asked
+    │   └── EngineFault             the engine, or a file of it, is at fault: not the request
     ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
     ├── AnalysisError               votes that cannot be analysed as asked; ``rows`` lists where
     ├── StoreError                  a run folder cannot be read or written
@@ -377,6 +378,13 @@ class BudgetExceeded(_OfTheUser):
 
 class EngineError(SpeechframeError):
     """An engine of the local service cannot do what it was asked; the words say why."""
+
+
+class EngineFault(EngineError):
+    """The engine, or a file of it, is at fault. Another request would not help.
+
+    The service answers 500 and writes the message to its log alone, because the message may contain paths.
+    """
 
 
 class AudioError(SpeechframeError):

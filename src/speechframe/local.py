@@ -149,6 +149,11 @@ class LocalService(Running):
                 self.region_urls[region] = said["url"]
                 self.pids[region] = said["pid"]
                 self.keys = said["keys"]
+            if left_out := said["left_out"]:
+                log.warning(
+                    "the local service left out what cannot be used (%d); `speechframe doctor` names it",
+                    left_out,
+                )
         except BaseException:
             self.stop()
             raise

@@ -14,7 +14,8 @@ from speechframe.spec.speech import Format, Model
 
 ENGINE = """
 import os, signal
-from speechframe.engines.base import Capabilities, EngineVoice
+import numpy as np
+from speechframe.engines.base import Capabilities, EngineVoice, Speech
 from speechframe.spec.speech import Gender, Model, StyleDetails
 
 
@@ -29,6 +30,14 @@ class Rough:
 
     def speak(self, utterance):
         os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Smooth(Rough):
+    def left_out(self):
+        return ["the file rough.bin is cut off"]
+
+    def speak(self, utterance):
+        return Speech(np.full(2205, 0.5, np.float32), 22050, ())
 """
 
 
@@ -115,11 +124,19 @@ def test_a_hosted_service_is_asked_and_its_key_not_told(here, service):
 def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
     plugins = tmp_path / "plugins"
     install(
-        plugins, "rough-speech", "1.0", entry_points="[speechframe.speakers]\nrough = rough_speech:Rough\n"
+        plugins,
+        "rough-speech",
+        "1.0",
+        entry_points="[speechframe.speakers]\nrough = rough_speech:Rough\nsmooth = rough_speech:Smooth\n",
     )
     (plugins / "rough_speech.py").write_text(ENGINE)
     (tmp_path / "file").write_text("")
-    env = {**local, "PYTHONPATH": beside(plugins), "SPEECHFRAME_SERVICE": str(tmp_path / "file/svc")}
+    env = {
+        **local,
+        "PYTHONPATH": beside(plugins),
+        "SPEECHFRAME_SERVICE": str(tmp_path / "file/svc"),
+        "SPEECHFRAME_VOICES": str(tmp_path / "nowhere"),
+    }
     ended = cli("doctor", "--json", env=env)
     said = json.loads(ended.out)
     assert ended.code == said["exit_code"] == 1
@@ -127,6 +144,16 @@ def test_what_does_not_work_ends_with_1(cli, local, tmp_path):
     assert engines["espeak"]["state"] == "ok"
     assert engines["rough"]["state"] == "failed"
     assert "crashed with SIGSEGV" in engines["rough"]["words"]
+    assert engines["smooth"]["state"] == "ok"
+    left_out = [(check["name"], check["words"]) for check in said["checks"] if check["state"] == "left out"]
+    assert left_out == [
+        ("smooth", "the file rough.bin is cut off"),
+        ("duplicate", "voice en-US-rough of smooth is left out: rough has the name"),
+    ]
+    # The service would not start with a folder that is missing.
+    (folder,) = (check for check in said["checks"] if check["name"] == "folder")
+    assert folder["state"] == "failed"
+    assert str(tmp_path / "nowhere") in folder["words"]
     folders = of(said, "folders")
     assert (folders["service data"]["state"], folders["working folder"]["state"]) == ("failed", "ok")
 

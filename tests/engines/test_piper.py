@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -14,10 +15,10 @@ from speechframe.audio import codec, measure
 from speechframe.engines import models
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.piper import PiperSpeaker
-from speechframe.engines.piper_voices import INSTALL, folder_voices
+from speechframe.engines.piper_voices import INSTALL
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.engines.whisper import WhisperRecogniser
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import word_error
 
@@ -240,33 +241,52 @@ def test_copies_under_other_names_are_voices(speaker, voices):
     assert len(said) == 1
 
 
+def changed(folder, **facts):
+    path = folder / "anna.onnx.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | facts))
+
+
+def replaced(path, content):
+    """Write other content in place of a file's, or all but its end."""
+    content = path.read_bytes()[:-1000] if content is None else content
+    path.unlink()
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("breaks", "words"),
     [
         (lambda folder: (folder / "anna.onnx.json").unlink(), "no settings beside it"),
         (lambda folder: (folder / "anna.onnx.json").write_text("{"), "no settings file of a Piper voice"),
         (lambda folder: (folder / "anna.onnx.json").write_text("{}"), "KeyError: 'espeak'"),
+        (lambda folder: changed(folder, phoneme_type="pinyin"), "'pinyin', which is not supported"),
+        (lambda folder: (folder / "anna.onnx.json").write_text("[" * 100_000), "RecursionError"),
+        (lambda folder: replaced(folder / "anna.onnx", b""), r"anna\.onnx is empty"),
+        (lambda folder: replaced(folder / "anna.onnx", b"<html>"), r"anna\.onnx is not an ONNX model"),
+        (lambda folder: replaced(folder / "anna.onnx", None), r"anna\.onnx is truncated"),
         (shutil.rmtree, "cannot be read: No such file"),
     ],
 )
-def test_a_broken_folder_is_named(speaker, voices, breaks, words):
-    folder = voices("anna")
+def test_a_voice_that_cannot_be_used_is_left_out_and_named(speaker, voices, breaks, words):
+    folder = voices("anna", "bert")
     breaks(folder)
-    with pytest.raises(EngineError, match=words) as refused:
-        speaker.voices()
-    assert str(folder) in str(refused.value)
+    assert "en-US-anna" not in ids(speaker)
+    assert "en-US-joe" in ids(speaker)
+    assert ("en-US-bert" in ids(speaker)) is folder.exists()
+    (sentence,) = speaker.left_out()
+    assert re.search(words, sentence)
+    assert str(folder) in sentence
+    with pytest.raises(EngineFault):
+        speaker.speak(Utterance("Hello", "en-US-anna", "en-US"))
 
 
-def test_phonemes_that_need_models_from_the_web_are_refused(voices):
-    with pytest.raises(EngineError, match="'pinyin', which is not supported"):
-        folder_voices(voices("mei", phoneme_type="pinyin"))
-
-
-def test_a_model_that_is_none_is_refused_when_it_is_to_speak(speaker, voices):
+def test_a_model_that_breaks_later_is_a_fault_of_the_engine(speaker, voices, monkeypatch):
     folder = voices("anna")
+    # Whole by its outline, and of other content.
     (folder / "anna.onnx").unlink()
-    (folder / "anna.onnx").write_bytes(b"no model")
-    with pytest.raises(EngineError, match=r"anna\.onnx is no"):
+    (folder / "anna.onnx").write_bytes(b"\x3a\x04none")
+    assert "en-US-anna" in ids(speaker)
+    with pytest.raises(EngineFault, match=r"anna\.onnx is no"):
         speaker.speak(Utterance("Hello", "en-US-anna", "en-US"))
 
 
@@ -294,7 +314,7 @@ def test_listing_imports_nothing_and_without_the_extra_there_is_no_voice_and_the
         importlib.util.find_spec = lambda name, *rest: None if name == hidden else find(name, *rest)
         from speechframe.engines.base import Utterance
         from speechframe.engines.piper import PiperSpeaker
-        from speechframe.errors import EngineError
+        from speechframe.errors import EngineError, EngineFault
         speaker = PiperSpeaker()
         print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+3"))
         print([name for name in ("piper", "onnx", "onnxruntime") if name in sys.modules])

@@ -78,7 +78,7 @@ def test_an_engine_that_does_not_stream_speaks_sentence_by_sentence_when_asked()
     assert (len(first.samples), first.words) == (2205, (Word("w", 0, 100),))
     assert [len(piece.samples) for piece in rest] == [2205 + PAUSE] * 2
     assert rest[0].words == (Word("w", 250, 350),)
-    assert streaming.check(speaker, SAID) == ()
+    assert streaming.check(speaker, SAID) == ("pauses are not supported by this voice and were left out",)
 
 
 def test_a_sentence_that_cannot_be_spoken_is_left_out_unless_all_are():

@@ -1,6 +1,9 @@
 """The suites for authors of engines notice engines that do what they should not: each one here is spoiled in one way."""
 
 import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -156,6 +159,72 @@ def test_a_take_that_counts_without_variation_fails():
     suite = suite_of(SpeakerSuite, engine=spoiled_speaker(takes_always_count), text=SAID)
     with pytest.raises(AssertionError):
         suite.test_takes_differ_and_without_variation_do_not()
+
+
+PLAIN_ENGINE = """
+import numpy as np
+from speechframe.engines.base import Capabilities
+from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.errors import EngineError
+
+
+class Plain(EspeakSpeaker):
+    \"\"\"Speaks a text and can do nothing else.\"\"\"
+
+    name = "plain"
+    capabilities = Capabilities()
+
+    def speak(self, utterance):
+        odd = utterance.pitch or utterance.rate or utterance.audio_duration_s or utterance.variation
+        if odd or utterance.words_as_original_text or utterance.pronunciations or "[pause" in utterance.text:
+            raise EngineError("this engine is asked for what it cannot do")
+        return super().speak(utterance)
+
+
+class Silent(Plain):
+    def speak(self, utterance):
+        said = super().speak(utterance)
+        return type(said)(said.samples * np.float32(0), said.sample_rate_hz, said.words)
+"""
+PLAIN_TESTS = """
+from plain_engine import Plain, Silent
+from speechframe.testing.suites import SpeakerSuite
+
+
+class TestPlain(SpeakerSuite):
+    engine = Plain
+    text = "Hello there. Nobody saw it."
+
+
+class TestSilent(SpeakerSuite):
+    engine = Silent
+    text = "Hello there. Nobody saw it."
+"""
+
+
+def test_in_another_package_an_engine_without_abilities_passes_and_a_failure_shows_its_values(tmp_path):
+    (tmp_path / "plain_engine.py").write_text(PLAIN_ENGINE)
+    (tmp_path / "test_plain.py").write_text(PLAIN_TESTS)
+    asked = "pitch or rate or pause or equal or takes or refused"
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "-k",
+            f"TestSilent and it_speaks or TestPlain and ({asked})",
+            "test_plain.py",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 failed, 9 passed" in ended.stdout, ended.stdout[-3000:]
+    assert re.search(r"E +AssertionError: assert 0\.01 < .*0\.0", ended.stdout), "the values are shown"
 
 
 # Voice changers

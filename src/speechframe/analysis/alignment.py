@@ -61,8 +61,8 @@ class WordAligner:
                 # That a model is named does not say that it can be used.
                 recogniser.recognise(_NOTHING)
                 return cls(recogniser)
-            except EngineError as error:
-                reasons.append(str(error))
+            except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
+                reasons.append(str(error) if isinstance(error, EngineError) else type(error).__name__)
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise SettingsError(f"words='align' needs a speech recogniser{why}: {INSTALL}. Nothing was sent.")
 

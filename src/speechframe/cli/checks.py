@@ -1,4 +1,4 @@
-"""What `doctor` looks at: each function looks at one thing and says what it found."""
+"""The checks of `doctor`. Each function checks one thing and returns its findings."""
 
 import json
 import platform
@@ -16,10 +16,11 @@ from typing import Any
 
 from speechframe.cli import installed
 from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points
-from speechframe.errors import AudioError, SettingsError, SpeechframeError
+from speechframe.engines.voice_folders import FOLDERS_VARIABLE, check_folder, voice_folders
+from speechframe.errors import AudioError, EngineFault, SettingsError, SpeechframeError
 from speechframe.settings import FILE_NAME, Settings, default_service_folder, fingerprint, resolve
 
-OK, INFO, MISSING, FAILED = "ok", "info", "missing", "failed"
+OK, INFO, MISSING, LEFT_OUT, FAILED = "ok", "info", "missing", "left out", "failed"
 
 _PROBE = "speechframe.cli.probe"
 _PROBE_S = 60.0
@@ -29,18 +30,19 @@ _TONE_HZ, _RATE_HZ = 440.0, 44_100
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Parameters
     ----------
     group, name
-        What it is.
+        The part that was checked.
     state
-        ``ok``, ``info``, ``missing`` (not needed for what is set up) or ``failed``.
+        ``ok``, ``info``, ``missing`` (not needed for the present settings), ``left out`` (a voice, model or
+        file that cannot be used, and that costs nothing else) or ``failed``.
     words
-        What was found.
+        The finding.
     command
-        What to type to mend it.
+        The command that mends it.
     """
 
     group: str
@@ -110,14 +112,15 @@ def service_folder(settings: Settings | None) -> Path:
 
 
 def engines(*, needed: bool) -> Iterator[Check]:
-    """Yield whether each engine of each kind works, tried in a process of its own.
+    """Yield whether each engine works, tried in a process of its own, and then each part that is left out.
 
     Parameters
     ----------
     needed
-        The embedded service is what would be used, so that an engine that fails matters.
+        Whether calls go to the embedded service, so that an engine that fails matters.
     """
     trouble = FAILED if needed else MISSING
+    left_out: dict[str, str] = {}
     for kind in KINDS:
         names = sorted(point.name for point in points(kind))
         if not names and kind is SPEAKERS:
@@ -130,15 +133,19 @@ def engines(*, needed: bool) -> Iterator[Check]:
                 yield Check(_group(kind), name, state, said["problem"], installed.exact(said.get("command")))
             else:
                 yield Check(_group(kind), name, OK, _works(kind, said))
+            # Two engines may search the same folder.
+            left_out |= {words: name for words in said.get("left_out", ()) if words not in left_out}
+    for words, name in left_out.items():
+        yield Check("left out", name, LEFT_OUT, words)
 
 
 def _group(kind: Kind) -> str:
-    # The engines everything stands on have the plain name.
+    # Speech engines have the plain name, because everything needs them.
     return "engines" if kind is SPEAKERS else f"{kind.name}s"
 
 
 def _is_optional(command: str | None) -> bool:
-    """Return whether a command installs what is not there, beyond what the service itself needs."""
+    """Return whether a command installs an optional part, one that the service itself does not need."""
     if command is None or not command.startswith(("pip install ", "apt install ")):
         return False
     return "--upgrade" not in command and command != _NEEDED
@@ -154,11 +161,19 @@ def _works(kind: Kind, said: dict[str, Any]) -> str:
 
 
 def catalogues() -> Iterator[Check]:
-    """Yield how many voices each model has in the embedded service."""
+    """Yield the number of voices of each model in the embedded service, and each voice left out."""
+    for folder in voice_folders():
+        try:
+            check_folder(folder)
+        except EngineFault as error:
+            # The service does not start: the folder of a setting must be there.
+            yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
     said = _probe()
     if "problem" in said:
         yield Check("voices", "catalogues", FAILED, said["problem"])
         return
+    for words in said.pop("left_out"):
+        yield Check("voices", "duplicate", LEFT_OUT, words)
     for model, counts in said.items():
         words = f"{counts['voices']} voices, {counts['locales']} locales"
         yield Check("voices", model, INFO, words)
@@ -176,7 +191,7 @@ def _probe(*names: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"problem": f"did not answer within {_PROBE_S:.0f} s"}
     try:
-        # A native library may print too: the last line is ours.
+        # A native library may print, too, but the last line is ours.
         said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
@@ -189,7 +204,7 @@ def _end_of(code: int) -> str:
 
 
 def hosted(settings: Settings) -> Check:
-    """Return whether the service that is set answers to the key; listing its voices costs nothing."""
+    """Return whether the service of the settings accepts the key. Listing its voices costs nothing."""
     from speechframe import api
 
     started = time.perf_counter()
@@ -202,7 +217,7 @@ def hosted(settings: Settings) -> Check:
 
 
 def writable(name: str, folder: Path) -> Check:
-    """Return whether files can be made in `folder`, or where it would be made; nothing is left behind."""
+    """Return whether files can be made in `folder`, or in the nearest folder above it. No file stays."""
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -240,7 +255,7 @@ def audio() -> Iterator[Check]:
 
 
 def about() -> dict[str, str]:
-    """Return what runs, and on what."""
+    """Return the versions of the package and of Python, and the platform."""
     from speechframe._version import __version__
 
     return {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}

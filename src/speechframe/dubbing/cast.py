@@ -1,7 +1,7 @@
 """The voice of each speaker of a medium."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 from math import sqrt
 from types import MappingProxyType
@@ -23,9 +23,10 @@ _APART = 1.25
 """The voices differ if the highest is this many times as high as the lowest."""
 
 
-def voices() -> dict[str, CatalogueEntry]:
-    """Return the voices of all catalogues by full id."""
-    return dict(chain.from_iterable(catalogue(model).items() for model in Model))
+def voices(engines: Collection[str] | None = None) -> dict[str, CatalogueEntry]:
+    """Return the voices of all catalogues by full id. Engines may be named to return their voices alone."""
+    names = None if engines is None else frozenset(engines)
+    return dict(chain.from_iterable(catalogue(model, names).items() for model in Model))
 
 
 def cast(

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from speechframe.audio import measure
 from speechframe.dubbing.folder import Refused
 from speechframe.engines.base import Recogniser, Recording, Transcript
-from speechframe.errors import EngineError
 from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import language_of
 from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
@@ -86,11 +85,11 @@ _Sentence = Sequence[_Word]
 
 
 def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
-    """Return the first recogniser that is installed with a model; None where there is none."""
+    """Return the first recogniser that is installed with a model; None if there is none."""
     for each in recognisers.values():
         try:
             _ = each.version
-        except EngineError:
+        except Exception:  # noqa: BLE001, S112 - a plug-in may fail in any way, and the others go on
             continue
         return each
     return None

@@ -40,9 +40,11 @@ from speechframe.dubbing.folder import (
 from speechframe.dubbing.media import Track, container_of, extract, mux
 from speechframe.dubbing.mix import Spoken, mix
 from speechframe.engines import registry, whisper
+from speechframe.engines.faults import CALLER_WORDS, without_paths
+from speechframe.engines.kinds import SPEAKERS, TRANSLATORS
 from speechframe.engines.language import detected
 from speechframe.engines.translation import Routes, UnknownPair
-from speechframe.errors import EngineError, SpeechframeError
+from speechframe.errors import EngineError, EngineFault, SpeechframeError
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode
 from speechframe.wire import cues
 from speechframe.wire.cues import Cue
@@ -118,10 +120,13 @@ def _failure(error: Exception) -> Failure:
     _log.exception("a dub failed")
     if isinstance(error, soundfile.LibsndfileError):
         # The library does not pass on why the system refused.
-        named = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
+        words = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
+    elif isinstance(error, EngineFault):
+        words = f"an engine failed: {CALLER_WORDS}"
+    elif isinstance(error, SpeechframeError):
+        words = without_paths(str(error))
     else:
-        named = getattr(error, "strerror", None) or type(error).__name__
-    words = str(error) if isinstance(error, SpeechframeError) else named
+        words = getattr(error, "strerror", None) or type(error).__name__
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 
 
@@ -150,7 +155,9 @@ def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
         raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be used: {error}") from None
     locale = task.script_locale or task.source_locale
     if locale is None and said:
-        known = {route.locales[0].partition("-")[0] for route in Routes(registry.translators()).supported()}
+        known = {
+            route.locales[0].partition("-")[0] for route in Routes(registry.working(TRANSLATORS)).supported()
+        }
         found = Counter(detected([cue.text for cue in said], sorted(known)))
         locale = found.most_common(1)[0][0]
     return locale or "", said
@@ -178,13 +185,15 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         wanted, warnings = _translated(said, locale)
     else:
         wanted, warnings = _corrected(said, before), [*before.warnings]
-    known = voices()
+    known = voices(registry.working(SPEAKERS))
     naturals, kept = [], folder / "lines"
     tell(locale, "speak")
     lines.remove_others([lines.path_of(text, known[voice], locale, kept) for text, voice in wanted], kept)
     for number, (text, voice_id) in enumerate(wanted, 1):
         try:
             naturals.append(lines.speak(text, known[voice_id], locale, kept))
+        except EngineFault:
+            raise
         except EngineError as error:
             raise EngineError(f"utterance {number}: {error}") from None
     tell(locale, "mix")
@@ -252,7 +261,7 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
         texts, warnings = lines.translate([each.text for each in utterances], said.heard.locale, locale)
     except UnknownPair as unknown:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, str(unknown)) from None
-    chosen = cast(said.heard.registers, locale, voices(), said.task.cast)
+    chosen = cast(said.heard.registers, locale, voices(registry.working(SPEAKERS)), said.task.cast)
     if not chosen:
         raise Refused(FailureCode.LANGUAGE_NOT_SUPPORTED, f"no voice here speaks {locale}")
     missed = [
@@ -292,6 +301,8 @@ def _main() -> None:
     # Ctrl-C in a terminal goes to the whole group, but the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
+    # The service logs once what is left out, and not for each dub.
+    logging.getLogger("speechframe").setLevel(logging.ERROR)
     # The output of native libraries must not mix with the steps.
     steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)

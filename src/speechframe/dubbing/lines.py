@@ -14,8 +14,9 @@ import soundfile
 from speechframe.audio import stretch
 from speechframe.audio._samples import Samples, seconds_to_frames
 from speechframe.dubbing.folder import written
-from speechframe.engines import registry
+from speechframe.engines import registry, streaming
 from speechframe.engines.base import Utterance
+from speechframe.engines.kinds import TRANSLATORS
 from speechframe.engines.registry import CatalogueEntry
 from speechframe.engines.translation import Routes, is_same_language, region_warnings, translated
 
@@ -34,13 +35,13 @@ def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str]
     Raises
     ------
     UnknownPair
-        Nothing translates from one into the other.
+        No translator leads from one to the other.
     EngineError
         A translator fails.
     """
     if is_same_language(source, target):
         return list(texts), ()
-    translators = registry.translators()
+    translators = registry.working(TRANSLATORS)
     route = Routes(translators).route(source, target)
     warnings = region_warnings(source, target, route)
     if route.is_pivoted:
@@ -61,7 +62,7 @@ def is_speakable(text: str) -> bool:
 
 def path_of(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
     """Return the path of a line, spoken or not."""
-    version = registry.speakers()[entry.engine].version
+    version = registry.speaker(entry.engine).version
     content = json.dumps([text, entry.voice.voice_id, locale, entry.engine, version]).encode()
     return folder / f"{hashlib.sha256(content).hexdigest()[:32]}.wav"
 
@@ -72,12 +73,12 @@ def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
     Raises
     ------
     EngineError
-        Whatever the speech engine raises.
+        The speech engine refuses the text or is at fault.
     """
     path = path_of(text, entry, locale, folder)
     if not path.exists():
-        speaker = registry.speakers()[entry.engine]
-        speech = speaker.speak(Utterance(text, voice_id=entry.voice.voice_id, locale=locale))
+        utterance = Utterance(text, voice_id=entry.voice.voice_id, locale=locale)
+        speech = streaming.speak(registry.speaker(entry.engine), utterance)
         _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
     return path
 

@@ -1,4 +1,4 @@
-"""Rule-based translation with the pairs of ``apertium``, where that command is on the machine."""
+"""Rule-based translation with the pairs of ``apertium``, if that command is on the machine."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.engines.translation_text import has_letters
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.settings.hidden import environment_without_keys
 from speechframe.spec import locales
 
@@ -20,24 +20,24 @@ _COMMAND = "apertium"
 _LIST_S = 20.0
 _BASE_S, _PER_CHARACTER_S = 15.0, 0.01
 
-# A mode is named by two languages in ISO 639-1 or -3, the target's region behind it; others are variants.
+# A mode is named by two languages in ISO 639-1 or -3, with the target's region. Other modes are variants.
 _MODE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})(?:_([A-Z]{2}))?")
 
 _ROUGH = frozenset({("en", "es")})
-"""Pairs whose translations were looked at and are bad."""
+"""Pairs that we examined and found bad."""
 
-# Apertium's stream: these are its signs, and what stands in brackets passes through.
+# The signs of apertium's stream. Text in brackets passes through.
 _SIGNS = re.compile(r"[\\^$/@<>{}\[\]]")
 _BLANKS = re.compile(r"[^\S ]+[ \t]*|  +")
 _UNREADABLE = re.compile(r"\\(.)|\[((?:[^\[\]\\]|\\.)*+)\]", re.DOTALL)
 _END = ".[]"
-"""The end of a sentence that the text does not have, as apertium's own deformatter writes it."""
+"""The end that apertium's own deformatter adds to a sentence."""
 
 
 class ApertiumTranslator:
-    """Translates by rules: what `apertium -l` lists, one process a call.
+    """A translator by rules, for the pairs that `apertium -l` lists. Each call starts one process.
 
-    Unknown words come through as they are and without marks.
+    Unknown words pass unchanged and without marks.
     """
 
     name = "apertium"
@@ -48,42 +48,42 @@ class ApertiumTranslator:
 
         Raises
         ------
-        EngineError
-            When it is not on the machine, or has no pair.
+        EngineFault
+            It is not on the machine, or has no pair.
         """
         if not _modes():
-            raise EngineError("apertium is not on this machine, or has no pair: apt install apertium-all-dev")
+            raise EngineFault("apertium is not on this machine, or has no pair: apt install apertium-all-dev")
         return _version()
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction that is installed; none without apertium."""
+        """Return every direction that is installed, and none without apertium."""
         return tuple(_modes())
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
-        """Return the translations in order; texts without a letter come back as they are.
+        """Return the translations in order. A text without a letter is returned unchanged.
 
         Parameters
         ----------
         texts
-            What is to be translated; lines and whitespace stay.
+            The texts. Lines and whitespace stay.
         pair
             One of :meth:`pairs`.
 
         Raises
         ------
-        EngineError
-            For a pair that is not installed, or when the command fails or takes too long.
+        EngineFault
+            The pair is not installed, or the command fails or takes too long.
         """
         mode = _modes().get(pair)
         if mode is None:
-            raise EngineError(f"apertium has no pair from {pair.source} to {pair.target}")
+            raise EngineFault(f"apertium has no pair from {pair.source} to {pair.target}")
         done = list(texts)
         wanted = [index for index, text in enumerate(texts) if has_letters(text)]
         if not wanted:
             return done
         said = _translated([texts[index] for index in wanted], mode)
         if said is None:
-            # The rules moved or dropped a separator: one text a process cannot lose any.
+            # The rules moved or dropped a separator. With one text a process there is no separator.
             said = [_only(_translated([texts[index]], mode)) for index in wanted]
         for index, words in zip(wanted, said, strict=True):
             done[index] = words
@@ -91,7 +91,7 @@ class ApertiumTranslator:
 
 
 def _translated(texts: Sequence[str], mode: str) -> list[str] | None:
-    """Return the translations of texts that went through one process; None when they cannot be told apart."""
+    """Return the translations of texts by one process; None if the separators between them were lost."""
     stream = "".join(_deformatted(text) + _END + _separator(number) for number, text in enumerate(texts))
     limit_s = _BASE_S + _PER_CHARACTER_S * len(stream)
     answer = _run([_COMMAND, "-u", "-f", "none", mode], stream, limit_s)
@@ -106,7 +106,7 @@ def _translated(texts: Sequence[str], mode: str) -> list[str] | None:
 
 def _only(said: list[str] | None) -> str:
     if said is None:
-        raise EngineError("apertium gave back something else than the translation")
+        raise EngineFault("apertium gave back something else than the translation")
     return said[0]
 
 
@@ -115,7 +115,7 @@ def _separator(number: int) -> str:
 
 
 def _deformatted(text: str) -> str:
-    """Return a text as apertium's stream has it: signs escaped, lines and runs of blanks in brackets."""
+    """Return a text in the form of apertium's stream, with escaped signs, and blanks in brackets."""
     pieces = []
     place = 0
     for match in _BLANKS.finditer(text):
@@ -140,12 +140,12 @@ def _reformatted(stream: str) -> str:
 
 @lru_cache(maxsize=1)
 def _modes() -> dict[TranslationPair, str]:
-    """Return every pair and the mode it is called by; there is no command that tells when that changes."""
+    """Return every pair with its mode. The list is read once, because no command reports changes."""
     if shutil.which(_COMMAND) is None:
         return {}
     try:
         lines = _run([_COMMAND, "-l"], "", _LIST_S).split()
-    except EngineError:
+    except EngineFault:
         return {}
     return dict(_read(lines))
 
@@ -171,7 +171,7 @@ def _version() -> str:
 
 
 def _run(command: Sequence[str], words: str, limit_s: float) -> str:
-    # The command is a script that starts a pipeline: all of it ends with its group.
+    # The command is a script that starts a pipeline, so end its whole group.
     try:
         process = subprocess.Popen(  # noqa: S603 - the command is ours, a mode is one that it listed
             command,
@@ -182,15 +182,15 @@ def _run(command: Sequence[str], words: str, limit_s: float) -> str:
             env={**environment_without_keys(), "LC_ALL": "C.UTF-8"},
         )
     except OSError as error:
-        raise EngineError(f"apertium cannot be started: {error.strerror}") from None
+        raise EngineFault(f"apertium cannot be started: {error.strerror}") from None
     try:
         answer, _ = process.communicate(words.encode(), timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise EngineError(f"apertium took longer than {limit_s:.0f} s") from None
+        raise EngineFault(f"apertium took longer than {limit_s:.0f} s") from None
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     if process.returncode:
-        raise EngineError(f"apertium ended with status {process.returncode}")
+        raise EngineFault(f"apertium ended with status {process.returncode}")
     return answer.decode(errors="replace")

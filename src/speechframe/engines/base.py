@@ -1,6 +1,6 @@
-"""What engines take and give: a protocol for each kind, and the values that go through it.
+"""The protocols of the engines, and the values that pass through them.
 
-An engine of your own is a class with one of these shapes, named by an entry point::
+Your own engine is a class with one of these shapes. An entry point names the class::
 
     [project.entry-points."speechframe.speakers"]
     mine = "my_package:MySpeaker"
@@ -41,30 +41,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One text to speak, and how (section 2.1, without what concerns files).
+    """One text to speak, with the manner of speaking (section 2.1, without the fields about files).
 
     Parameters
     ----------
     text
-        What is spoken; may hold pause markers such as ``[pause 1.5s]``.
+        The text. It may contain pause markers such as ``[pause 1.5s]``.
     voice_id
-        The full id, ``<locale>-<name>``, as the catalogue has it.
+        The full id of the catalogue, ``<locale>-<name>``.
     locale
-        The language to speak; one of the voice's supported locales.
+        The language to speak, one of the voice's supported locales.
     style
         One of the voice's styles for that locale, or None for its first.
     pitch, rate
-        -50 to 50; 0 is the voice as it is.
+        -50 to 50. 0 leaves the voice unchanged.
     variation
-        0 to 5: how far pauses, pitch and speed may stray from the middle.
+        The range of pauses, pitch and speed around the middle, 0 to 5.
     audio_duration_s
-        The length to have in seconds; 0 is whatever it takes.
+        The length in seconds. 0 leaves the length to the engine.
     take
         Another number gives another reading of the same text, unless ``variation`` is 0.
     words_as_original_text
         One word entry per whitespace token, as written (English only), instead of one per spoken word.
     pronunciations
-        How single words are to be spoken.
+        The pronunciations of single words.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word and when it is heard, in milliseconds from the start of the audio."""
+    """One word with its times, in milliseconds from the start of the audio."""
 
     word: str
     start_ms: int
@@ -98,18 +98,18 @@ class Word:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Speech:
-    """What an engine gives back.
+    """The speech that an engine returns.
 
     Parameters
     ----------
     samples
-        float32 in [-1, 1], shape ``(frames,)``: mono.
+        Mono samples: float32 in [-1, 1], shape ``(frames,)``.
     sample_rate_hz
-        Their rate.
+        The sample rate.
     words
-        When each word is heard: in order, never overlapping, inside the audio.
+        The words with their times, in order, never overlapping, inside the audio.
     warnings
-        What was ignored or replaced, in words for the caller.
+        A sentence for the caller about each part that was ignored or replaced.
     """
 
     samples: NDArray[np.float32]
@@ -130,19 +130,19 @@ class EngineVoice:
     Parameters
     ----------
     voice_id
-        ``<locale>-<name>``.
+        The full id, ``<locale>-<name>``.
     display_name, description
-        For people.
+        Words for people.
     gender
-        How it sounds.
+        The gender of the sound.
     locale
         Its own language.
     supported_locales
-        Every locale it can speak, its own among them, and the styles it has there, the default first.
+        Every locale that it can speak, its own among them. Each has its styles, the default first.
     models
-        The catalogues it is in.
+        The catalogues that contain the voice.
     kind, licence
-        How it is made, and the licence of what speaks; None where nobody says.
+        The way of making it, and the licence of the engine or model. None means unknown.
     """
 
     voice_id: str
@@ -157,17 +157,38 @@ class EngineVoice:
 
     @property
     def name(self) -> str:
-        """The voice's name alone, by which it may be called too."""
+        """The voice's name alone, which a request may use, too."""
         return self.voice_id.removeprefix(f"{self.locale}-")
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do beyond speaking a text; what it cannot is answered with a warning.
+    """The abilities of an engine beyond speaking a text.
 
-    An engine with ``streaming`` is a :class:`StreamingSpeaker`.
+    An engine is never asked for an ability that it lacks: the service leaves the field out of the utterance,
+    and the answer has a warning. :func:`speechframe.engines.streaming.within` does so.
+
+    Parameters
+    ----------
+    pitch, rate
+        Another pitch, another speed.
+    pauses
+        Pause markers in the text. Without this ability the markers are removed.
+    variation
+        Takes that differ.
+    audio_duration
+        A length to the frame.
+    pronunciations
+        A pronunciation for single words.
+    original_text
+        One word entry per whitespace token, as written.
+    streaming
+        Speech before the whole text is spoken: the engine is a :class:`StreamingSpeaker`.
     """
 
+    pitch: bool = False
+    rate: bool = False
+    pauses: bool = False
     variation: bool = False
     audio_duration: bool = False
     pronunciations: bool = False
@@ -180,7 +201,11 @@ class Speaker(Protocol):
 
     It is made without arguments, and making it is cheap: libraries and models
     load when the first text is spoken. Equal utterances give equal speech, to
-    the byte, in whatever process and order.
+    the byte, in any process and order.
+
+    An engine, of any kind, that finds its voices or models in files may also
+    have a method ``left_out()``. It returns a sentence for each file that the
+    engine leaves out. The service logs these sentences when it starts.
     """
 
     name: str
@@ -188,48 +213,57 @@ class Speaker(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of what speaks, such as ``1.52.0``; raises EngineError when it is not installed."""
+        """The version of the engine, such as ``1.52.0``; raises EngineError if it is not installed."""
         ...
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice, without synthesis and even when the engine's library is missing."""
+        """Return every voice, without synthesis, and even if the engine's library is missing."""
         ...
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return the speech; raises EngineError for what only the engine can see."""
+        """Return the speech.
+
+        Raises
+        ------
+        EngineError
+            The engine cannot speak this utterance. The caller of the service gets the message and status 400.
+        EngineFault
+            The engine is at fault, for example if its model is broken. The caller gets status 500, and only
+            the service's log gets the message.
+        """
         ...
 
 
 class StreamingSpeaker(Speaker, Protocol):
-    """A speech engine that gives speech before all of it is made."""
+    """A speech engine that returns speech before the whole text is spoken."""
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text without speaking it.
+        """Return the warnings for a whole text without speaking it.
 
-        Raises EngineError as `speak` would, and for a text of which too little could be heard: of a sentence
-        of it, which is spoken alone, that is not asked.
+        Raises EngineError as `speak` would, and for a text that contains too few letters that can be spoken.
+        A single sentence of a text may contain few.
         """
         ...
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield the speech in pieces that follow each other, words counted from the start of their piece.
+        """Yield the speech in pieces that follow each other. Word times start with their piece.
 
-        Equal utterances give equal pieces. A text of one sentence gives what it gives in any other text,
-        but for the pause before it; see :mod:`speechframe.engines.streaming`.
+        Equal utterances give equal pieces. A sentence sounds equal in every text, except for the pause
+        before it. See :mod:`speechframe.engines.streaming`.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recording:
-    """A clip that somebody brings, decoded.
+    """A decoded clip of a caller.
 
     Parameters
     ----------
     samples
-        float32 in [-1, 1], shape ``(frames,)``: mono.
+        Mono samples: float32 in [-1, 1], shape ``(frames,)``.
     sample_rate_hz
-        Their rate.
+        The sample rate.
     """
 
     samples: NDArray[np.float32]
@@ -243,20 +277,20 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How a clip is to sound in another voice (section 2.5, without what concerns files and accent).
+    """The other voice of a clip, and the manner of speaking (section 2.5, without files and accent).
 
     Parameters
     ----------
     voice_id, locale, style
-        Whose voice, as in :class:`Utterance`.
+        The voice, as in :class:`Utterance`.
     pitch, rate
-        -50 to 50; 0 is the voice as it is, at the speed of the clip.
+        -50 to 50. 0 leaves the pitch of the voice and the speed of the clip.
     variation
-        0 to 5: how far pauses, pitch and speed may stray.
+        The range of pauses, pitch and speed, 0 to 5.
     audio_duration_s
-        The length to have in seconds; 0 is the clip's own, as `rate` changes it.
+        The length in seconds. 0 is the length of the clip, changed by `rate`.
     retain_prosody
-        Keep the clip's intonation and rhythm; False flattens them towards the voice's own.
+        Whether to keep the clip's intonation and rhythm. False flattens them towards those of the voice.
     take
         Another number gives another reading, unless ``variation`` is 0.
     """
@@ -273,16 +307,17 @@ class Conversion:
 
 
 class Changer(Protocol):
-    """A voice changer: what is said stays, who says it changes.
+    """A voice changer. It replaces the voice of a clip and keeps the words.
 
-    Made without arguments, and cheaply. Equal calls give equal bytes, in whatever process and order.
+    It is made without arguments, and making it is cheap. Equal calls give equal bytes, in any process and
+    order.
     """
 
     name: str
 
     @property
     def version(self) -> str:
-        """The version of what changes; raises EngineError when it is not installed."""
+        """The version of the changer; raises EngineError if it is not installed."""
         ...
 
     def change(
@@ -295,32 +330,34 @@ class Changer(Protocol):
         recording
             The clip.
         conversion
-            Whose voice, and how.
+            The voice, and the manner of speaking.
         speak
-            Lets the other voice say something, to be measured.
+            Speaks a text in the other voice, to be measured.
 
         Raises
         ------
         EngineError
-            For what only the engine can see: a clip without any voice in it, for instance.
+            The clip cannot be changed, for example because it contains no voice.
+        EngineFault
+            The engine is at fault.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was said in a clip.
+    """The words of a clip.
 
     Parameters
     ----------
     text
-        As one would write it.
+        The text in writing.
     language
-        Its language, such as ``en``; None when the engine cannot tell.
+        Its language, such as ``en``; None if it is unknown.
     words
-        When each word is heard.
+        The words with their times.
     language_probability
-        How likely that language is, 0 to 1, where it was found out; None where it was given.
+        The probability of that language, 0 to 1. None if the caller named the language.
     """
 
     text: str
@@ -330,34 +367,34 @@ class Transcript:
 
 
 class Recogniser(Protocol):
-    """A speech recogniser. Made without arguments, and cheaply; models load with the first clip."""
+    """A speech recogniser. It is made without arguments, and cheaply. Models load with the first clip."""
 
     name: str
 
     @property
     def version(self) -> str:
-        """The version of what listens; raises EngineError when it, or a model for it, is not installed."""
+        """The version of the recogniser; raises EngineError if it or its model is not installed."""
         ...
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
     ) -> Transcript:
-        """Return what is said; an empty text for a clip without speech.
+        """Return the words of a clip; an empty text for a clip without speech.
 
         Parameters
         ----------
         recording
             The clip.
         language
-            The language it is in, such as ``en``; None to find out.
+            The language of the clip, such as ``en``. None lets the engine find it.
         words
-            Whether word times are wanted.
+            Whether to return word times.
         """
         ...
 
 
 class Quality(StrEnum):
-    """How good the translations of a pair are; a path is as good as its worst step."""
+    """The quality of the translations of a pair. A path has the quality of its worst step."""
 
     NEURAL = "neural"
     RULES = "rules"
@@ -366,14 +403,14 @@ class Quality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TranslationPair:
-    """One direction a translator knows.
+    """One direction of a translator.
 
     Parameters
     ----------
     source, target
-        Locales in the house spelling, or a language alone where that is enough (``en``, ``pt-BR``).
+        Locales in the house spelling, or a language alone if that is enough (``en``, ``pt-BR``).
     quality
-        How good it is.
+        The quality of its translations.
     """
 
     source: str
@@ -382,29 +419,29 @@ class TranslationPair:
 
 
 class Translator(Protocol):
-    """A translation engine. Made without arguments, and cheaply; models load with the first text.
+    """A translation engine. It is made without arguments, and cheaply. Models load with the first text.
 
-    Used by one thread of one process at a time, always the same.
+    Always the same thread of a process uses it.
     """
 
     name: str
 
     @property
     def version(self) -> str:
-        """The version of what translates; raises EngineError when it, or any model, is not installed."""
+        """The version of the translator; raises EngineError if it or every model is not installed."""
         ...
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction there is a model for, without loading one."""
+        """Return every direction that has a model, without loading the model."""
         ...
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
-        """Return the translations, in order, one a text; never invented text for what it cannot read.
+        """Return the translations, in order, one a text. Text that it cannot read is never invented.
 
         Parameters
         ----------
         texts
-            What is to be translated.
+            The texts.
         pair
             One of :meth:`pairs`.
         """

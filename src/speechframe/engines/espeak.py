@@ -1,4 +1,4 @@
-"""The speech engine that comes with the local service: espeak-ng, in 70 and more locales.
+"""The speech engine of the local service: espeak-ng, in 70 and more locales.
 
 Not a beautiful voice, but a fast and steady one: three milliseconds for a
 second of speech, word times, exact lengths, and the same bytes for the same
@@ -32,7 +32,7 @@ from speechframe.engines.pieces import (
     word_entries,
 )
 from speechframe.engines.streaming import SentenceSpeaker
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.spec.texts import Pause, pause_warnings
 
 __all__ = ["EspeakSpeaker"]
@@ -41,7 +41,7 @@ _ROUNDS = 3
 _CLOSE_ENOUGH = 0.004
 
 REVISION = 3
-"""Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
+"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
 
 
 class EspeakSpeaker(SentenceSpeaker):
@@ -58,7 +58,7 @@ class EspeakSpeaker(SentenceSpeaker):
 
     @property
     def version(self) -> str:
-        """The library's version and our :data:`REVISION`; raises EngineError when it is not installed."""
+        """The library's version and our :data:`REVISION`; raises EngineFault if it is not installed."""
         return f"{espeak_library.engine_version()}+{REVISION}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
@@ -66,18 +66,18 @@ class EspeakSpeaker(SentenceSpeaker):
         return engine_voices()
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech at 22050 Hz; equal utterances give equal bytes.
+        """Return an utterance as speech at 22050 Hz. Equal utterances give equal bytes.
 
         Raises
         ------
         EngineError
-            A voice, locale or style that does not exist together; a text without anything speakable; a
-            pronunciation in unknown symbols; a length that the pauses alone exceed.
+            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
+            pronunciation has unknown symbols, or the pauses alone exceed the length.
         """
         return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
+        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
         parts, _, warnings = _planned(utterance)
         return (*warnings, *told_of_letters(parts, utterance, LOCALES[utterance.locale]))
 
@@ -89,7 +89,7 @@ class EspeakSpeaker(SentenceSpeaker):
 
 
 def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
-    """Return what is to be spoken, how, and what the caller should know."""
+    """Return the parts to speak, the manner, and the warnings for the caller."""
     voice, style = _found(utterance)
     warnings = list(pause_warnings(utterance.text))
     locale = LOCALES[utterance.locale]
@@ -98,7 +98,7 @@ def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[
 
 
 def _spoken(utterance: Utterance) -> Speech:
-    """Return an utterance as loud as the engine speaks."""
+    """Return an utterance at the loudness of the engine."""
     parts, read, planned_warnings = _planned(utterance)
     warnings = list(planned_warnings)
     chunks = _speech_and_silence(parts, utterance, read, warnings)
@@ -107,10 +107,10 @@ def _spoken(utterance: Utterance) -> Speech:
 
 
 def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
-    """Return the voice and the style's name, or say what there is instead."""
+    """Return the voice and the style's name; raises EngineError if either is unknown."""
     voice = espeak_voices().get(utterance.voice_id)
     if voice is None:
-        raise EngineError(f"espeak has no voice {utterance.voice_id!r}")
+        raise EngineFault(f"espeak has no voice {utterance.voice_id!r}")
     styles = voice.styles(utterance.locale) if utterance.locale in voice.supported_locales else ()
     return voice, chosen_style(
         voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, styles
@@ -120,7 +120,7 @@ def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
 def _speech_and_silence(
     parts: Sequence[Piece | Pause], utterance: Utterance, read: Reading, warnings: list[str]
 ) -> list[Chunk]:
-    """Return every part as audio, in order, of the asked length if one is asked."""
+    """Return every part as audio, in order, in the requested length if there is one."""
     pieces = [part for part in parts if isinstance(part, Piece)]
     if utterance.audio_duration_s:
         silent = silent_frames(parts, SAMPLE_RATE_HZ)
@@ -135,10 +135,10 @@ def _speech_and_silence(
 def _fitted(
     pieces: Sequence[Piece], read: Reading, seconds: float, silent: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return the pieces spoken in exactly the frames that the pauses leave.
+    """Return the pieces, spoken in exactly the frames between the pauses.
 
     The speed is solved in a few rounds, because the engine's pauses do not
-    follow it; the rest, below one per cent as a rule, is stretched.
+    follow it. The rest, usually below one per cent, is stretched.
     """
     room = room_to_speak(seconds, silent, SAMPLE_RATE_HZ)
     speed = 1.0

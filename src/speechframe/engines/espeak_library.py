@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 
 __all__ = [
     "INSTALL",
@@ -228,7 +228,7 @@ def _paths() -> tuple[str, str]:
     try:
         import espeakng_loader
     except ModuleNotFoundError as error:
-        raise EngineError(f"espeak-ng is not installed: {INSTALL}") from error
+        raise EngineFault(f"espeak-ng is not installed: {INSTALL}") from error
     return espeakng_loader.get_library_path(), espeakng_loader.get_data_path()
 
 
@@ -241,11 +241,11 @@ def _fresh_image() -> Iterator[tuple[ctypes.CDLL, int]]:
         try:
             library = ctypes.CDLL(path)
         except OSError as error:
-            raise EngineError(f"espeak-ng cannot be loaded ({error}); reinstall it: {INSTALL}") from error
+            raise EngineFault(f"espeak-ng cannot be loaded ({error}); reinstall it: {INSTALL}") from error
         try:
             rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
             if rate_hz <= 0:
-                raise EngineError(f"espeak-ng finds no data in {data}; reinstall it: {INSTALL}")
+                raise EngineFault(f"espeak-ng finds no data in {data}; reinstall it: {INSTALL}")
             yield library, rate_hz
         finally:
             library.espeak_Terminate()
@@ -258,7 +258,7 @@ def _refuse_loaded(path: str) -> None:
     except OSError:
         return
     _ctypes.dlclose(handle)
-    raise EngineError(
+    raise EngineFault(
         "another library of this process uses espeak-ng, so speech would not be reproducible: "
         "let the engine speak in a process of its own, as the local service does"
     )
@@ -266,7 +266,7 @@ def _refuse_loaded(path: str) -> None:
 
 def _set_up(library: ctypes.CDLL, setting: Setting) -> None:
     if library.espeak_SetVoiceByName(setting.voice.encode()) != _OK:
-        raise EngineError(f"this espeak-ng has no voice {setting.voice!r}; reinstall it: {INSTALL}")
+        raise EngineFault(f"this espeak-ng has no voice {setting.voice!r}; reinstall it: {INSTALL}")
     for parameter, value in (
         (_RATE, setting.words_per_minute),
         (_VOLUME, _HALF_VOLUME),

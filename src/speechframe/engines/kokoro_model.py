@@ -1,8 +1,8 @@
-"""Kokoro-82M as two steps: how long each phoneme is, and how phonemes of such lengths sound.
+"""Kokoro-82M in two steps: the lengths of the phonemes, and the sound of phonemes of such lengths.
 
-Its graph is cut, in memory, where the lengths are rounded, so that they can be
-read and be given: a step is 600 frames, and the steps add up to the audio. The
-graph holds no chance of its own.
+The graph is cut, in memory, at the rounding of the lengths, so that lengths can
+be read and set. A step is 600 frames, and the steps add up to the audio. The
+graph draws no random numbers.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from speechframe.engines.neural_chunks import Draft
 from speechframe.engines.neural_prosody import Reading
 from speechframe.engines.onnx_graph import Graph
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
 
 Array = NDArray[np.float32]
 
 STYLE_SHAPE = (510, 256)
-"""A style has one vector for each number of phonemes that is spoken at once."""
+"""A style has one vector for each number of phonemes in a sentence."""
 
 _IDS, _STYLE, _SPEED, _SOUND = "tokens", "style", "speed", "audio"
 _ROUNDING = "Round"
 _STYLE_NOISE = 0.1
-"""How far one step of variation moves a style, as a share of its own size."""
+"""Distance that one step of variation moves a style, as a share of the style's size."""
 
 
 class KokoroModel:
@@ -39,18 +39,18 @@ class KokoroModel:
 
     Raises
     ------
-    EngineError
-        When it is no Kokoro model.
+    EngineFault
+        The file is not a Kokoro model.
     """
 
     def __init__(self, parts: Sequence[Path]) -> None:
         graph = Graph(parts)
         rounding = graph.nodes(_ROUNDING)
         if len(rounding) != 1 or _SOUND not in graph.makers:
-            raise EngineError(f"{parts[0]} is no Kokoro model: it has no lengths of phonemes in it")
+            raise EngineFault(f"{parts[0]} is no Kokoro model: it contains no lengths of phonemes")
         lengths = rounding[0].output[0]
         after, of_ids = graph.following(lengths), graph.following(_IDS)
-        # What the sound needs of the phonemes beside their lengths.
+        # The tensors that the sound needs beside the lengths of the phonemes.
         between = sorted(
             {
                 name
@@ -66,7 +66,7 @@ class KokoroModel:
         self._sound = graph.session([_SOUND], self._drafted)
 
     def draft(self, ids: Sequence[int], style: Array) -> list[Array]:
-        """Return the lengths of the phonemes in steps, ``(1, ids)``, and what else makes the sound."""
+        """Return the lengths of the phonemes in steps, ``(1, ids)``, and the other inputs of the sound."""
         given = {
             _IDS: np.array([list(ids)], np.int64),
             _STYLE: style,
@@ -75,7 +75,7 @@ class KokoroModel:
         return [np.asarray(found) for found in self._draft.run(self._drafted, given)]
 
     def sound(self, drafted: Sequence[Array], style: Array) -> Array:
-        """Return what was drafted as samples."""
+        """Return a draft as samples."""
         given = dict(zip(self._drafted, drafted, strict=True)) | {_STYLE: style}
         (found,) = self._sound.run([_SOUND], given)
         return np.asarray(found, np.float32).reshape(-1)
@@ -100,7 +100,7 @@ class KokoroVoice:
         self._styles = styles
 
     def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
-        """Return how long each phoneme is to be."""
+        """Return the length of each phoneme."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
         strays = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()

@@ -1,4 +1,4 @@
-"""Which language texts are in, among a few that come into question."""
+"""The language of texts, among a few possible languages."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Any
 
 from speechframe.engines.translation_text import has_letters
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 
 __all__ = ["detected"]
 
 _SURE = 0.9
 _CLEARLY = 4.0
-"""How much likelier than the usual language of the call another one must be."""
+"""A language must be so many times as likely as the usual language of the call."""
 
 
 def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
@@ -26,12 +26,12 @@ def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     texts
         The texts of one call.
     languages
-        What they may be in, as language codes such as ``en``.
+        The possible languages, as codes such as ``en``.
 
     Raises
     ------
     EngineError
-        When there is no language to choose from, or py3langid is not installed.
+        There is no language to choose from, or py3langid is not installed.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def _own(shares: dict[str, float], usual: str) -> str:
 
 
 def _top(shares: Mapping[str, float]) -> str:
-    # Of equals the first by name, so that equal calls give equal answers.
+    # Of equals take the first by name, so that equal calls give equal answers.
     return min(shares, key=lambda language: (-shares[language], language))
 
 
@@ -68,7 +68,7 @@ def _identifier(languages: tuple[str, ...]) -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
-        raise EngineError("py3langid is not installed: pip install 'speechframe[local]'") from None
+        raise EngineFault("py3langid is not installed: pip install 'speechframe[local]'") from None
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     known = [language for language in languages if language in identifier.labels]
     if not known:

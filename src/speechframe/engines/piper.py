@@ -1,9 +1,10 @@
-"""Neural voices: Piper models, with exact word times and takes that can be had again.
+"""Neural voices: Piper models, with exact word times and repeatable takes.
 
-A voice is a file of some 60 MB; one core makes a second of speech in a tenth.
-piper-tts is GPL-3 and its phonemiser keeps global state, so the service runs it
-in worker processes. A model draws its noise anew for each call: here the noise
-comes from the utterance, see :mod:`speechframe.engines.piper_model`.
+A voice is a file of some 60 MB. One core makes a second of speech in a tenth
+of a second. piper-tts is GPL-3 and its phonemiser keeps global state, so the
+service runs it in worker processes. A published model draws its noise anew for
+each call. Here the noise comes from the utterance, see
+:mod:`speechframe.engines.piper_model`.
 """
 
 import json
@@ -22,21 +23,22 @@ from speechframe.engines.piper_voices import (
     PiperFile,
     engine_voices,
     is_installed,
+    left_out,
     piper_voices,
     reading_locale,
 )
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["PiperSpeaker"]
 
 REVISION = 3
-"""Goes up whenever an equal request sounds different: a run never mixes two ways of speaking."""
+"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
 
 
 class PiperSpeaker(NeuralSpeaker):
     """The Piper engine; see :class:`speechframe.engines.base.Speaker`.
 
-    Its voices are the packaged one and those in the folders of the environment
+    Its voices are the packaged voice, and the voices in the folders of the environment
     variable ``SPEECHFRAME_VOICES``.
 
     Examples
@@ -50,22 +52,20 @@ class PiperSpeaker(NeuralSpeaker):
 
     @property
     def version(self) -> str:
-        """Piper's version and our :data:`REVISION`; raises EngineError when it is not installed."""
+        """Piper's version and our :data:`REVISION`; raises EngineFault if Piper is not installed."""
         _refuse_missing()
         try:
             return f"{version('piper-tts')}+{REVISION}"
         except PackageNotFoundError as error:
-            raise EngineError(f"Piper is not installed as a package: {INSTALL}") from error
+            raise EngineFault(f"Piper is not installed as a package: {INSTALL}") from error
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice; none when Piper is not installed.
-
-        Raises
-        ------
-        EngineError
-            When a folder of ``SPEECHFRAME_VOICES`` is missing or holds a broken voice.
-        """
+        """Return every voice that can be used; none if Piper is not installed."""
         return engine_voices()
+
+    def left_out(self) -> Sequence[str]:
+        """Return a sentence for each file that :meth:`voices` leaves out."""
+        return left_out()
 
     def _voice(self, utterance: Utterance) -> NeuralVoice:
         file, style = _found(utterance)
@@ -75,21 +75,21 @@ class PiperSpeaker(NeuralSpeaker):
 
 def _refuse_missing() -> None:
     if not is_installed():
-        raise EngineError(f"Piper is not installed: {INSTALL}")
+        raise EngineFault(f"Piper is not installed: {INSTALL}")
 
 
 def _found(utterance: Utterance) -> tuple[PiperFile, str]:
-    """Return the voice's files and the style's name, or say what there is instead."""
+    """Return the voice's files and the style's name; raises EngineError if either is unknown."""
     _refuse_missing()
     voice = piper_voices().get(utterance.voice_id)
     if voice is None:
-        raise EngineError(f"piper has no voice {utterance.voice_id!r}")
+        raise EngineFault(f"piper has no voice {utterance.voice_id!r}")
     style = chosen_style(voice.voice_id, utterance.locale, utterance.style, [voice.locale], list(STYLES))
     return voice, style
 
 
 def _loaded(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
-    """Return a voice ready to speak; its files are looked at before every text."""
+    """Return a voice ready to speak. Its files are checked before every text."""
     if (package := file.package) is not None:
         for name in package.sha256:
             package.file(name)

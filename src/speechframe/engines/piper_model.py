@@ -1,10 +1,9 @@
-"""A Piper model as two steps that can be repeated: how long each phoneme is, and how that sounds.
+"""A Piper model in two repeatable steps: the lengths of the phonemes, and their sound.
 
-The model as published draws its noise inside, anew at each call, and returns
-the sound alone. Here its graph is cut, in memory, at the lengths of the
-phonemes and at the noise: both come from outside. So speech is the same for
-the same seed, its length can be chosen to the frame, and where each phoneme
-is heard is known and not estimated.
+A published model draws its noise inside, anew at each call, and returns the
+sound alone. Here the graph is cut, in memory, at the lengths of the phonemes
+and at the noise, so that both come from outside. Then equal seeds give equal
+speech, a length is exact to the frame, and the time of each phoneme is known.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from speechframe.engines.neural_chunks import Draft
 from speechframe.engines.neural_prosody import Reading
 from speechframe.engines.onnx_graph import Graph
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["PiperModel"]
 
@@ -35,25 +34,27 @@ class PiperModel:
     path
         The ``.onnx`` file.
     settings
-        What stands in the settings file beside it.
+        The content of the settings file beside it.
 
     Raises
     ------
-    EngineError
-        When the file is no Piper model.
+    EngineFault
+        The file is not a Piper model.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         inference = settings.get("inference", {})
         self.sample_rate_hz = int(settings["audio"]["sample_rate"])
         self.hop_frames = int(settings.get("hop_length", 256))
-        """How many frames of audio one step of a phoneme's length is."""
+        """Frames of audio in one step of a phoneme's length."""
         self._noise = float(inference.get("noise_scale", 0.667))
         self._rhythm_noise = float(inference.get("noise_w", 0.8))
         self._length = float(inference.get("length_scale", 1.0))
-        self._speaker = int(settings.get("default_speaker_id", 0)) if settings["num_speakers"] > 1 else None
+        self._speaker = (
+            int(settings.get("default_speaker_id", 0)) if int(settings["num_speakers"]) > 1 else None
+        )
         graph = Graph([path])
-        # The names alone: the graph holds all weights a second time.
+        # Keep the names alone, because the graph contains all weights a second time.
         self._names = _names(graph, path)
         self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
         self._sound = graph.session(
@@ -62,7 +63,7 @@ class PiperModel:
         self._channels = self._found_channels()
 
     def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
-        """Return how long each phoneme is to be, not yet with any noise of the sound."""
+        """Return the length of each phoneme. The noise of the sound is not drawn yet."""
         drawn = chance.standard_normal((1, 2, len(ids)), np.float32)
         noise = self._rhythm_noise * read.rhythm_noise
         given = self._given(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
@@ -92,7 +93,7 @@ class PiperModel:
         return given if self._speaker is None else given | {"sid": np.array([self._speaker], np.int64)}
 
     def _found_channels(self) -> int:
-        # The size of the noise stands in no file: one short sound tells it.
+        # No file contains the size of the noise, so make one short sound to find it.
         given = self._given([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
             self._names.sound_noise: np.zeros((1, 1, 1), np.float32),
             self._names.rounded: np.ones((1, 1, _SHORTEST), np.float32),
@@ -102,7 +103,7 @@ class PiperModel:
 
 
 class _Names(NamedTuple):
-    """The tensors a graph is cut at; ``sound_like`` has the shape that the noise of the sound must have."""
+    """The tensors where a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
 
     lengths: str
     rounded: str
@@ -112,15 +113,15 @@ class _Names(NamedTuple):
 
 
 def _names(graph: Graph, path: Path) -> _Names:
-    """Return the tensors a Piper model is cut at."""
+    """Return the tensors where a Piper model is cut."""
     rounding = graph.nodes(_ROUNDING)
     if len(rounding) != 1 or _SOUND not in graph.makers:
-        raise EngineError(f"{path} is no Piper model: it has no lengths of phonemes in it")
+        raise EngineFault(f"{path} is no Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
     before = graph.needed([lengths], ())
     noises = graph.nodes(_NOISE)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]
     if len(rhythm) != 1 or len(sound) != 1:
-        raise EngineError(f"{path} is no Piper model that is known here: its noise is drawn otherwise")
+        raise EngineFault(f"{path} is no Piper model that is known here: its noise is drawn otherwise")
     return _Names(lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0])

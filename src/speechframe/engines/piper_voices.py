@@ -1,13 +1,13 @@
-"""Which Piper voices there are: the packaged one, and those in folders of one's own.
+"""The list of Piper voices: the packaged voice, and the voices in the user's folders.
 
 A voice is a model (``en_US-joe-medium.onnx``) and its settings beside it
-(``en_US-joe-medium.onnx.json``), as Piper publishes them. Only the settings are
-read here: a model is loaded when it first speaks.
+(``en_US-joe-medium.onnx.json``), as Piper publishes them. Only the settings and
+the outline of the model are read here. A model is loaded when it first speaks.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -18,11 +18,13 @@ from typing import Any
 from speechframe.engines.base import EngineVoice
 from speechframe.engines.espeak_locales import LOCALES, READ_EVERYWHERE, EspeakLocale
 from speechframe.engines.espeak_voices import espeak_voices
+from speechframe.engines.faults import readable
 from speechframe.engines.kokoro_voices import is_weights
 from speechframe.engines.models import JOE_VOICE, Package
 from speechframe.engines.neural_prosody import STYLES
+from speechframe.engines.onnx_graph import check_whole
 from speechframe.engines.voice_folders import files_in, voice_folders
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.spec.locales import display_name, language_of, normalise
 from speechframe.spec.speech import Gender, Model, StyleDetails, VoiceKind
 
@@ -32,6 +34,7 @@ __all__ = [
     "engine_voices",
     "folder_voices",
     "is_installed",
+    "left_out",
     "piper_voices",
     "reading_locale",
 ]
@@ -42,7 +45,12 @@ _MODULES = ("piper", "onnx")
 _MODEL_SUFFIX = ".onnx"
 _NAMED = re.compile(r"(?P<locale>[a-z]{2,3}_[A-Z]{2})-(?P<name>.+?)(?:-(?P<quality>x_low|low|medium|high))?")
 _PHONEME_TYPES = ("espeak", "text")
-"""The other types of Piper load models of their own from the web."""
+"""Piper's other types download models of their own."""
+_SIGNS = ("_", "^", "$")
+"""Padding, beginning and end: every model has them among its symbols."""
+_RATES_HZ = range(4000, 192_001)
+_MOST_BYTES = 1 << 24
+"""Largest settings file. Those that Piper publishes have some 7 KB."""
 
 _FOREIGN_SCRIPTS = frozenset({"ARABIC", "CJK", "CYRILLIC", "ETHIOPIC", "HEBREW", "LAO", "TELUGU", "THAI"})
 
@@ -51,7 +59,7 @@ _FOREIGN_SCRIPTS = frozenset({"ARABIC", "CJK", "CYRILLIC", "ETHIOPIC", "HEBREW",
 class PiperFile:
     """One voice: its name in the catalogue and its files.
 
-    ``package`` is the one whose hashes the files must have, None for files of one's own.
+    The files must have the hashes of ``package``; None means that the files are the user's.
     """
 
     locale: str
@@ -69,21 +77,15 @@ class PiperFile:
 
 
 def is_installed() -> bool:
-    """Return whether what Piper voices need is there; nothing is imported."""
+    """Return whether the modules that Piper needs are installed. Nothing is imported."""
     return all(find_spec(name) is not None for name in _MODULES)
 
 
 def piper_voices() -> dict[str, PiperFile]:
-    """Return every voice by full id, the packaged one first.
-
-    Raises
-    ------
-    EngineError
-        When a folder of ``SPEECHFRAME_VOICES`` is missing or holds a broken voice.
-    """
+    """Return every voice that can be used by full id, the packaged voice first."""
     named: dict[str, PiperFile] = {}
     taken = {voice.name.casefold() for voice in espeak_voices().values()}
-    for file in (*_packaged(), *_in_folders()):
+    for file in (*_packaged(), *folder_voices(voice_folders())[0]):
         name = next(name for name in _names(file) if name.casefold() not in taken)
         taken.add(name.casefold())
         voice = replace(file, name=name)
@@ -92,26 +94,37 @@ def piper_voices() -> dict[str, PiperFile]:
 
 
 def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue shows it; none when Piper is not installed."""
+    """Return every voice as the catalogue lists it; none if Piper is not installed."""
     if not is_installed():
         return ()
     return tuple(_shown(voice) for voice in piper_voices().values())
 
 
-def folder_voices(folder: Path) -> tuple[PiperFile, ...]:
-    """Return the voices in a folder, by file name; folders below it are not looked at.
+def left_out() -> tuple[str, ...]:
+    """Return a sentence for each file that :func:`engine_voices` leaves out."""
+    voices, sentences = folder_voices(voice_folders())
+    broken = [JOE_VOICE.problem] if JOE_VOICE.folder is not None and JOE_VOICE.problem else []
+    unused = []
+    if voices and not is_installed():
+        folders = ", ".join(sorted({str(voice.model.parent) for voice in voices}))
+        unused.append(f"the {len(voices)} Piper voices in {folders} need Piper: {INSTALL}")
+    return (*sentences, *broken, *unused)
 
-    Raises
-    ------
-    EngineError
-        No folder, or a voice without usable settings; each is named.
-    """
-    models = [path for path in files_in(folder) if path.suffix == _MODEL_SUFFIX]
-    return tuple(_described(model) for model in models if not is_weights(model))
+
+def folder_voices(folders: Iterable[Path]) -> tuple[tuple[PiperFile, ...], tuple[str, ...]]:
+    """Return the voices in folders by file name, and a sentence for each file that cannot be used."""
+    models, sentences = files_in(folders, lambda path: path.suffix == _MODEL_SUFFIX and not is_weights(path))
+    voices, left_out = [], list(sentences)
+    for model in models:
+        try:
+            voices.append(_described(model))
+        except EngineFault as error:
+            left_out.append(str(error))
+    return tuple(voices), tuple(left_out)
 
 
 def reading_locale(locale: str) -> EspeakLocale:
-    """Return which scripts are read in a locale: as espeak has it, or as its language has it elsewhere.
+    """Return the scripts that are read in a locale, as espeak reads this locale or another of its language.
 
     Examples
     --------
@@ -124,18 +137,13 @@ def reading_locale(locale: str) -> EspeakLocale:
 
 
 def _packaged() -> Iterator[PiperFile]:
-    if (folder := JOE_VOICE.folder) is not None:
+    if JOE_VOICE.problem is None and (folder := JOE_VOICE.folder) is not None:
         model, settings = (folder / name for name in JOE_VOICE.sha256)
         yield PiperFile("en-US", "joe", model, settings, Gender.MALE, "medium", JOE_VOICE)
 
 
-def _in_folders() -> Iterator[PiperFile]:
-    for folder in voice_folders():
-        yield from folder_voices(folder)
-
-
 def _names(file: PiperFile) -> Iterator[str]:
-    """Yield what the voice may be called, best first: two voices of one name could not both be asked for."""
+    """Yield possible names of the voice, the best first. No two voices may have the same name."""
     yield file.name
     if file.quality:
         yield f"{file.name}-{file.quality.replace('_', '-')}"
@@ -147,15 +155,16 @@ def _names(file: PiperFile) -> Iterator[str]:
 
 
 def _described(model: Path) -> PiperFile:
+    """Return the voice of a model; raises EngineFault if the model or its settings cannot be used."""
     settings = model.with_name(f"{model.name}.json")
     try:
-        facts = settings.stat()
-        told = _settings(settings, facts.st_size, facts.st_mtime_ns)
-    except OSError as error:
-        raise EngineError(
-            f"the voice {model} has no settings beside it that can be read ({settings.name}: "
-            f"{error.strerror})"
-        ) from error
+        facts = readable(settings)
+    except EngineFault as error:
+        raise EngineFault(f"the voice {model} has no settings beside it that can be read: {error}") from None
+    told = _settings(settings, facts.st_size, facts.st_mtime_ns)
+    if isinstance(told, str):
+        raise EngineFault(told)
+    check_whole(model)
     match = _NAMED.fullmatch(model.stem)
     name = match["name"] if match else model.stem
     locale = _locale(match["locale"] if match else told["code"], settings)
@@ -171,36 +180,63 @@ def _locale(code: str, settings: Path) -> str:
     try:
         locale = normalise(code)
     except ValueError as error:
-        raise EngineError(f"the voice settings {settings} are of no language: {error}") from error
+        raise EngineFault(f"the voice settings {settings} are of no language: {error}") from error
     if "-" in locale:
         return locale
     return next((known for known in LOCALES if language_of(known) == locale), locale)
 
 
 @lru_cache(maxsize=512)
-def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType[str, Any]:
-    """Return what a settings file tells of its voice; size and time let a changed one be read again."""
-    del size_bytes, modified_ns
+def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType[str, Any] | str:
+    """Return the facts in a settings file, or the reason why the file cannot be used.
+
+    Size and time are part of the cache's key: a changed file is read again.
+    """
+    del modified_ns
+    if size_bytes > _MOST_BYTES:
+        return f"{path} has {size_bytes:,} bytes, too many for a settings file of a Piper voice"
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        speaks = told["espeak"]["voice"]
-        facts = {
-            "code": told.get("language", {}).get("code") or speaks,
-            "sample_rate_hz": int(told["audio"]["sample_rate"]),
-            "phoneme_type": told.get("phoneme_type", _PHONEME_TYPES[0]),
-            "symbols": len(told["phoneme_id_map"]),
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngineError(
+        facts = _facts(json.loads(path.read_text(encoding="utf-8")))
+    except Exception as error:  # noqa: BLE001 - JSON of any other shape fails in as many ways
+        return (
             f"{path} is no settings file of a Piper voice ({type(error).__name__}: {error}); "
             "take the one that came with the model"
-        ) from error
+        )
     if facts["phoneme_type"] not in _PHONEME_TYPES:
-        raise EngineError(
+        return (
             f"the voice of {path} reads phonemes of the type {facts['phoneme_type']!r}, which is not "
             f"supported; supported are {', '.join(_PHONEME_TYPES)}: take it out of the folder"
         )
     return MappingProxyType(facts)
+
+
+def _facts(told: Any) -> dict[str, Any]:
+    """Return the facts of settings; raises an error of any kind if they have another shape."""
+    speaks = told["espeak"]["voice"]
+    numbers = told["phoneme_id_map"]
+    rate_hz = int(told["audio"]["sample_rate"])
+    if rate_hz not in _RATES_HZ:
+        raise ValueError(f"sample_rate is {rate_hz}, allowed: {_RATES_HZ[0]} to {_RATES_HZ[-1]}")
+    if missing := [sign for sign in _SIGNS if sign not in numbers]:
+        raise ValueError(f"phoneme_id_map has no {', '.join(missing)}")
+    if not all(
+        isinstance(ids, list) and all(isinstance(each, int) for each in ids) for ids in numbers.values()
+    ):
+        raise ValueError("phoneme_id_map holds other values than lists of integers")
+    int(told["num_symbols"]), int(told["num_speakers"]), int(told.get("default_speaker_id", 0))
+    if int(told.get("hop_length", 1)) < 1:
+        raise ValueError("hop_length must be at least 1")
+    for value in told.get("inference", {}).values():
+        float(value)
+    code = told.get("language", {}).get("code") or speaks
+    if not isinstance(code, str) or not isinstance(speaks, str):
+        raise TypeError("the language is not text")
+    return {
+        "code": code,
+        "sample_rate_hz": rate_hz,
+        "phoneme_type": told.get("phoneme_type", _PHONEME_TYPES[0]),
+        "symbols": len(numbers),
+    }
 
 
 def _shown(voice: PiperFile) -> EngineVoice:

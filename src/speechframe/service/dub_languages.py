@@ -1,6 +1,6 @@
 """The locales of dubs here, the voices that speak them, and both as a request names them."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -33,14 +33,14 @@ class Languages:
     voices: Mapping[str, EngineVoice] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, routes: Routes, recognisers: Collection[str], speakers: Container[str]) -> Self:
+    def load(cls, routes: Routes, recognisers: Collection[str], speakers: Collection[str]) -> Self:
         """Return the languages of the installed engines.
 
         A translation into the spelling of another region counts, and its reader gets a warning.
         """
         if find_spec("av") is None or not recognisers:
             return cls()
-        voices = {name: entry.voice for name, entry in cast.voices().items() if entry.engine in speakers}
+        voices = {name: entry.voice for name, entry in cast.voices(speakers).items()}
         spoken = sorted({locale for voice in voices.values() for locale in voice.supported_locales})
         understood = {language_of(route.locales[0]) for route in routes.supported()}
         reached = {route.target for route in routes.supported()}

@@ -1,4 +1,4 @@
-"""Folders of models that the operator names: looked at once, and told to the workers by the environment."""
+"""Folders of models that the operator names. The environment passes them to the workers."""
 
 import logging
 import os
@@ -6,23 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speechframe.engines.firefox_models import FOLDERS_VARIABLE as TRANSLATION_MODELS
-from speechframe.errors import EngineError, SettingsError
+from speechframe.errors import EngineFault, SettingsError
 
 log = logging.getLogger("speechframe.service")
 
+_SHOWN = 5
+"""Most reasons in one message."""
+
 
 def set_voices(folders: Sequence[Path]) -> None:
-    """Look at the folders of neural voices, and let this process and its workers know of those given.
+    """Check the folders of neural voices, and set the environment of this process and its workers.
+
+    A file that cannot be used is left out, and the service logs it once. A folder of the option must contain
+    a voice that can be used. A folder of the variable may be without one, because the variable is there for
+    every program.
 
     Parameters
     ----------
     folders
-        The folders; none leaves those of ``SPEECHFRAME_VOICES``.
+        The folders of the option; none leaves those of ``SPEECHFRAME_VOICES``.
 
     Raises
     ------
     SettingsError
-        For a folder that is missing, holds a broken voice or none, or whose engine is not installed.
+        A folder that is missing or cannot be read; a folder of the option without a voice that can be used.
     """
     from speechframe.engines import kokoro_voices, piper_voices, voice_folders
 
@@ -34,27 +41,45 @@ def set_voices(folders: Sequence[Path]) -> None:
         if os.pathsep in str(folder):
             raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
         try:
-            found = {
-                piper_voices: piper_voices.folder_voices(folder),
-                kokoro_voices: kokoro_voices.files_of(folder),
-            }
-        except EngineError as error:
+            voice_folders.check_folder(folder)
+        except EngineFault as error:
             raise SettingsError(str(error)) from error
-        if not any(found.values()):
-            raise SettingsError(
-                f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
-                "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
-            )
-        for engine, files in found.items():
-            if files and not engine.is_installed():
-                raise SettingsError(
-                    f"voices of {folder} cannot be used without their engine: {engine.INSTALL}"
-                )
+        if problem := _problem_of(folder):
+            if folders:
+                raise SettingsError(problem)
+            log.warning("%s", problem)
     os.environ[voice_folders.FOLDERS_VARIABLE] = os.pathsep.join(map(str, whole))
 
 
+def _problem_of(folder: Path) -> str | None:
+    """Return the reason why no voice of a folder can be used."""
+    from speechframe.engines import kokoro_voices, piper_voices
+
+    found = {
+        piper_voices: piper_voices.folder_voices([folder]),
+        kokoro_voices: kokoro_voices.style_voices([folder]),
+    }
+    weights, odd_weights = kokoro_voices.weights_in([folder])
+    files = {engine: voices for engine, (voices, _) in found.items() if voices}
+    if weights:
+        files[kokoro_voices] = weights
+    if any(engine.is_installed() for engine in files):
+        return None
+    if files:
+        installs = " or ".join(engine.INSTALL for engine in files)
+        return f"voices of {folder} cannot be used without their engine: {installs}"
+    reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
+    if not reasons:
+        return (
+            f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
+            "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
+        )
+    more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+    return f"the voice folder {folder} holds no voice that can be used: {'; '.join(reasons[:_SHOWN])}{more}"
+
+
 def set_translation_models(folders: Sequence[Path]) -> None:
-    """Let this process and its workers know of folders of translation models.
+    """Check the folders of translation models, and set the environment of this process and its workers.
 
     Parameters
     ----------
@@ -64,7 +89,7 @@ def set_translation_models(folders: Sequence[Path]) -> None:
     Raises
     ------
     SettingsError
-        For a folder that is missing, or cannot stand in a list of folders.
+        A folder that is missing, or whose name cannot stand in a list of folders.
     """
     whole = [str(folder.expanduser().absolute()) for folder in folders]
     for folder in whole:

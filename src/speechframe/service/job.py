@@ -1,9 +1,9 @@
-"""What goes to a worker process and comes back: length-prefixed messages over its pipes.
+"""Jobs for worker processes and their replies, as length-prefixed messages over pipes.
 
-A job is one JSON message. A reply is three parts, so that the service never
-parses what it only passes on: facts as JSON, words (of speech: the word
-durations) as JSON text ready for the answer, and the samples of a stream.
-Audio of any other kind goes to a file.
+A job is one JSON message. A reply has three parts, so that the service does not
+parse the parts that it passes on. The first part is facts as JSON. The second is
+words as JSON text, ready for the answer: for speech, the word durations. The
+third is the samples of a stream. Audio of any other kind goes to a file.
 """
 
 import json
@@ -18,17 +18,17 @@ REPLY_HEAD = struct.Struct(">III")
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to do.
+    """One job of a worker.
 
     Parameters
     ----------
     kind
         A name of :data:`speechframe.service.worker.TASKS`.
     fields
-        What the task reads, as JSON values; where audio is made, ``format``, ``channel_type`` and
-        ``sample_rate_hz`` are among them.
+        The input of the task as JSON values. A task that makes audio has ``format``, ``channel_type`` and
+        ``sample_rate_hz``.
     path
-        File the audio is written to; ``None`` where there is none, or it comes back as samples.
+        The file for the audio; None if there is no audio, or if the reply contains it as samples.
     """
 
     kind: str
@@ -43,24 +43,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a worker says about a job.
+    """The facts of a reply.
 
     Parameters
     ----------
     audio_seconds, content_type, size_bytes, warnings
-        Of the audio that was made.
+        Facts of the new audio.
     sample_rate_hz
-        Of samples that come back as they are; 0 where they are encoded.
+        The rate of samples in the reply; 0 if the audio is encoded.
     refused
-        Why the engine cannot speak this text: the caller's fault.
+        The reason why the engine cannot speak this text, which is the caller's fault. It contains no path.
     failed
-        What went wrong otherwise: ours. Never holds the text.
+        The reason of any other failure, in words for the caller. It contains neither the text nor a path.
+    fault
+        The reason in words for the log, if the engine is at fault. It may contain paths.
     engine_ms, encode_ms
         CPU time of the two steps.
     memory_bytes
         The worker's resident memory.
     unused_words
-        Words of the pronunciation dictionary that the text has not.
+        Words of the pronunciation dictionary that the text does not contain.
     """
 
     audio_seconds: float = 0.0
@@ -69,6 +71,7 @@ class Facts:
     warnings: tuple[str, ...] = ()
     refused: str | None = None
     failed: str | None = None
+    fault: str | None = None
     engine_ms: float = 0.0
     encode_ms: float = 0.0
     memory_bytes: int = 0
@@ -78,14 +81,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's reply: facts, words as JSON text, and of a stream float32 samples."""
+    """A worker's reply: facts, words as JSON text, and float32 samples of a stream."""
 
     facts: Facts
     words: bytes = b"[]"
     audio: bytes = b""
 
     def with_warning(self, words: str | None) -> "Reply":
-        """Return the reply with a warning before its others, if there is one."""
+        """Return the reply with a warning before its other warnings; None adds no warning."""
         if words is None:
             return self
         return replace(self, facts=replace(self.facts, warnings=(words, *self.facts.warnings)))

@@ -303,7 +303,8 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
                 watcher=state.readers,
             )
             server = await connections.listen(listener)
-            _announce(config, listener, state.specs, as_json=options.json)
+            left_out = len(state.pools.fast.left_out)
+            _announce(config, listener, state.specs, left_out=left_out, as_json=options.json)
             await stop.wait()
             state.stopping = True
             state.live.stopping.set()
@@ -369,7 +370,12 @@ def _listening(config: ServiceConfig) -> socket.socket:
 
 
 def _announce(
-    config: ServiceConfig, listener: socket.socket, specs: tuple[KeySpec, ...], *, as_json: bool
+    config: ServiceConfig,
+    listener: socket.socket,
+    specs: tuple[KeySpec, ...],
+    *,
+    left_out: int,
+    as_json: bool,
 ) -> None:
     port = listener.getsockname()[1]
     # An address to listen on everywhere is none to connect to.
@@ -377,7 +383,8 @@ def _announce(
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if as_json:
         keys = [Hidden(spec.key.get_secret_value()) for spec in specs]
-        _say(Hidden(json.dumps({"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data)})))
+        said = {"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data), "left_out": left_out}
+        _say(Hidden(json.dumps(said)))
         return
     where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
     _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")

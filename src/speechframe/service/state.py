@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from speechframe.engines import registry
+from speechframe.engines.faults import warn_once
 from speechframe.engines.translation import Routes
 from speechframe.errors import SettingsError
 from speechframe.service import idempotency, keys, shelf
@@ -152,6 +153,8 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         pools = Pools(config)
         stack.push_async_callback(pools.close)
         await pools.start()
+        for words in pools.fast.left_out:
+            warn_once(words)
         _check_engines(config, pools)
         catalogues = Catalogues.load(pools.engines)
         pools.fast_engines = catalogues.fast_engines
@@ -202,9 +205,9 @@ def _check_engines(config: ServiceConfig, pools: Pools) -> None:
     for kind, asked in (("changer", config.changer), ("recogniser", config.recogniser)):
         there = pools.installed.get(kind, {})
         if asked is not None and asked not in there:
-            raise SettingsError(
-                f"--{kind} {asked}: there is none of that name; {', '.join(there) or 'none'} works"
-            )
+            broken = pools.fast.broken.get(f"{kind} {asked}")
+            why = f"it cannot be used ({broken})" if broken else "there is none of that name"
+            raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

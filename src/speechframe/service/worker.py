@@ -1,13 +1,14 @@
-"""A worker process: does one job at a time, told over its pipes.
+"""A worker process: does one job at a time. Jobs and replies pass through its pipes.
 
 Run as ``python -m speechframe.service.worker PARENT_PID``. A native library
-that crashes, hangs or leaks does so here, and costs one request. It ends when
-its service does: by the end of its standard input, or, in the middle of a
-job, by the kernel's word that the parent died.
+that crashes, hangs or leaks does so here, and costs one request. The process
+ends with its service: at the end of its standard input, or, in the middle of a
+job, by a signal of the kernel when the parent dies.
 """
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -19,8 +20,9 @@ from typing import Any, BinaryIO
 from speechframe._allocator import tune_allocator
 from speechframe._parent import die_with_parent
 from speechframe.engines import registry
+from speechframe.engines.faults import CALLER_WORDS, without_paths
 from speechframe.engines.kinds import KINDS
-from speechframe.errors import EngineError
+from speechframe.errors import EngineError, EngineFault
 from speechframe.service import worker_changer, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
 
@@ -38,24 +40,22 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
         "probe": worker_changer.probe,
     }
 )
-"""What a worker can do, by the job's ``kind``."""
+"""The functions of a worker, by the job's ``kind``."""
 
 
 def main() -> None:
     """Serve jobs from standard input until it ends."""
-    # Where there is no prctl, the end of standard input remains.
+    # Without prctl, the end of standard input remains.
     die_with_parent(int(sys.argv[1]))
     tune_allocator()
-    # Ctrl-C in a terminal goes to the whole group: the service decides when its workers end.
+    # Ctrl-C in a terminal signals the whole group, but the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, replies = _pipes()
-    try:
-        hello = _hello()
-    except Exception as error:  # noqa: BLE001 - whatever an engine does to be found, the service says it
-        hello = {"engines": {}, "broken": {"?": f"{type(error).__name__}: {error}"}}
-    _send_hello(replies, hello)
+    # The service logs what is left out: once, and not once a worker.
+    logging.getLogger("speechframe").setLevel(logging.ERROR)
+    _send_hello(replies, _hello())
     while (job := _read_job(jobs)) is not None:
-        for part in _done(job).encoded():
+        for part in _answered(job):
             replies.write(part)
         replies.flush()
 
@@ -67,7 +67,7 @@ def _pipes() -> tuple[BinaryIO, BinaryIO]:
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
-        # A clip of usual length passes in one go, without a context switch every 64 KB.
+        # A clip of usual length passes at once, without a context switch every 64 KB.
         fcntl.fcntl(replies.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     return sys.stdin.buffer, replies
 
@@ -78,9 +78,11 @@ def _hello() -> dict[str, Any]:
     for report in reports:
         if report.works:
             engines[report.kind][report.name] = report.version
-    # An engine that is broken or not installed costs what it offers, and nothing else.
+    # An engine that is broken or not installed costs its own offer, and nothing else.
     broken = {f"{report.kind} {report.name}": report.problem for report in reports if not report.works}
-    return {"engines": engines, "broken": broken}
+    left_out = [report.problem for report in reports if not report.works and not report.is_missing]
+    left_out += [words for report in reports for words in report.left_out]
+    return {"engines": engines, "broken": broken, "left_out": left_out}
 
 
 def _send_hello(replies: BinaryIO, hello: dict[str, Any]) -> None:
@@ -97,18 +99,25 @@ def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
     return job
 
 
-def _done(job: dict[str, Any]) -> Reply:
+def _answered(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """Return the reply to a job as a message. An engine's fault costs one request, not the worker."""
     try:
         reply = TASKS[job.pop("kind")](job)
-    except EngineError as error:
-        reply = Reply(Facts(refused=str(error)))
-    except Exception as error:  # noqa: BLE001 - an engine's fault costs one request, not the worker's replies
-        words = (
-            f"{error.strerror} ({type(error).__name__})"
-            if isinstance(error, OSError)
-            else type(error).__name__
-        )
-        reply = Reply(Facts(failed=words))
+        return _with_memory(reply).encoded()
+    except BaseException as error:  # noqa: BLE001 - of a plug-in even sys.exit and a panic of a native library
+        return _with_memory(Reply(_facts_of(error))).encoded()
+
+
+def _facts_of(error: BaseException) -> Facts:
+    if isinstance(error, EngineFault):
+        return Facts(failed=CALLER_WORDS, fault=str(error))
+    if isinstance(error, EngineError):
+        return Facts(refused=without_paths(str(error)))
+    named = type(error).__name__
+    return Facts(failed=f"{error.strerror} ({named})" if isinstance(error, OSError) else named)
+
+
+def _with_memory(reply: Reply) -> Reply:
     return replace(reply, facts=replace(reply.facts, memory_bytes=_memory_bytes()))
 
 

@@ -1,10 +1,10 @@
-"""A worker's jobs ``measure`` and ``change``: what somebody brought is decoded, and spoken in another voice.
+"""A worker's jobs ``measure``, ``change`` and ``probe``.
 
-And ``probe``: what somebody wants dubbed is looked at, before anything is queued.
-
-Two jobs, because a clip's length is its price: what it costs is known, and set
-aside, before the work begins. The first leaves its samples in a file for the
-second, which may be done by another worker.
+The job ``measure`` decodes a clip, and ``change`` replaces its voice. These are
+two jobs, because a clip's length is its price, and the price is reserved before
+the work begins. The first job writes the samples into a file. Another worker may
+do the second job. The job ``probe`` checks a media file before it is queued for
+a dub.
 """
 
 import json
@@ -31,7 +31,7 @@ _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
 
 
 def measure(job: dict[str, Any]) -> Reply:
-    """Decode ``upload`` into the samples at ``path``; the reply's words hold their ``sample_rate_hz``."""
+    """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
     started = time.process_time()
     frames = 0
     try:
@@ -43,14 +43,14 @@ def measure(job: dict[str, Any]) -> Reply:
                     frames += len(block)
             rate_hz = opened.sample_rate_hz
     except AudioError as error:
-        # Here it is what the caller brought that is no audio; anywhere else it is our fault.
+        # Here the caller's file is not audio. Elsewhere such an error is our fault.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
     return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode())
 
 
 def probe(job: dict[str, Any]) -> Reply:
-    """Look at all of ``upload``, a medium; the reply says how long it is."""
+    """Check the whole media file ``upload``. The reply contains its length."""
     from speechframe.dubbing.media import probe
 
     try:
@@ -60,7 +60,7 @@ def probe(job: dict[str, Any]) -> Reply:
 
 
 def change(job: dict[str, Any]) -> Reply:
-    """Speak the clip at ``samples`` in another voice; the reply's words hold the ``transcription``."""
+    """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
     conversion, warning = _bounded(Conversion(**job["conversion"]), recording)
@@ -72,16 +72,16 @@ def change(job: dict[str, Any]) -> Reply:
     else:
         from speechframe.engines.respeak import respeak
 
-        # The text is spoken in parts; what is to be known of it is known of the whole.
+        # The text is spoken in parts, but the warnings are those of the whole text.
         whole = _whole(job, transcript.text)
-        told = streaming.check(registry.speakers()[job["speaker"]], whole) if transcript.text.strip() else ()
+        told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
         unused_words = unused(whole)
         speech = respeak(
             recording, conversion, speak=speak, text=transcript.text, language=transcript.language
         )
         speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
     reply = encoded(
-        # Words are no part of this answer.
+        # This answer has no words.
         replace(speech, words=()),
         job,
         asked_s=conversion.audio_duration_s,
@@ -96,7 +96,7 @@ def change(job: dict[str, Any]) -> Reply:
 
 
 def _bounded(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
-    """Return a conversion whose length is no longer than it may be, and what was changed about it."""
+    """Return a conversion within the longest allowed length, and a warning if the length was changed."""
     seconds, warning = chosen.clamped_length(
         "audio_duration", conversion.audio_duration_s, recording.audio_seconds
     )
@@ -116,10 +116,11 @@ def _whole(job: dict[str, Any], text: str) -> Utterance:
 
 
 def _speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:
-    speaker = registry.speakers()[job["speaker"]]
+    speaker = registry.speaker(job["speaker"])
     spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
 
     def speak(utterance: Utterance) -> Speech:
-        return speaker.speak(replace(utterance, pronunciations={**spoken, **utterance.pronunciations}))
+        asked = replace(utterance, pronunciations={**spoken, **utterance.pronunciations})
+        return streaming.speak(speaker, asked)
 
     return speak

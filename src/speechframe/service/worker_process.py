@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -33,11 +33,17 @@ _ENVIRONMENT = {
 class WorkerProcess:
     """One worker process, ready for jobs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, engines: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        hello: Mapping[str, Any],
+    ) -> None:
         assert process.stdin is not None  # noqa: S101 - asked for as pipes
         assert process.stdout is not None  # noqa: S101 - same
         self.process = process
-        self.engines = engines
+        self.engines: Mapping[str, Mapping[str, str]] = hello["engines"]
+        self.broken: Mapping[str, str] = hello["broken"]
+        self.left_out: Sequence[str] = hello["left_out"]
         self.jobs = 0
         self._usage = psutil.Process(process.pid)
         self._in, self._out = process.stdin, process.stdout
@@ -67,7 +73,7 @@ class WorkerProcess:
                     f"a worker process did not start (exit status {process.returncode})"
                 ) from None
             raise
-        return cls(process, hello["engines"])
+        return cls(process, hello)
 
     async def ask(self, message: bytes) -> Reply:
         """Have a job done."""

@@ -1,4 +1,4 @@
-"""A worker's jobs ``speak``, an utterance spoken and encoded, and ``stream``, a part of one as samples."""
+"""A worker's jobs ``speak``, an utterance encoded, and ``stream``, a part of an utterance as samples."""
 
 import os
 import time
@@ -12,7 +12,8 @@ from speechframe.audio import codec
 from speechframe.engines import registry, streaming
 from speechframe.engines.base import Speaker, Speech, Utterance
 from speechframe.engines.espeak_text import unused_words
-from speechframe.errors import EngineError
+from speechframe.engines.faults import without_paths
+from speechframe.errors import EngineError, EngineFault
 from speechframe.service.job import Facts, Reply
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
@@ -26,21 +27,21 @@ _WORDS = TypeAdapter(list[WordDuration])
 def speak(job: dict[str, Any]) -> Reply:
     """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
     started = time.process_time()
-    speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
+    speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
     told = streaming.check(speaker, said)
     said, warning = _bounded(speaker, said)
-    speech = speaker.speak(said)
+    speech = streaming.speak(speaker, said)
     speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
     reply = encoded(speech, job, asked_s=said.audio_duration_s, started=started).with_warning(warning)
     return replace(reply, facts=replace(reply.facts, unused_words=unused(said)))
 
 
 def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
-    """Return an utterance whose length is no longer than it may be, and what was changed about it."""
+    """Return an utterance within the longest allowed length, and a warning if the length was changed."""
     asked_s = said.audio_duration_s
     if asked_s <= chosen.LONGEST_ANSWER_S:
         return said, None
-    natural_s = speaker.speak(replace(said, audio_duration_s=0.0)).audio_seconds
+    natural_s = streaming.speak(speaker, replace(said, audio_duration_s=0.0)).audio_seconds
     seconds, warning = chosen.clamped_length("audioDuration", asked_s, natural_s)
     return replace(said, audio_duration_s=seconds), warning
 
@@ -48,11 +49,12 @@ def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
 def speak_part(job: dict[str, Any]) -> Reply:
     """Return a part of a stream as samples, ready for its encoder.
 
-    The job names ``engine`` and ``utterance``, the silence before it, ``pause_s``, and, with the first part,
-    the ``whole`` text, whose warnings come back and which is refused before any of it is spoken.
+    The job contains ``engine``, ``utterance`` and ``pause_s``, the silence before the part. The job of the
+    first part also contains the ``whole`` text. The reply then has the warnings for the whole text, and a
+    text that cannot be spoken is refused before its first part is spoken.
     """
     started = time.process_time()
-    speaker, said = registry.speakers()[job["engine"]], utterance(job["utterance"])
+    speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
     warnings: list[str] = []
     whole = said
     if job["whole"] is not None:
@@ -61,11 +63,13 @@ def speak_part(job: dict[str, Any]) -> Reply:
     unused_here = unused(whole)
     try:
         pieces = list(streaming.stream(speaker, said))
+    except EngineFault:
+        raise
     except EngineError as error:
         if not speaker.capabilities.streaming or job["whole"] == said.text:
             raise
-        # The text as a whole can be spoken; of this part there is nothing to be heard.
-        return Reply(Facts(warnings=(*warnings, str(error)), unused_words=unused_here))
+        # The text as a whole can be spoken, but this part contains no sound.
+        return Reply(Facts(warnings=(*warnings, without_paths(str(error))), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
@@ -93,7 +97,7 @@ def encoded(
     Parameters
     ----------
     speech
-        What an engine made.
+        Speech of an engine.
     job
         Holds ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
     asked_s
@@ -101,13 +105,13 @@ def encoded(
     started
         `time.process_time` before the engine began.
     shape_names
-        What the request calls channel type and sample rate, for warnings.
+        The request's names of channel type and sample rate, for warnings.
     """
     spoken = time.process_time()
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
     audio_format = Format(job["format"])
     channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
-    # A length that was asked for is kept to the sample at the rate that was asked for, not at the engine's.
+    # A length is kept to the sample at the requested rate, not at the engine's rate.
     fits = asked_s > 0 and _is_close(asked_s, speech.audio_seconds, rate_hz)
     seconds = asked_s if fits else speech.audio_seconds
     with os.fdopen(os.open(job["path"], _NEW_FILE, 0o600), "w+b") as file:
@@ -152,5 +156,5 @@ def unused(said: Utterance) -> tuple[str, ...]:
 
 
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
-    # Within what rounding at two rates can make: an engine that did not fit the length is believed.
+    # Allow for rounding at two rates. An engine that missed the length by more keeps its own length.
     return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
@@ -108,11 +108,15 @@ class WorkerPool:
 
     installed: Mapping[str, Mapping[str, str]]
     """For each kind of engine, the versions of the engines that work, by name."""
+    broken: Mapping[str, str]
+    """The reason for each engine that cannot be used, by kind and name."""
+    left_out: Sequence[str]
+    """A sentence for each engine, voice and file that cannot be used, from the newest worker."""
 
     def __init__(self, count: int, waiting_limit: int, limits: WorkerLimits) -> None:
         self.count = count
         self.replaced = 0
-        self.installed = {}
+        self.installed, self.broken, self.left_out = {}, {}, ()
         self._waiting_limit = waiting_limit
         self._limits = limits
         # Waiting jobs by key, in the order of turns. A key moves to the end when one of its jobs begins.
@@ -331,7 +335,8 @@ class WorkerPool:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
-            self.installed = worker.engines
+            self.installed, self.broken = worker.engines, worker.broken
+            self.left_out = worker.left_out
             self._alive.add(worker)
             if not first.done():
                 first.set_result(None)
@@ -356,6 +361,8 @@ class WorkerPool:
                 _fail(pending, PoolClosed())
                 _discard(pending)
                 raise
+            if reply.facts.fault is not None:
+                log.error("an engine is at fault: %s", reply.facts.fault)
             if pending.answer.done():
                 _discard(pending)
             else:

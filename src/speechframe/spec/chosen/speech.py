@@ -181,6 +181,14 @@ POINTS: tuple[OpenPoint, ...] = (
         "sure",
     ),
     OpenPoint(
+        "voice-abilities",
+        "A field that the engine of a voice cannot follow, such as pitch",
+        "The field is ignored, and the answer has a warning that names it. Pause markers are removed, with "
+        "a warning. A broken engine, voice or model is a 500, and no answer has a path of the service.",
+        "Plug-ins differ in their abilities. A caller must be able to see that speech lacks its pitch.",
+        "ours",
+    ),
+    OpenPoint(
         "g711",
         "ALAW and ULAW",
         f"Mono at {RAW_G711_RATE_HZ} Hz; another rate or STEREO gets that with a warning, never silently.",

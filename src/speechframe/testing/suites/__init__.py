@@ -1,4 +1,4 @@
-"""What every engine of a kind must do, as tests for the author of one: a class for each kind.
+"""Tests for the authors of engines. Each kind of engine has a class of tests.
 
 In a test module of your package::
 
@@ -8,8 +8,22 @@ In a test module of your package::
     class TestMySpeaker(SpeakerSuite):
         engine = MySpeaker
 
-pytest runs its tests as it runs yours. What an engine says it cannot do is not asked of it.
+pytest runs these tests beside yours. Speech engines declare their abilities in ``capabilities``. A test of an
+ability that the engine lacks passes without a call.
 """
+
+import sys
+
+if "pytest" in sys.modules:
+    import pytest
+
+    # pytest shows the values in a failed assert only for the modules that it rewrites.
+    pytest.register_assert_rewrite(
+        *(
+            f"{__name__}.{module}"
+            for module in ("changers", "common", "recognisers", "speakers", "translators")
+        )
+    )
 
 from speechframe.testing.suites.changers import ChangerSuite
 from speechframe.testing.suites.recognisers import RecogniserSuite

@@ -1,0 +1,71 @@
+"""Reports of engine faults. The operator gets one warning for each, and a caller gets no path."""
+
+import logging
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from speechframe.errors import EngineFault
+
+__all__ = ["CALLER_WORDS", "readable", "warn_once", "without_paths"]
+
+CALLER_WORDS = (
+    "its model or a file of it cannot be used; the log of the service names the file and the reason"
+)
+"""The reason that a caller gets for an :class:`EngineFault`."""
+
+_log = logging.getLogger("speechframe")
+
+_MOST_WARNINGS = 4096
+_PATH = re.compile(r"(?<![\w/.:])/(?P<first>[^\s/'\"<>()]+)(?:/[^\s/'\"<>()]+)*/?")
+_OTHER_KINDS = (
+    (Path.is_dir, "is a folder"),
+    (Path.is_fifo, "is a named pipe"),
+    (Path.is_socket, "is a socket"),
+)
+
+
+@lru_cache(maxsize=_MOST_WARNINGS)
+def warn_once(words: str) -> None:
+    """Log a warning, unless this process has logged the same words before."""
+    _log.warning("%s", "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words))
+
+
+def without_paths(words: str) -> str:
+    """Return a message with the last name of each absolute path of this machine in place of the path.
+
+    Examples
+    --------
+    >>> without_paths("the file /tmp/voices/anna.onnx: see https://example.com/tmp/x and/or a/b")
+    'the file anna.onnx: see https://example.com/tmp/x and/or a/b'
+    """
+    return _PATH.sub(_last_name, words)
+
+
+def _last_name(match: re.Match[str]) -> str:
+    if not os.path.lexists(f"/{match['first']}"):
+        return match[0]
+    return match[0].rstrip("/").rpartition("/")[2]
+
+
+def readable(path: Path) -> os.stat_result:
+    """Return the facts of a file that can be opened. It is not opened, because a named pipe would block.
+
+    Raises
+    ------
+    EngineFault
+        The path is missing, unreadable, or neither a file nor a link to a file.
+    """
+    try:
+        facts = path.stat()
+    except OSError as error:
+        if path.is_symlink():
+            raise EngineFault(f"{path} is a link to a file that is missing") from None
+        raise EngineFault(f"{path} cannot be read: {error.strerror}") from None
+    if not path.is_file():
+        kind = next((words for is_kind, words in _OTHER_KINDS if is_kind(path)), "is not a file")
+        raise EngineFault(f"{path} {kind}, not a file")
+    if not os.access(path, os.R_OK):
+        raise EngineFault(f"{path} cannot be read: permission denied")
+    return facts
