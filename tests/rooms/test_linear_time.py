@@ -72,8 +72,8 @@ def placeholders(text):
     protect(text, find(text))
 
 
-def phonemes(text):
-    KokoroPhonemiser("ja-JP").sentences(spoken(text), spoken_tokens(text))
+def phonemes(text, locale="ja-JP"):
+    KokoroPhonemiser(locale).sentences(spoken(text), spoken_tokens(text))
 
 
 # Function, what the text begins with, what it repeats, what it ends with, and how often at first.
@@ -100,6 +100,7 @@ WORST = {
     "marks for a neural voice": (phonemes, "", "?", "a", 1000),
     "blanks for a neural voice": (phonemes, "a", " ", "b", 1000),
     "words for a neural voice": (phonemes, "", "a ", "", 500),
+    "numbers for a neural voice": (lambda text: phonemes(text, "en-US"), "", "999999999999 ", "", 100),
     "words of blocks of rules": (_reformatted, "", "[", "", 1000),
     "brackets of pauses": (pause_warnings, "", "[pause ", "", 500),
     "digits of pauses": (pause_warnings, "", "[pause 1", "", 500),

@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 
 from speechframe.engines.espeak_text import SpokenText
 from speechframe.engines.words import Token
@@ -214,39 +213,18 @@ def _pause_before(phonemes: list[str], index: int) -> int:
 
 
 def _first_matches(sounds: Sequence[str], words: Sequence[Sequence[str]]) -> list[int | None]:
-    """Return for each word the index of the first sound that is its; None when there is none.
+    """Return for each word the index of its first sound in the text, or None if the text lacks the word.
 
-    The words' sounds and those of the text are aligned with the fewest sounds
-    that differ, are missing or too many.
+    The alignment of the words' sounds with the sounds of the text has the fewest differences (Levenshtein).
     """
     owners = [number for number, word in enumerate(words) for _ in word]
-    said = [symbol for word in words for symbol in word]
-    codes = {symbol: code for code, symbol in enumerate(dict.fromkeys((*sounds, *said)))}
-    costs = _costs([codes[symbol] for symbol in said], [codes[symbol] for symbol in sounds])
+    alone = [symbol for word in words for symbol in word]
     firsts: list[int | None] = [None] * len(words)
-    row, column = len(said), len(sounds)
-    while row and column:
-        differs = said[row - 1] != sounds[column - 1]
-        if costs[row, column] == costs[row - 1, column - 1] + differs:
-            row, column = row - 1, column - 1
-            firsts[owners[row]] = column
-        elif costs[row, column] == costs[row - 1, column] + 1:
-            row -= 1
-        else:
-            column -= 1
+    for step in Levenshtein.opcodes(alone, sounds):
+        if step.tag in {"equal", "replace"}:
+            for row, column in zip(
+                range(step.src_start, step.src_end), range(step.dest_start, step.dest_end), strict=True
+            ):
+                if firsts[owners[row]] is None:
+                    firsts[owners[row]] = column
     return firsts
-
-
-def _costs(rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.int32]:
-    """Return the edit distance of every two beginnings."""
-    wanted = np.array(columns, np.int32)
-    steps = np.arange(len(columns) + 1, dtype=np.int32)
-    costs = np.empty((len(rows) + 1, len(columns) + 1), np.int32)
-    costs[0] = steps
-    for number, symbol in enumerate(rows):
-        above, row = costs[number], costs[number + 1]
-        row[0] = above[0] + 1
-        row[1:] = np.minimum(above[:-1] + (wanted != symbol), above[1:] + 1)
-        # A sound too many costs one from the left: the least of all that stand there, each by its distance.
-        row[:] = np.minimum.accumulate(row - steps) + steps
-    return costs
