@@ -13,8 +13,9 @@ from speechframe.service.workers import WorkerPool
 TRANSLATE, CHANGE_VOICE = "translate", "change_voice"
 """Names of the slow work beside speech. Work of a speech engine has the engine's name."""
 
-_FAST_CHARACTERS_PER_S, _SLOW_CHARACTERS_PER_S = 2000.0, 10.0
-"""Usual speed of one worker. Clients use it until their own ledger holds calls of the same voice."""
+_FORMANT_SPEED, _NEURAL_SPEED = 2000.0, 10.0
+_SPEEDS = {TRANSLATE: 300.0, CHANGE_VOICE: 30.0}
+"""Usual characters per second of one worker. Clients use their own ledger once it has calls of the voice."""
 
 
 class Pools:
@@ -81,10 +82,14 @@ class Pools:
             ``characters_per_second`` (billed characters) of all workers together.
         """
         # A call of a fast engine waits for the network more than for a worker, so all calls may be in flight.
-        fast = {"calls_at_once": key_cap, "characters_per_second": self.fast.count * _FAST_CHARACTERS_PER_S}
-        slow = {
-            "calls_at_once": min(key_cap, self.slow.count),
-            "characters_per_second": self.slow.count * _SLOW_CHARACTERS_PER_S,
+        fast = {"calls_at_once": key_cap, "characters_per_second": self.fast.count * _FORMANT_SPEED}
+        at_once = min(key_cap, self.slow.count)
+        return {
+            work: fast
+            if self.of_engine(work) is self.fast
+            else {
+                "calls_at_once": at_once,
+                "characters_per_second": self.slow.count * _SPEEDS.get(work, _NEURAL_SPEED),
+            }
+            for work in (*self.engines, TRANSLATE, CHANGE_VOICE)
         }
-        works = (*self.engines, TRANSLATE, CHANGE_VOICE)
-        return {work: fast if self.of_engine(work) is self.fast else slow for work in works}
