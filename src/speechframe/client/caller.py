@@ -1,4 +1,4 @@
-"""Who calls: one service, one key, and attempts, made once or until one works."""
+"""Send calls to one service with one key, in one attempt or with retries."""
 
 import asyncio
 import logging
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 JSON = "application/json"
 _AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
-# Answers from this size on are read in a thread, while other calls go on.
+# Larger answers are decoded in a thread, so that other calls go on meanwhile.
 _LARGE_BYTES = 4 * MIB
-# How long a region that could not serve is not the first choice.
+# A region that failed is tried after the other regions for this many seconds.
 COOL_S = 30.0
 _MOST_URLS = 256
 
@@ -58,22 +58,22 @@ _log = logging.getLogger("speechframe")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long ``Client.call`` keeps trying; attempts and time are both capped.
+    """Limits of the retries by ``Client.call``, both in attempts and in time.
 
     Parameters
     ----------
     attempts
-        The most attempts, the first included. Moving on to another region at once is not counted.
+        Largest number of attempts, including the first. An immediate retry in another region is not counted.
     patience_s
-        Seconds from the first attempt after which no further one is started. A service that asks for a longer
-        wait is not waited for: its error is raised at once, with ``retry_after_s``.
+        No attempt starts later than this many seconds after the first. If a service requests a longer wait,
+        its error is raised at once, with ``retry_after_s``.
     first_wait_s, longest_wait_s
-        Waits grow from one to the other, each drawn at random up to its bound, so that callers spread. A
-        wait that the service asks for is kept in full.
+        Each wait is random between 0 and a bound, so that callers spread. The bound doubles with each retry,
+        from `first_wait_s` to `longest_wait_s`. A wait requested by the service is kept in full.
     repeat_unknown
-        Also repeat what may have been billed: a request that was sent and not answered, an answer that
-        cannot be used. Right for calls with an idempotency key that the service honours, and for calls that
-        cost nothing.
+        Also retry calls that may have been billed. Such a request was sent without an answer, or its answer
+        cannot be used. Set True for calls that cost nothing. Set it too for calls with an idempotency key,
+        if the service honours the key.
     """
 
     attempts: int = 5
@@ -85,7 +85,7 @@ class Patience:
     def allows(self, error: BaseException) -> bool:
         """Return whether the same request may be sent again after `error`."""
         if isinstance(error, ServiceError):
-            # A gateway may have lost an answer that the service was paid for.
+            # A gateway may have lost the answer to a call that was billed.
             return error.retryable or (self.repeat_unknown and Status.is_gateways(error.status))
         if isinstance(error, ConnectionFailed):
             return self.repeat_unknown or not error.sent
@@ -96,17 +96,17 @@ class Patience:
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
         asked_s = error.retry_after_s if isinstance(error, ServiceError) else None
-        # All who were refused together got the same Retry-After: a random part keeps them apart.
+        # Callers refused together got the same Retry-After. A random part spreads their retries.
         return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
 
 
 class Caller:
-    """What a :class:`Client` is beside its endpoints; parameters and errors stand there."""
+    """Base class of :class:`Client`, without the endpoints. `Client` documents parameters and errors."""
 
     settings: Settings
     """The settings in force."""
     regions: tuple[str, ...]
-    """Names of the regions in order of preference; the global address usually stands last."""
+    """Names of the regions in order of preference. The global address is usually the last."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Caller:
         patience: Patience | None = None,
         max_connections: int = 256,
     ) -> None:
-        # Hidden at once: a detailed traceback of whatever is raised below shows these locals.
+        # Hide the keys first. A detailed traceback of any error below shows these locals.
         api_key, base_url = hidden_key(api_key), without_keys(base_url)
         if api_key is not None:
             header_text(api_key, "the api key")
@@ -141,22 +141,22 @@ class Caller:
         self.redactor = Redactor(*{key, dub_key})
         self.key_header, self.dub_key_header = {API_KEY_HEADER: key}, {API_KEY_HEADER: dub_key}
         self.addresses = addresses
-        # Returns the address of an endpoint in a region, with what its path names; SettingsError where there
-        # is no such region.
+        # `url(region, endpoint, id)` returns the URL of an endpoint. It raises SettingsError if the region
+        # does not exist.
         self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
-        self._down_until_s: dict[str, float] = {}  # regions that could not serve
+        self._down_until_s: dict[str, float] = {}  # by region, until when the others come first
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
             max_connections=max_connections,
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        # What is closed with the client.
+        # Streams and sessions that are closed with the client.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         """Return the service and its regions, never the key."""
-        # Without settings if `__init__` failed: a traceback shows the repr.
+        # A traceback may show a client without settings, because its `__init__` failed.
         if (settings := getattr(self, "settings", None)) is None:
             return "Client()"
         return f"Client(service={settings.identity()!r}, regions={self.regions!r})"
@@ -168,23 +168,24 @@ class Caller:
         await self.close()
 
     async def close(self) -> None:
-        """Close every stream, session and connection; further calls raise RuntimeError."""
+        """Close every stream, session and connection. Further calls raise RuntimeError."""
         for one in list(self.opened):
             await one.close()
         await self.exchange.close()
 
     async def call(self, call: Call[Any]) -> Any:
-        """Return the :class:`Spoken` or :class:`Translated` answer of a call, sent until one attempt works.
+        """Return the :class:`Spoken` or :class:`Translated` answer of a call, with retries.
 
-        Retried, within this client's :class:`Patience`, are 408, 429, 500, 503 and connections that failed
-        before the request was sent. After a 503, and after a connection that could not be made, the other
-        regions are tried at once. What may have been billed is not repeated, unless
-        ``Patience(repeat_unknown=True)`` says so.
+        The statuses 408, 429, 500 and 503 are retried, within this client's :class:`Patience`. So is a
+        connection that failed before the request was sent. After a 503 and after such a failed connection,
+        the other regions are tried at once. A call that may have been billed is retried only with
+        ``Patience(repeat_unknown=True)``.
 
         Raises
         ------
         SpeechframeError
-            What the last attempt met, see :meth:`send_raw`; a :class:`ServiceError` counts its ``attempts``.
+            The error of the last attempt, see :meth:`send_raw`. A :class:`ServiceError` has the number of
+            ``attempts``.
         """
         answer, attempts = await self.persist(lambda region: self.send_once(call, region=region))
         return answer if attempts == 1 else replace(answer, attempts=attempts)
@@ -192,12 +193,12 @@ class Caller:
     async def persist(
         self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
     ) -> tuple[T, int]:
-        """Return what `send` returns for a region, and the number of attempts that took."""
+        """Return the result of `send`, called with a region, and the number of attempts made."""
         patience = patience or self.patience
         began_s, order, made, rounds = time.monotonic(), list[str](), 0, 0
         while True:
             if not order:
-                # By preference, those that are down last, the soonest back first.
+                # Sort by preference. Regions that failed come last, in the order in which their pauses end.
                 now_s, down_s = time.monotonic(), self._down_until_s
                 order = sorted(self.regions, key=lambda name: max(now_s, down_s.get(name, now_s)))
             region, made = order[0], made + 1
@@ -209,7 +210,7 @@ class Caller:
                 if not patience.allows(error):
                     raise
                 wait_s, words = 0.0, str(error)
-                # Then each other region is tried once without a wait, before all begin anew.
+                # Try each other region once without a wait, before a new round of all regions.
                 if elsewhere := isinstance(error, Unavailable) or not getattr(error, "sent", True):
                     self._down_until_s[region] = time.monotonic() + COOL_S
                     order = order[1:]
@@ -224,19 +225,20 @@ class Caller:
     async def send_once(
         self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Return the answer to one attempt, read and with its audio; see :meth:`send_raw`.
+        """Make one attempt, as :meth:`send_raw` does, and return the decoded answer with its audio.
 
         Parameters
         ----------
         region
-            One of :attr:`regions`; the first by default.
+            One of :attr:`regions`. The default is the first.
         timeout_s
-            Limit of the exchange in seconds, instead of the one that grows with the text (:class:`Timeouts`).
+            Limit of the exchange in seconds. It replaces the limit of :class:`Timeouts`, which grows with the
+            text.
 
         Raises
         ------
         SpeechframeError
-            As :meth:`send_raw`; :class:`BadAnswer` also for audio that cannot be fetched or read.
+            The errors of :meth:`send_raw`. :class:`BadAnswer` also if the audio cannot be fetched or read.
         """
         began_s = time.perf_counter()
         raw = await self.send_raw(call, region=region, deadline_s=timeout_s)
@@ -265,24 +267,24 @@ class Caller:
         progress: Progress = ignore,
         hold: bool = False,
     ) -> Awaitable[Raw]:
-        """Await the answer to one attempt as it came: :meth:`Call.decode` reads it.
+        """Make one attempt and return the answer undecoded, for :meth:`Call.decode`.
 
-        `deadline_s` and `max_bytes` stand in for :class:`Timeouts` and :class:`Bounds`; `admit` is awaited
-        before so many more bytes of the answer are read. Without `deadline_s` the time limit begins anew, and
-        `progress` is called, each time that the service reports the call as queued or worked on.
-        before so many more bytes of the answer are read. With `hold` no other call gets the connection before
-        ``raw.reply.close()``; call ``raw.reply.drop()`` first if the answer belongs to another call.
+        `deadline_s` and `max_bytes` replace the limits of :class:`Timeouts` and :class:`Bounds`. `admit` is
+        awaited with the number of further bytes before they are read. The service may report that the call
+        is queued or in work. Without `deadline_s`, each such report restarts the time limit and calls
+        `progress`. With `hold`, no other call gets the connection before ``raw.reply.close()``. Call
+        ``raw.reply.drop()`` first if the answer belongs to another call.
 
         Raises
         ------
         ServiceError
-            An error status. A redirect is one too: none is followed, as the key would go along.
+            An error status. A redirect is an error too, because the key would go to another address.
         ConnectionFailed, TimedOut
-            No answer; ``sent`` is False only when it is certain that no byte of the request left.
+            No answer came. ``sent`` is False only if certainly no byte of the request left.
         BadAnswer
-            A 200 that is too large, truncated or wrongly encoded; most likely billed.
+            An answer with status 200 is too large, truncated or wrongly encoded. It was most likely billed.
         AudioError
-            The file of a clip cannot be read, or is another one by now; the request was not completed.
+            The file of a clip cannot be read, or has changed. The request was not completed.
         """
         limit_s, most_bytes, _ = call.limits(self.timeouts, self.bounds)
         return self.ask(
@@ -310,10 +312,10 @@ class Caller:
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
-        """Return a good answer to one request, with no key in what may be written down of it.
+        """Send one request and return a good answer, with keys masked in its headers and texts.
 
-        Any other answer is an error without secrets. `place` is the id that the endpoint's path names; `how`
-        are further arguments of :meth:`Exchange.ask`.
+        Any other answer is raised as an error without secrets. `place` is the id in the endpoint's path.
+        `how` contains further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor = time.perf_counter(), redactor or self.redactor
         url = self.url(region, endpoint, place)
@@ -350,14 +352,16 @@ class Caller:
         admit: Admit | None = None,
         region: str | None = None,
     ) -> bytes:
-        """Return audio that an answer named a URL of, or a path of the `region` that answered.
+        """Return the audio behind a URL in an answer. The base of a relative URL is that `region`.
 
-        What may pass is tried again within the time limit; limits and `admit` are as of :meth:`send_raw`.
+        Failures that may pass are retried within the time limit. Limits and `admit` are those of
+        :meth:`send_raw`.
 
         Raises
         ------
         BadAnswer
-            It cannot be fetched, or must not: the address is in a private network, or plain http elsewhere.
+            The audio cannot be fetched, or its URL is forbidden. Private networks are forbidden, and so is
+            plain http to another host.
         """
         try:
             return await fetch(
@@ -373,12 +377,12 @@ class Caller:
             raise without_secrets(error, self.redactor) from None
 
     async def limits(self) -> dict[str, Any] | None:
-        """Return the page of limits of a speechframe service (our addition); None from any other service."""
+        """Return the limits page of a speechframe service (our addition), or None from any other service."""
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
-            # A service may answer anything for an address it does not have; only the code of a 403 tells that
-            # it is about the key.
+            # Other services may answer anything at this address. Only the code shows that a 403 is about the
+            # key.
             if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
@@ -393,7 +397,7 @@ class Caller:
         query: Mapping[str, str] | None = None,
         secret: Mapping[str, str] | None = None,
     ) -> T:
-        """Return what a listing holds; `secret` is a header that is sent instead of the key."""
+        """Return the decoded content of a listing. The header `secret`, if any, replaces the key."""
         redactor = Redactor(*self.key_header.values(), *secret.values()) if secret else None
         return await self.read(endpoint, decode, secret or self.key_header, query=query, redactor=redactor)
 
@@ -409,10 +413,10 @@ class Caller:
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return what is read in an answer of JSON, in one attempt (`once`) or as many as it takes.
+        """Return the decoded content of a JSON answer, from one attempt (`once`) or with retries.
 
-        Asking for something costs nothing, so that is tried again whatever failed. `how` are further
-        arguments of :meth:`ask`.
+        A GET costs nothing, so it is retried even if the service may have received it. `how` contains
+        further arguments of :meth:`ask`.
         """
         method = by_name(endpoint).method
         headers = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", **headers}
@@ -432,10 +436,10 @@ class Caller:
             raise explained(error, raw, loaded) from None
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
-        """Return the headers that a call is sent with."""
+        """Return the headers of a call."""
         headers = {
             "Accept": "*/*" if call.operation == "stream" else JSON,
-            # Uncompressed: Base64 audio does not shrink, and compressing would cost both ends time.
+            # Request no compression. Base64 audio does not shrink, and compression costs both ends time.
             "Accept-Encoding": "identity",
             "Content-Type": call.body.form.content_type if isinstance(call.body, Body) else JSON,
             PROGRESS_HEADER: "102",

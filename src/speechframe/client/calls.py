@@ -1,4 +1,4 @@
-"""What goes into a call: a checked request and its bytes, how long and large it may be, how it is read."""
+"""Make calls from checked arguments, limit their time and size, and decode their answers."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -22,24 +22,25 @@ from speechframe.wire.translate import longest_translation
 
 R = TypeVar("R", bound=DocumentModel)
 
-# Fields that have an argument of another name.
+# Fields of requests whose arguments have another name.
 _OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 
 KIB = 1024
 MIB = 1024 * KIB
 
-# Speech takes about 0.07 s a character; slowed down, of a script with a word a character, perhaps 0.6.
+# Speech takes about 0.07 s a character. Slow speech in a script with one word per character takes perhaps
+# 0.6 s.
 _SECONDS_A_CHARACTER = 0.4
 _GRACE_S = 10.0
 _LONGEST_S = 86_400.0
-# A changed voice at the lowest rate takes perhaps half as long again; some services are slower.
+# Speech changed to the lowest rate takes perhaps 1.5 times as long as the clip. Some services are slower.
 _SLOWEST = 4.0
 _FRAME_BYTES = ChannelType.STEREO.channels * 2
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
-# For each character of a text: words with their times. For each second of a clip: its transcription.
+# JSON for each character of a text (words with times), and for each second of a clip (transcription).
 _JSON_BYTES = 1000
 _JSON_BYTES_A_TEXT = 200
-# A character outside the basic plane, written as two escapes.
+# A character outside the basic plane takes two escapes of six bytes.
 _JSON_BYTES_A_TRANSLATED_CHARACTER = 12
 
 
@@ -50,21 +51,22 @@ class Timeouts:
     Parameters
     ----------
     connect_s
-        TCP and TLS together; name lookup and waiting for a free connection count into the attempt alone.
+        TCP and TLS together. Name lookup and the wait for a free connection count only towards the attempt.
     base_s, per_character_s
-        An attempt may take ``base_s + per_character_s * characters``: speech takes about 0.07 s a
-        character, so a service that synthesises three times as slowly as it speaks still gets through.
+        An attempt may take ``base_s + per_character_s * characters``. Speech takes about 0.07 s a character,
+        so a service may synthesise three times as slowly as it speaks.
     per_clip_second_s, upload_bytes_a_second
-        An attempt with a clip may take ``base_s``, so much for each second of it, and its upload at so slow
-        a rate; so may a message to a WebSocket.
+        An attempt with a clip may take ``base_s``, `per_clip_second_s` for each second of the clip, and the
+        upload at `upload_bytes_a_second`. A message to a WebSocket may take ``base_s`` and the upload.
     per_translated_character_s
-        The same for a translation: a small machine that goes through a third language takes a few
-        milliseconds a character.
+        A translation may take ``base_s`` and this time for each character. A small machine that translates
+        through a third language takes a few milliseconds a character.
     download_s
-        Longest download of audio that came as a URL. It is counted apart, because the call was billed by
-        then. A file of a dub may take longer; of such a file, it is the longest wait for the first byte.
+        Longest download of audio behind a URL. The limit of the attempt leaves out the download, because the
+        call was billed by then. A dubbed file may take longer, but its first byte must come within this time.
     download_bytes_a_second
-        Lowest speed of a file of a dub over each `download_s`. A slower download fails and is tried again.
+        Lowest speed of a dubbed file's download over each `download_s`. A slower download fails and is
+        retried.
 
     Examples
     --------
@@ -82,35 +84,37 @@ class Timeouts:
     download_bytes_a_second: float = float(SLOWEST_READER_BYTES_S)
 
     def attempt_s(self, characters: int) -> float:
-        """Return how long an attempt for a text of `characters` may take, without a download."""
+        """Return the time limit of an attempt for a text of `characters`, without a download."""
         return self.base_s + self.per_character_s * characters
 
     def message_s(self, size_bytes: int) -> float:
-        """Return how long a WebSocket may take to take a message of this size."""
+        """Return the time limit for the upload of a message or file of this size."""
         return self.base_s + size_bytes / self.upload_bytes_a_second
 
     def speech_s(self, text: str) -> float:
-        """Return how long all waits for the audio of a text may take together."""
+        """Return the time limit of all waits together for the audio of a text."""
         return self.base_s + _longest_s(text, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The largest answers in bytes; a longer one is cut off and refused, compressed or not.
+    """Largest sizes of answers in bytes, both compressed and decompressed. Larger answers are refused.
 
-    The bound of one call follows from its text or clip, its sample rate and the duration it asks for, as if
-    the audio were uncompressed stereo: some services answer in another format than asked.
+    The bound of one call is often smaller. It follows from the text or clip, the sample rate and the
+    requested duration. Audio counts as uncompressed stereo, because some services return another format than
+    the requested one.
 
     Parameters
     ----------
     answer_bytes, listing_bytes
-        Answers with audio, Base64 included, or translations; any other body with status 200.
+        The first is for answers with translations or audio (Base64 included). The second is for all other
+        bodies with status 200.
     error_bytes
-        The body of an error answer; a longer one is read no further, and its status counts.
+        The body of an error answer. The rest of a longer body is left unread.
     download_bytes
         Audio that is not in Base64.
     dubbed_bytes
-        A dubbed medium; it goes to disk piece by piece.
+        A dubbed media file, which goes to disk piece by piece.
     """
 
     answer_bytes: int = 384 * MIB
@@ -120,25 +124,25 @@ class Bounds:
     dubbed_bytes: int = 4096 * MIB
 
     def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
-        """Return the largest answer in JSON, and the most audio, that can answer a request for speech."""
+        """Return the sizes of the largest JSON answer and the largest audio for a request for speech."""
         longest_s = _longest_s(request.text, getattr(request, "audio_duration", None))
         audio_bytes = MIB + _pcm_bytes(longest_s, request.sample_rate)
         answer_bytes = _JSON_BYTES * len(request.text) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, audio_bytes)
 
     def speech_bytes_for(self, text: str, rate_hz: float) -> int:
-        """Return the most audio that the speech of a text can be."""
+        """Return the largest size of the spoken audio of a text."""
         return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, 0.0), rate_hz))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
-        """Return the largest answer, and the most audio, that can answer a clip of this length."""
+        """Return the sizes of the largest answer and the largest audio for a clip of this length."""
         longest_s = max(min(request.audio_duration or 0.0, _LONGEST_S), _SLOWEST * audio_seconds) + _GRACE_S
         audio_bytes = _pcm_bytes(longest_s, request.sample_rate)
         answer_bytes = MIB + int(_JSON_BYTES * audio_seconds) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, MIB + audio_bytes)
 
     def translated_bytes_for(self, request: TranslateRequest) -> int:
-        """Return the largest answer to texts: each text, and a translation as long as any can be."""
+        """Return the size of the largest answer, with each text and its longest possible translation."""
         characters = sum(len(text) + longest_translation(text) for text in request.texts)
         texts_bytes = _JSON_BYTES_A_TEXT * len(request.texts)
         answer_bytes = 64 * KIB + texts_bytes + _JSON_BYTES_A_TRANSLATED_CHARACTER * characters
@@ -164,15 +168,15 @@ class Call(Generic[R]):
         The endpoint's name in `spec.endpoints`: ``generate``, ``stream`` (read to its end), ``convert`` or
         ``translate``.
     request
-        The checked request; its format and channels say how raw audio is read.
+        The checked request. Its format and channels determine how raw audio is read.
     body
-        The bytes on the wire; of a call with a clip what is around it, and where it is.
+        The bytes on the wire. For a call with a clip, the clip's upload and the form around the clip.
     idempotency_key
-        Sent as ``Idempotency-Key`` when given: a service that knows the header bills a repeat of the
-        same key and body once.
+        Sent as ``Idempotency-Key`` if given. A service that supports the header bills repeats of the same key
+        and body once.
     take
-        Sent as ``X-Take`` when above 0: another reading of the same request, from a service that knows the
-        header.
+        Sent as ``X-Take`` if above 0. A service that supports the header then returns another reading of the
+        same request.
 
     Examples
     --------
@@ -188,7 +192,7 @@ class Call(Generic[R]):
     take: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be sent."""
+        """Raise ValueError if the key or the take cannot be sent."""
         key, most = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
         if key is not None and not (0 < len(key) <= most and key.isascii() and key.isprintable()):
             raise ValueError(f"an idempotency key is 1 to {most} printable ASCII characters")
@@ -203,7 +207,7 @@ class Call(Generic[R]):
         return Call("generate", request, encode_request(request), idempotency_key, take)
 
     def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
-        """Return how long one attempt may take, the largest answer, and the largest audio behind a URL."""
+        """Return the time limit of one attempt, the largest answer, and the largest audio behind a URL."""
         request: Any = self.request
         if isinstance(self.body, Body):
             clip = self.body.upload
@@ -218,25 +222,25 @@ class Call(Generic[R]):
         return limit_s, audio_bytes if self.operation == "stream" else answer_bytes, audio_bytes
 
     def audio_url(self, raw: Raw) -> str | None:
-        """Return the URL that an answer names for its audio; None where it names none."""
+        """Return the URL of the audio in an answer, or None if the answer contains no such URL."""
         if raw.has_audio or self.operation == "translate":
             return None
         try:
             url = decode_object(raw.body).get("audioFile" if self.operation == "generate" else "audio_file")
         except BadAnswer:
-            return None  # `decode` says what is wrong
+            return None  # `decode` raises the error
         return url if isinstance(url, str) and url.strip() else None
 
     def decode(self, raw: Raw, *, audio: bytes | None = None) -> Any:
-        """Return what an answer holds, a :class:`Spoken` or a :class:`Translated`; any thread may do it.
+        """Decode an answer to a :class:`Spoken` or a :class:`Translated`. Any thread may call this.
 
-        `raw` is the answer as ``Client.send_raw`` returns it, `audio` what was behind its :meth:`audio_url`.
+        `raw` is the result of ``Client.send_raw``, and `audio` the bytes behind its :meth:`audio_url`.
 
         Raises
         ------
         BadAnswer
-            The answer cannot be used; most likely it was billed. Carries balance and trace id where the
-            answer tells them.
+            The answer cannot be used. It was most likely billed. The error has the balance and the trace id,
+            if the answer contains them.
         """
         request: Any = self.request
         try:
@@ -250,19 +254,19 @@ class Call(Generic[R]):
 
 
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
-    """Return a checked call for speech; a DeprecationWarning names the line of `stacklevel`."""
+    """Return a checked call for speech. A DeprecationWarning points to the line of `stacklevel`."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
     return _call("generate", GenerateRequest, **given)
 
 
 def stream_call(text: str, *, voice: str, model: str | None = None, **given: Any) -> Call[StreamRequest]:
-    """Return a checked call for a stream (section 2.2); see :meth:`Client.stream`."""
+    """Return a checked call for a stream (section 2.2), see :meth:`Client.stream`."""
     given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
     return _call("stream", StreamRequest, **given)
 
 
 def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: Any) -> Call[ConvertRequest]:
-    """Return a checked call of the voice changer; blocks while the clip is read."""
+    """Return a checked call of the voice changer. Blocks while the clip is read."""
 
     def body(request: ConvertRequest) -> Body:
         try:
@@ -270,7 +274,7 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
         except AudioError as error:
             line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
             raise InvalidRows([line]) from None
-        # Base64 comes beside the URL: the answer needs no second exchange.
+        # Request Base64 beside the URL, so that the answer needs no second exchange.
         _, form = encode_convert(
             request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True
         )
@@ -283,7 +287,7 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
 def translate_call(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
 ) -> Call[TranslateRequest]:
-    """Return a checked call of the translation; see :meth:`Client.translate`."""
+    """Return a checked call of the translation, see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
     for name, tag in (("target_language", target), ("source_language", source)):
         try:
@@ -313,9 +317,9 @@ def _call(
 
 
 def accepted(checked: Checked[R], model: type[R]) -> R:
-    """Return the request that a check found right; InvalidRows has every problem, unknown fields too."""
+    """Return the request of a check, or raise InvalidRows with every problem and unknown field."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
-    unknown = [FieldProblem(name, "is no field of a request", "", known) for name in checked.unknown]
+    unknown = [FieldProblem(name, "is not a field of a request", "", known) for name in checked.unknown]
     if checked.problems or unknown or checked.value is None:
         raise InvalidRows([asdict(problem) for problem in (*checked.problems, *unknown)])
     return checked.value

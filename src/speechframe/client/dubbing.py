@@ -1,4 +1,4 @@
-"""Dubbing: the calls of section 4.5, waiting for a job, and its files on disk."""
+"""Make the dubbing calls of section 4.5, wait for a job, and download its files."""
 
 import asyncio
 import random
@@ -43,21 +43,24 @@ T = TypeVar("T")
 M = TypeVar("M", bound=DocumentModel)
 
 Media = bytes | str | PathLike[str]
-"""A medium: the bytes of a file, the path of one, or the http(s) URL of one, which the service fetches."""
+"""A media file, given by its bytes, its path, or an http(s) URL from which the service fetches the file."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S, WAIT_GROWTH = 0.5, 15.0, 1.3
-"""Between two questions how a job is doing; each wait is drawn between half of its bound and the bound."""
+"""First bound, last bound (both in seconds) and growth of the waits between requests for a job's status.
+
+Each wait is random between half of its bound and the bound.
+"""
 AWAY = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
-"""How long a service may be away while a job is waited for, such as one that is started anew."""
+"""Retries while waiting for a job. A service may be away for 15 minutes, for example to restart."""
 
 
 def is_url(media: Any) -> TypeGuard[str]:
-    """Return whether a medium is given as a URL."""
+    """Return whether a media file is given as a URL."""
     return isinstance(media, str) and media.strip().lower().startswith(("http://", "https://"))
 
 
 def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
-    """Hide the secret among the fields of a job; changes and returns `fields`."""
+    """Hide the webhook secret in the fields of a job. Changes and returns `fields`."""
     if "webhook_secret" in fields:
         fields["webhook_secret"] = hidden_key(fields["webhook_secret"])
     return fields
@@ -66,16 +69,16 @@ def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
 class Dubbing:
     """The dubbing calls of a :class:`Client`, as ``client.dubbing``.
 
-    They are made with the dubbing key (``SPEECHFRAME_DUB_API_KEY``), else with the client's own. Errors are
-    those of :meth:`Client.call`; what is wrong with a request is an :class:`InvalidRows` before it is sent.
-    All of them go to the first of the client's regions: a job is known where it was made.
+    The calls use the dubbing key (``SPEECHFRAME_DUB_API_KEY``), or else the client's own key. Errors are
+    those of :meth:`Client.call`. An invalid request raises :class:`InvalidRows` before it is sent. All calls
+    go to the client's first region, because a job exists only in the region that created it.
 
     Parameters
     ----------
     caller
         The client.
     call_s
-        Limit of each exchange in seconds; None for the client's own.
+        Limit of each exchange in seconds. None selects the client's own limit.
 
     Examples
     --------
@@ -89,38 +92,38 @@ class Dubbing:
         self._caller, self._call_s = caller, call_s
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
-        """Return the locales that can be dubbed into, and how."""
+        """Return the possible target locales, each with its types of dubbing."""
         return await self._ask(partial(decode_list, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
-        """Return the locales that can be dubbed from."""
+        """Return the possible source locales."""
         return await self._ask(partial(decode_list, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
-        """Return a new job that dubs a medium.
+        """Create a job that dubs a media file, and return the job.
 
         Parameters
         ----------
         media
-            A path (read piece by piece while it is sent), a URL, or the bytes of a file.
+            A path, a URL, or the bytes of a file. The file of a path is read piece by piece while it is sent.
         target_locales
             Locales in any spelling.
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
-            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service has
-            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``, too. If the
-            service knows the header, all calls with one `idempotency_key` make one job.
+            ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service also accepts
+            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. If the
+            service supports the header, all calls with the same `idempotency_key` create one job.
         """
         fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
         return await self._create(JobCreateRequest, media, **fields)
 
     async def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
-        """Return a new job that dubs a medium into the locales of a project; see :meth:`create_job`."""
+        """Create a job for the locales of a project, as :meth:`create_job` does, and return the job."""
         fields = {"project_id": project_id, **hide_secret(fields)}
         return await self._create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:
-        """Return how a job is doing; `is_terminal` and `is_ready` of `spec.dubbing` say what that means."""
+        """Return the status of a job. `is_terminal` and `is_ready` of `spec.dubbing` interpret it."""
         return await self._ask(partial(decode, DubJobStatus), "job_status", job_id)
 
     async def create_project(
@@ -132,7 +135,7 @@ class Dubbing:
         source_locale: str | None = None,
         description: str | None = None,
     ) -> Project:
-        """Return a new project, ``AUTOMATED`` or ``QA``; it costs nothing."""
+        """Create a project of type ``AUTOMATED`` or ``QA``, free of charge, and return the project."""
         asked = {
             "name": name,
             "dubbing_type": dubbing_type,
@@ -144,32 +147,32 @@ class Dubbing:
         return await self._ask(partial(decode, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
-        """Return a page of the projects; its `next` asks for the following one."""
+        """Return a page of the projects. Pass its `next` to get the following page."""
         query = _checked(ProjectListQuery, {"limit": limit, "next": next})
         asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
         return await self._ask(partial(decode, ProjectPage), "list_projects", query=asked)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
-        """Return a project whose further jobs are dubbed into other locales."""
+        """Change the target locales of further jobs of a project, and return the project."""
         body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
         return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
-        """Return who says what in a dub, and when (our addition; other services answer with an error)."""
+        """Return the utterances of a dub (our addition, which other services refuse with an error)."""
         query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
         return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
     ) -> DubJobStatus:
-        """Correct a dub, and return the status of its job, which is made anew (our addition).
+        """Correct a dub, and return the status of its job, which starts again (our addition).
 
         Parameters
         ----------
         job_id, locale
             The dub.
         corrections
-            Mappings with ``utterance_id`` and what is to change: ``text``, ``voice_id`` or both.
+            Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
         asked = {"locale": locale, "utterances": list(corrections)}
         body = encode_json(_checked(UtterancesUpdateRequest, asked))
@@ -182,19 +185,20 @@ class Dubbing:
         timeout_s: float | None = None,
         told: Callable[[DubJobStatus], object] | None = None,
     ) -> DubJobStatus:
-        """Return the status of a job once it is ready: over, in part too, or waiting for a review.
+        """Wait until a job is over or waits for a review, and return its status.
 
-        It is asked for again and again, ever more rarely. A word that nobody knows does not end the wait, nor
-        does a service that is away for less than a quarter of an hour.
+        A job that succeeded only in part is over, too. The status is requested again and again, at growing
+        intervals. An unknown status does not end the wait. Neither does a service that is away for less than
+        15 minutes.
 
         Parameters
         ----------
         job_id
             The job.
         timeout_s
-            Seconds after which TimedOut is raised; the job goes on.
+            Seconds after which TimedOut is raised. The job goes on.
         told
-            Is called with each status, the last one too.
+            Called with each status, including the last.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
@@ -211,22 +215,22 @@ class Dubbing:
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)
 
     async def fetch(self, url: str, path: str | PathLike[str], *, max_bytes: int | None = None) -> Path:
-        """Download a file of a job and return where it is: it is there as a whole or not at all.
+        """Download a file of a job and return its path. The file is complete or absent.
 
         Parameters
         ----------
         url
-            A link of a download detail. The key is never sent to it, and it leads to the service itself, or
-            by https to a public address.
+            The link in a download detail. It must lead to the service itself, or by https to a public
+            address. The key is never sent to it.
         path
-            The file to write; its folder exists.
+            The file to write. Its folder must exist.
         max_bytes
-            The largest it may be; :attr:`Bounds.dubbed_bytes` by default.
+            Largest size of the file. The default is :attr:`Bounds.dubbed_bytes`.
 
         Raises
         ------
         BadAnswer
-            It cannot be fetched (links expire), or must not.
+            The file cannot be fetched (links expire), or its URL is forbidden.
         """
         caller, path = self._caller, Path(path)
         try:
@@ -245,7 +249,7 @@ class Dubbing:
             raise without_secrets(error, caller.redactor) from None
         return path
 
-    # -- what the calls share --------------------------------------------------------
+    # -- shared by the calls ---------------------------------------------------------
 
     async def _create(
         self,
@@ -270,7 +274,7 @@ class Dubbing:
         key: str | None,
         once: bool = False,
     ) -> DubJob:
-        """Create a job of a checked request and its file, in one attempt (`once`) or as many as it takes."""
+        """Create a job from a checked request and its file, in one attempt (`once`) or with retries."""
         body: bytes | Body
         if upload is None:
             form, size_bytes = encode_job(request), 0
@@ -299,7 +303,7 @@ class Dubbing:
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return what is read in the answer of an endpoint; `how` are arguments of :meth:`Caller.read`."""
+        """Return the decoded answer of an endpoint. `how` contains arguments of :meth:`Caller.read`."""
         caller = self._caller
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
@@ -316,7 +320,7 @@ class Dubbing:
 
 
 def _looked_at(media: Any) -> Upload:
-    """Return a medium to be sent, or raise InvalidRows; blocks while it is read for its hash."""
+    """Return a media file as an upload, or raise InvalidRows. Blocks while the file is hashed."""
     try:
         return medium_of(media)
     except AudioError as error:

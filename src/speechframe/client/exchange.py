@@ -1,11 +1,11 @@
-"""One exchange of bytes over aiohttp's pool of connections, and what is known of it when it fails.
+"""Send one request over aiohttp's pool of connections, and report whether a failed request was sent.
 
-aiohttp gives the pool, name lookup, TLS, proxies and the parser. The request is written here: so it is known
-whether a byte of it may have left, nothing is repeated without the caller's knowledge, no redirect is
-followed, and a connection on which anything odd happened is not used again.
+aiohttp provides the pool, name lookup, TLS, proxies and the parser. This file writes the request itself, for
+four reasons. An error then shows whether a byte of the request may have left. No request is repeated without
+the caller. No redirect is followed. A connection with any irregularity is not used again.
 
-This file alone uses private or little-known names of aiohttp: a connection's `protocol`
-(`set_response_params`, `read`, `should_close`, `force_close`) and a pool's `connect`.
+Only this file uses private or little-known names of aiohttp. They are `connect` of a pool, and `protocol` of
+a connection with its `set_response_params`, `read`, `should_close` and `force_close`.
 """
 
 import asyncio
@@ -37,27 +37,27 @@ from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 Admit = Callable[[int], Awaitable[None]]
 Progress = Callable[[], None]
 
-# We close idle connections after this. Common servers close theirs after 5 s, and nobody can tell
-# whether a request that was written to a connection just then was billed.
+# Close idle connections after this time. Common servers close theirs after 5 s. If a request is written at
+# that moment, the client cannot find out whether the request was billed.
 KEEPALIVE_S = 4.0
-# Longest wait for the other end's half of closing a WebSocket.
+# Longest wait until the other end closes its half of a WebSocket.
 CLOSE_S = 2.0
-# Longest wait for the body of an error answer; its status is known by then.
+# Longest wait for the body of an error answer. The status has arrived by then.
 ERROR_BODY_S = 5.0
 
 _AGENT = f"speechframe/{__version__}"
 _READ_BUFFER_BYTES = 256 * 1024
-# How much of a body is read without `admit`, as most of it is in memory before `admit` could be awaited; and
-# how much is asked for at once where the answer does not say how long it is.
+# So many bytes of a body are read without `admit`, because most of them are in memory before `admit` could be
+# awaited. If an answer does not give its length, each call of `admit` is for `_ADMITTED_BYTES`.
 _UNADMITTED_BYTES, _ADMITTED_BYTES = 64 * 1024, 1 << 20
 _DRAIN_TICK_S = 0.005
 _MOST_ORIGINS = 256
 _SWITCHING, _PROCESSING = 101, 102
 _GOOD = range(200, 300)
-# After these statuses the other end may still be busy with the request: its connection is not used again.
+# After these statuses the other end may still work on the request, so the connection is not used again.
 _NOT_REUSED_AFTER = frozenset({_SWITCHING, 408, *range(500, 600)} - {503})
 _FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError)
-# The protocols (aiohttp's) of connections that were used before: a fresh one cannot hold a stray answer.
+# aiohttp's protocols of connections that were used before. Only such a connection can hold a stray answer.
 _USED_PROTOCOLS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
@@ -66,10 +66,10 @@ class CutOffError(BadAnswer):
 
 
 class Exchange:
-    """One pool of connections, made on first use in the loop that uses it.
+    """One pool of connections. It is created on first use, and belongs to the event loop of that use.
 
-    The proxies of the environment (`trust_env`) are never used for addresses on this machine: plain http with
-    a key in it would leave the machine.
+    Requests to this machine never use the proxies of the environment (`trust_env`). Otherwise a key in plain
+    http would leave the machine.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Exchange:
         # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
-        self._held: set[Reply] = set()  # good answers whose connection is not given back yet
+        self._held: set[Reply] = set()  # good answers that still hold a connection
         self._closed = False
 
     async def ask(
@@ -102,14 +102,14 @@ class Exchange:
         progress: Progress | None = None,
         hold: bool = False,
     ) -> "Reply":
-        """Send one request once and return the answer, whatever its status.
+        """Send one request once, and return the answer with any status.
 
-        The URL is sent as it is spelled. A good body has at most `max_bytes`, compressed and decompressed;
-        with None it is left unread, and `timeout_s` covers only the time until the answer begins. `admit` is
-        awaited with the number of further bytes that a good body takes in memory; that wait does not count.
-        With `progress`, the service may report that it still works at the request: `progress` is called then,
-        and the time limit begins anew.
-        With `hold` a good answer keeps its connection until :meth:`Reply.close`; no other request gets it.
+        The URL is sent as spelled. A good body has at most `max_bytes`, both compressed and decompressed.
+        If `max_bytes` is None, the body is left unread, and `timeout_s` covers only the time until the answer
+        begins. `admit` is awaited with the number of further bytes that a good body needs in memory. That
+        wait does not count towards `timeout_s`. The service may report that it still works on the request.
+        If `progress` is given, each such report calls `progress` and restarts the time limit. With `hold`, a
+        good answer keeps its connection until :meth:`Reply.close`, and no other request gets the connection.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()
@@ -122,12 +122,12 @@ class Exchange:
                 await admit(count)
                 limit.reschedule(loop.time() + left_s)
 
-        # Raise after the except blocks: an error chained to aiohttp's would carry its URL and headers.
+        # Raise after the except blocks. An error chained to aiohttp's would show its URL and headers.
         try:
-            # We time it ourselves: aiohttp's limit does not end every request on a connection in a bad state.
+            # Use our own timeout. aiohttp's does not end every request on a connection in a bad state.
             async with asyncio.timeout(timeout_s) as limit:
                 proxy = self._proxy_of(url.scheme, url.host, url.port)
-                # Connecting adds the proxy's password to the target, so a target with a proxy is made anew.
+                # Connecting adds the proxy's password to the target, so targets with a proxy are not cached.
                 target = (
                     self._target(url.origin()) if proxy is None else _target(session, url.origin(), proxy)
                 )
@@ -167,8 +167,8 @@ class Exchange:
     ) -> "aiohttp.ClientWebSocketResponse | Reply":
         """Open a WebSocket, or return the answer that refuses it.
 
-        Nothing is compressed, since Base64 audio does not shrink, and there are no pings: a service that
-        waits for its slow reader answers none. ConnectionFailed and TimedOut are never ``sent``.
+        Nothing is compressed, because Base64 audio does not shrink. No pings are sent, because a service that
+        waits for a slow reader does not answer them. ConnectionFailed and TimedOut have ``sent=False``.
         """
         session, proxy = self._open_session(), self._proxy_of(url.scheme, url.host, url.port)
         try:
@@ -188,7 +188,7 @@ class Exchange:
         raise failure.with_traceback(None) from None
 
     async def close(self) -> None:
-        """Close every connection; further exchanges raise RuntimeError."""
+        """Close every connection. Further exchanges raise RuntimeError."""
         self._closed = True
         for reply in [*self._held]:
             reply.close()
@@ -200,19 +200,19 @@ class Exchange:
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._session is None:
-            # A trace refuses redirects of WebSockets: ws_connect has no argument for it.
+            # A trace refuses redirects of WebSockets, because `ws_connect` lacks an argument for that.
             refusing = aiohttp.TraceConfig()
             refusing.on_request_redirect.append(_refuse_redirect)
             connector = aiohttp.TCPConnector(
                 limit=self._max_connections, keepalive_timeout=KEEPALIVE_S, ssl=self._ssl, ttl_dns_cache=60
             )
-            # Proxies are looked up here; with trust_env aiohttp would also add keys of ~/.netrc.
+            # This class looks up the proxies. With trust_env, aiohttp would also add keys of ~/.netrc.
             self._session = aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[refusing]
             )
             self._target = functools.lru_cache(_MOST_ORIGINS)(functools.partial(_target, self._session))
         elif self._session._loop is not asyncio.get_running_loop():  # noqa: SLF001 - `loop` is deprecated
-            raise RuntimeError("a client belongs to the event loop that first used it; make one for each")
+            raise RuntimeError("a client belongs to the event loop that first used it; make one per loop")
         return self._session
 
 
@@ -221,28 +221,28 @@ def ignore() -> None:
 
 
 def _extend(limit: asyncio.Timeout, timeout_s: float, progress: Progress | None) -> None:
-    """Let a time limit begin anew, and call `progress`. Without `progress` do nothing."""
+    """Restart a time limit and call `progress`. Do nothing without `progress`."""
     if progress is not None and not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
         progress()
 
 
 def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = None) -> aiohttp.ClientRequest:
-    """Return the request by which the pool finds a connection; it is never sent."""
+    """Return a request from which the pool finds a connection. The request is never sent."""
     loop = asyncio.get_running_loop()
     return aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
 
 
 class Reply:
-    """One request on a connection and the answer to it; an error's `body` may be cut short."""
+    """One request on a connection, and its answer. The `body` of an error answer may be incomplete."""
 
     def __init__(self, status: int = 0, headers: MultiMapping[str] | None = None) -> None:
         self.status, self.headers, self.body = status, headers or CIMultiDict[str](), b""
-        self.ok = status in _GOOD  # whether the status is a good one
-        self.wrote = False  # whether a byte of the request may have left
-        # Call it for an answer that turns out to be odd: the connection is then not used again.
+        self.ok = status in _GOOD  # True for a status from 200 to 299
+        self.wrote = False  # True once a byte of the request may have left
+        # Call `drop` if the answer turns out to be wrong. The connection is then not used again.
         self.drop: Callable[[], None] = lambda: None
-        # Connection and protocol are cleared at the end: whoever keeps the answer must not keep them.
+        # Both are cleared at the end, because a kept answer must not keep its connection alive.
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
@@ -256,11 +256,11 @@ class Reply:
     async def connect(
         self, session: aiohttp.ClientSession, target: aiohttp.ClientRequest, limit: aiohttp.ClientTimeout
     ) -> None:
-        """Take a connection of the pool on which nothing came in while it was idle.
+        """Take a connection from the pool that received nothing while it was idle.
 
-        A stray second answer on a connection would be taken for the answer to the next request: a row would
-        get its neighbour's audio without an error. If the other end has closed the connection, nobody could
-        tell whether it took the request.
+        A stray second answer on a connection would count as the answer to the next request. A row would then
+        get its neighbour's audio without an error. If the other end has already closed the connection, the
+        client could not find out whether the request was accepted.
         """
         connector = session.connector
         assert connector is not None  # noqa: S101 - for the type: the session was made with one
@@ -273,7 +273,7 @@ class Reply:
             is_new = protocol not in _USED_PROTOCOLS
             is_usable = protocol is not None and not protocol.should_close
             if is_usable and not is_new:
-                # Nothing came since, as the kernel knows: neither bytes nor an end of the connection.
+                # The kernel reports whether bytes, or an end of the connection, came in meanwhile.
                 poll = select.poll()
                 poll.register(protocol.transport.get_extra_info("socket"), select.POLLIN)
                 is_usable = not poll.poll(0)
@@ -285,14 +285,14 @@ class Reply:
         self._connection, self._protocol = connection, protocol
         if is_new:
             _USED_PROTOCOLS.add(protocol)
-        # `drop` only marks the connection; the pool closes it when it is given back, or taken next. So `drop`
-        # cannot break another exchange that has the connection by then, and any thread may call it.
+        # `drop` only marks the connection. The pool closes it on its return or at its next use. So `drop`
+        # cannot break another exchange that has the connection by then, and any thread may call `drop`.
         self.drop = protocol.force_close
 
     async def send(self, head: Hidden, body: bytes, progress: Progress) -> None:
-        """Write a request, or the beginning of one, and wait until the answer begins.
+        """Write a request, or its first part, and wait until the answer begins.
 
-        Calls `progress` for each interim answer that gives the state of the call.
+        Calls `progress` for each interim answer with the state of the call.
         """
         protocol, transport = self._protocol, self._protocol.transport
         protocol.set_response_params(
@@ -313,9 +313,9 @@ class Reply:
             self.drop()
 
     async def send_pieces(self, head: Hidden, body: Body, progress: Progress) -> None:
-        """Write a request while the answer may come: a service may refuse a file before it has read it."""
+        """Write a request in pieces, until an answer comes. A service may refuse a file before its end."""
         pieces, transport = body.pieces(), self._protocol.transport
-        # With the first piece, so that nothing leaves before the file could be read.
+        # Send the head with the first piece, so that nothing leaves if the file cannot be read.
         reading = asyncio.create_task(self.send(head, await anext(pieces), progress))
         try:
             await asyncio.sleep(0)  # `send` has written the first piece by then
@@ -332,14 +332,14 @@ class Reply:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def read_good(self, max_bytes: int, admit: Admit, progress: Progress) -> None:
-        """Read and unpack the body of a good answer; see :meth:`Exchange.ask`.
+        """Read and unpack the body of a good answer, see :meth:`Exchange.ask`.
 
-        Calls `progress` for each piece of a stream that the service is still working at.
+        Calls `progress` for each piece, if the headers show that the service still works on a stream.
         """
         progress = progress if CALL_STATE_HEADER in self.headers else ignore
         error_type, chunks, size = BadAnswer, list[bytes](), 0
         try:
-            # `int` cannot fail: the parser refuses a length that is no number, and several lengths.
+            # `int` cannot fail. The parser refuses a length that is not a number, and several lengths.
             length = int(self.headers.get("Content-Length") or 0)
             if length > _UNADMITTED_BYTES:
                 await admit(min(length, max_bytes))
@@ -366,12 +366,12 @@ class Reply:
             words = str(error)
         else:
             return
-        # Even such a body may hold the balance. The trace id is not shortened here, but after it is masked.
+        # Even such a body may contain the balance. The trace id is shortened later, after it is masked.
         balance = balance_in(b"".join(chunks))
         raise error_type(words, trace_id=self.headers.get(TRACE_HEADER), remaining_characters=balance)
 
     async def read_error(self, max_bytes: int) -> None:
-        """Read at most `max_bytes` of the body of an error answer; what cannot be read is left out."""
+        """Read at most `max_bytes` of the body of an error answer. A failure leaves it short or empty."""
         data = b""
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(ERROR_BODY_S):
@@ -382,10 +382,10 @@ class Reply:
             self.body = unpack(data[:max_bytes], encoding, max_bytes=max_bytes)
 
     async def read(self) -> bytes:
-        """Return the next bytes of an answer that :meth:`Exchange.ask` left unread; empty at its end."""
+        """Return the next bytes of an answer that :meth:`Exchange.ask` left unread. Empty at the end."""
         data = b""
         try:
-            # Skip empty reads: aiohttp returns one where a chunk of a chunked body ends.
+            # Skip empty reads. aiohttp returns one at the end of each chunk of a chunked body.
             while not data and not self._stream.at_eof():
                 data = await self._stream.readany()
         except TimeoutError:
@@ -398,16 +398,16 @@ class Reply:
         return data
 
     def close(self) -> None:
-        """Give the connection back where the answer was read to its end; otherwise close it."""
+        """Return the connection to the pool if the answer was read to its end. Otherwise close it."""
         self._held.discard(self)
         connection, self._connection, self._protocol = self._connection, None, None
         if connection is None:
             return
         if self._stream is not None and self._stream.is_eof():
-            # The pool closes it all the same if it was dropped, or the answer does not allow reuse.
+            # The pool still closes the connection if it was dropped, or if the answer forbids reuse.
             connection.release()
             return
-        # Abort it: a polite close would wait for the other end.
+        # Abort, because a graceful close would wait for the other end.
         if connection.transport is not None:
             connection.transport.abort()
         connection.close()
@@ -420,8 +420,8 @@ def _head(
     body: bytes | Body | None,
     proxy_target: aiohttp.ClientRequest | None,
 ) -> Hidden:
-    """Return the request line and headers; `proxy_target` is the target if a proxy is used."""
-    # No header can break a line: addresses, keys and idempotency keys were checked where they came in.
+    """Return the request line and headers. `proxy_target` is the target if a proxy is used."""
+    # Headers cannot contain line breaks. Addresses, keys and idempotency keys were checked on input.
     lines = ""
     for name, value in headers.items():
         lines += f"{name}: {value}\r\n"
@@ -433,7 +433,7 @@ def _head(
     if body is not None:
         lines += f"Content-Length: {body.size_bytes if isinstance(body, Body) else len(body)}\r\n"
     host = url.host_port_subcomponent
-    # Hidden, for it holds the key: tracebacks of a cancelled call show it among the variables of frames.
+    # Hidden, because it contains the key. Tracebacks of a cancelled call show the variables of frames.
     return Hidden(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {_AGENT}\r\n{lines}\r\n")
 
 
@@ -455,7 +455,7 @@ def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
     except ValueError:
         proxy = URL()
     if proxy.scheme not in {"http", "https"} or not proxy.host:
-        # Do not show the value: it may hold a password.
+        # Do not show the value, because it may contain a password.
         raise SettingsError(
             f"{scheme.upper()}_PROXY is no http(s) address; correct it, or configure(trust_env=False)"
         )
@@ -470,7 +470,7 @@ def _too_large(size: int, max_bytes: int) -> TooLargeError:
 def _failure(
     error: Exception, url: URL, proxy: URL | None, limit_s: float | None, *, wrote: bool
 ) -> ConnectionFailed:
-    """Return the error to raise, without aiohttp's words: they show whole URLs, signatures included."""
+    """Return the error to raise, without aiohttp's words, which show whole URLs with signatures."""
     place, proxy_place = (f"{at.host}:{at.port}" for at in (url, proxy or url))
     match error:
         case TimeoutError():
@@ -480,7 +480,7 @@ def _failure(
             text = f"the proxy {proxy_place} refused the way to {place}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
         case HttpProcessingError() | aiohttp.WSServerHandshakeError():
-            text = f"{place} sent what is no HTTP answer"
+            text = f"{place} sent something other than an HTTP answer"
         case aiohttp.ClientProxyConnectionError():
             text = f"the proxy {proxy_place} cannot be reached"
         case aiohttp.ClientSSLError() | ssl.SSLError():

@@ -1,4 +1,4 @@
-"""Audio that is heard while it arrives: one kind of stream, whether it comes over HTTP or a WebSocket."""
+"""Streams of audio that can be played while they arrive, over HTTP or a WebSocket alike."""
 
 import asyncio
 import time
@@ -30,9 +30,9 @@ _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 @dataclass(eq=False, slots=True)
 class Heard:
-    """What is known of a stream so far: written by whoever receives it, read by its stream."""
+    """The state of a stream so far. The receiver of the audio writes it, and the stream reads it."""
 
-    # What was asked for: raw formats do not say what they are.
+    # As requested, because raw formats lack a header.
     format: Format
     sample_rate_hz: int
     channels: int
@@ -41,7 +41,7 @@ class Heard:
     trace_id: str | None = None
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
-    # By `time.perf_counter`: when the first text was handed over, and when the first and last audio came.
+    # Times by `time.perf_counter`, of handing over the first text, of the first audio and of the last audio.
     started_s: float = field(default_factory=time.perf_counter)
     first_s: float | None = None
     last_s: float | None = None
@@ -50,7 +50,7 @@ class Heard:
     received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
-        """Add a piece of audio; StreamBroken where there is more than speech of the text can be."""
+        """Add a piece of audio, or raise StreamBroken if speech of the text cannot be so long."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received += piece
@@ -59,43 +59,44 @@ class Heard:
             raise self.broken(f"the audio is too large for its text: more than {most_bytes:,} bytes")
 
     async def complete(self) -> None:
-        """Note that all audio has come; BadAnswer where what came is none."""
+        """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
         if self.received and await asyncio.to_thread(self.info) is None:
             words = f"the audio cannot be read: it is no {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
     def info(self) -> AudioInfo | None:
-        """Return what the audio is by its own headers; None while too little of it has come."""
+        """Return the properties in the audio's own headers, or None while too little has arrived."""
         try:
             return codec.inspect(**self.readable()) if self.received else None
         except AudioError:
             return None
 
     def readable(self) -> dict[str, Any]:
-        """Return what came and how it is to be read; any thread may ask."""
+        """Return the received audio as arguments of the codec. Any thread may call this."""
         data = bytes(self.received)
         if self.format in PLAYABLE:
             return {"data": data, "format": self.format}
-        # Leave out a sample of which only a part has come.
+        # Leave out an incomplete frame at the end.
         whole = len(data) - len(data) % (_SAMPLE_BYTES[self.format] * self.channels)
         shape = {"sample_rate_hz": self.sample_rate_hz, "channels": self.channels}
         return {"data": data[:whole], "format": self.format, **shape}
 
     def broken(self, words: str) -> StreamBroken:
-        """Return the error of a stream that ends before its end."""
+        """Return the error of a stream that ended too early."""
         return StreamBroken(words, received_bytes=len(self.received), trace_id=self.trace_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """What a stream was, or is so far.
+    """Facts about a stream, which may still be running.
 
-    `audio_seconds` is 0 while too little has come to tell. `billed_characters` is what it should cost, by the
-    rule of `spec.billing`; a stream that is broken off costs the sentences that were spoken. `first_byte_ms`
-    (None before it) and `latency_ms` count from handing over the first text, in the attempt that worked, to
-    the first and the last audio. `format`, `sample_rate_hz` and `channels` are those of the audio's own
-    headers, where it has any; `warnings` also tell where they are not what was asked for.
+    `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
+    the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
+    `first_byte_ms` and `latency_ms` are the times from handing over the first text to the first and the last
+    audio, in the attempt that worked. `first_byte_ms` is None before the first audio. `format`,
+    `sample_rate_hz` and `channels` come from the audio's own headers, if it has any. `warnings` also report a
+    sample rate or channels that differ from the request.
     """
 
     complete: bool
@@ -114,11 +115,11 @@ class StreamSummary:
 
 
 class StreamView:
-    """What can be read of a stream at any time, by any thread."""
+    """The part of a stream that any thread may read at any time."""
 
     def __init__(self, heard: Heard) -> None:
         self.heard = heard
-        # What was asked for; the summary has what came.
+        # As requested. The summary has the properties of the received audio.
         self.format, self.channels, self.sample_rate_hz = heard.format, heard.channels, heard.sample_rate_hz
 
     def __repr__(self) -> str:
@@ -128,28 +129,28 @@ class StreamView:
 
     @property
     def text(self) -> str:
-        """What was handed over to be said, so far."""
+        """The text handed over for speech so far."""
         return self.heard.text
 
     @property
     def audio(self) -> bytes:
-        """A copy of all that has come so far, also of a stream that broke."""
+        """A copy of all audio received so far, even if the stream broke."""
         return bytes(self.heard.received)
 
     @property
     def first_byte_ms(self) -> float | None:
-        """Milliseconds from handing over the first text to the first audio; None before it."""
+        """Milliseconds from handing over the first text to the first audio, or None before that audio."""
         first_s = self.heard.first_s
         return None if first_s is None else (first_s - self.heard.started_s) * 1000
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come."""
+        """Whether all audio has arrived."""
         return self.heard.is_complete
 
     @property
     def summary(self) -> StreamSummary:
-        """What it was, or is so far."""
+        """Facts about the stream so far."""
         heard, warnings = self.heard, list(self.heard.warnings)
         info = heard.info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
         if info.sample_rate_hz != self.sample_rate_hz:
@@ -173,9 +174,9 @@ class StreamView:
         )
 
     def samples(self) -> npt.NDArray[np.float32]:
-        """Return what came so far as float32 in [-1, 1]: ``(frames,)`` for mono or ``(frames, channels)``.
+        """Return the audio so far as float32 in [-1, 1], as ``(frames,)`` for mono or ``(frames, channels)``.
 
-        Raises :class:`AudioError` where what came is no audio, or not enough of it to be decoded.
+        Raises :class:`AudioError` if the received bytes are not audio, or too few to decode.
         """
         if not self.heard.received:
             return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
@@ -183,14 +184,14 @@ class StreamView:
 
 
 class Stream(StreamView):
-    """Audio as it arrives: ``async for chunk in stream``, each a few kilobytes of one continuous file.
+    """Audio as it arrives. ``async for chunk in stream`` yields a few kilobytes of one file at a time.
 
-    Leaving the loop, a cancellation within it, and :meth:`close` close the connection, so that the service
-    stops and frees the slot. What was received is kept: all of it is in memory at the end (a minute of WAV
-    at 24000 Hz takes 3 MB; no more is taken than the text can fill). A stream that breaks raises
-    :class:`StreamBroken`, or the service's own error, and keeps what came in :attr:`audio`.
+    Leaving the loop, a cancellation within it, and :meth:`close` close the connection. The service then stops
+    and frees the slot. All received audio stays in memory (a minute of WAV at 24000 Hz takes 3 MB). Audio
+    that is too long for speech of its text is refused. A stream that breaks raises :class:`StreamBroken`, or
+    the service's own error. The audio received until then stays in :attr:`audio`.
 
-    Made by :meth:`Client.stream`, :meth:`StreamSession.speak` and ``speechframe.aio.stream``.
+    Created by :meth:`Client.stream`, :meth:`StreamSession.speak` and ``speechframe.aio.stream``.
 
     Examples
     --------
@@ -209,7 +210,7 @@ class Stream(StreamView):
     ) -> None:
         super().__init__(heard)
         self._pull, self._stops = pull, [stop]
-        self.first: bytes | None = None  # the first piece, fetched already to see that audio comes
+        self.first: bytes | None = None  # the first piece, already fetched to check that audio comes
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -227,12 +228,12 @@ class Stream(StreamView):
             await self.close()
 
     async def next(self) -> bytes | None:
-        """Return the next piece of audio, None at the end; the stream stays open.
+        """Return the next piece of audio, or None at the end. The stream stays open between pieces.
 
         Raises
         ------
         StreamBroken, BadAnswer, ServiceError
-            It ended before its end, or was closed; what came is no audio; the service failed in the middle.
+            The stream ended too early or was closed, its bytes are not audio, or the service failed midway.
         """
         if (failure := self._failure) is not None:
             raise failure
@@ -247,9 +248,9 @@ class Stream(StreamView):
             await self.heard.complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
-                # Without its traceback: detailed ones show variables, here a piece, which may echo the key.
+                # Remove the traceback. Detailed ones show variables, here a piece, which may echo the key.
                 error.with_traceback(None)
-            # `_failure` is set already if the stream was closed meanwhile: then that is raised.
+            # If the stream was closed meanwhile, `_failure` is already set. Raise that error then.
             closed, self._failure = self._failure, self._failure or error
             await self.close()
             if closed is None:
@@ -259,9 +260,9 @@ class Stream(StreamView):
         return None
 
     async def read(self) -> bytes:
-        """Return all of the audio, when the rest of it has come; errors are those of :meth:`next`."""
+        """Wait for the rest of the audio, and return all of it. Errors are those of :meth:`next`."""
         try:
-            # Keep no piece in a variable: it may echo the key, and detailed tracebacks show variables.
+            # Keep no piece in a variable. It may echo the key, and detailed tracebacks show variables.
             while await self.next() is not None:
                 pass
         finally:
@@ -269,26 +270,27 @@ class Stream(StreamView):
         return self.audio
 
     def reading(self) -> Future[bytes]:
-        """Begin to :meth:`read` in the stream's own loop, from any thread, and return what will be all of it.
+        """Start :meth:`read` in the stream's own loop, and return the future of all the audio.
 
-        Cancelling the future closes the stream.
+        Any thread may call this. Cancelling the future closes the stream.
         """
         return asyncio.run_coroutine_threadsafe(self.read(), self._loop)
 
     async def save(self, path: str | PathLike[str]) -> Path:
-        """Write the audio to a file, when the rest of it has come, and return the path.
+        """Wait for the rest of the audio, write all of it to a file, and return the path.
 
         Parameters
         ----------
         path
-            With the ending of this stream's format the bytes are written, with the length in the header.
-            Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it
-            is there. A path without an ending gets the format's, and a number if another file has the name.
+            With the ending of this stream's format, the audio is written as it is, with its length in the
+            header. Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts the audio. Both replace
+            an existing file. A path without an ending gets the format's ending, and a number if another file
+            has the name.
 
         Raises
         ------
         AudioError
-            For an ending that is no audio format. Other errors are those of :meth:`next`: nothing is written.
+            The ending is not an audio format. Errors of :meth:`next` come before anything is written.
         """
         audio = await self.read()
 
@@ -301,7 +303,7 @@ class Stream(StreamView):
         return await asyncio.to_thread(write)
 
     async def close(self) -> None:
-        """Close the connection, where the stream is not over; calling it again does nothing."""
+        """Close the connection, if the stream is not over. Another call does nothing."""
         heard = self.heard
         if not heard.is_closed:
             heard.is_closed = True
@@ -312,21 +314,21 @@ class Stream(StreamView):
                     await stopping
 
     def owning(self, release: Callable[[], Awaitable[None]]) -> Self:
-        """Return the stream, which calls `release` when it is over."""
+        """Return the stream, which from now on calls `release` when it is over."""
         self._stops.append(release)
         return self
 
     def __del__(self) -> None:
-        """Close a stream that nobody holds any more: the service must not go on speaking."""
+        """Close a stream without references, so that the service stops speaking."""
         loop = getattr(self, "_loop", None)
         if loop is not None and not self.heard.is_closed and not loop.is_closed():
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
 def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") -> Heard:
-    """Return what is known of a stream before anything of it has come."""
+    """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
-    # Without a model the region's own is meant (section 2.2).
+    # If the request names no model, the region's own model is meant (section 2.2).
     model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
     rate_hz = int(asked.sample_rate or default_sample_rate_hz(model))
     channel_type, rate_hz = forced_shape(asked.format, asked.channel_type, rate_hz)
@@ -334,7 +336,7 @@ def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") ->
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
-    """Return a stream over HTTP (section 2.2) whose first audio is there; nothing is repeated after that."""
+    """Return a stream over HTTP (section 2.2) once its first audio is there. Later errors are not retried."""
     stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
     stream.heard.attempts = attempts
     caller.opened.add(stream)

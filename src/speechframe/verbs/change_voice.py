@@ -1,7 +1,7 @@
-"""The verb `change_voice`: rows of clips in, the same in another voice out (section 2.5 of the document).
+"""The verb `change_voice`, which converts rows of clips to another voice (section 2.5 of the document).
 
-Each clip is looked at before anything is spent, and read again when it is sent. A file stays where it is.
-A clip without one (bytes, an array, a URL) is kept in the run's folder as ``clips/<sha256>.<ending>``.
+Each clip is inspected before anything is spent, and read again when it is sent. Files stay in their places.
+A clip without a file (bytes, an array, a URL) is kept in the run's folder as ``clips/<sha256>.<ending>``.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ from speechframe.verbs.files import files_or_table, kept, kept_path
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
-# What is called otherwise here than in the document; a file's URL cannot be given.
+# Field of the document to our argument, if the names differ. `_WIRES` leaves out `file_url`, because
+# `change_voice` downloads clips behind URLs itself.
 _RENAMED = {
     "file": "audio",
     "voice_id": "voice",
@@ -48,22 +49,22 @@ _RENAMED = {
 _WIRES = {name: wire for name, wire in ConvertRequest.wire_names().items() if name != "file_url"}
 
 ARGUMENTS: Mapping[str, str] = MappingProxyType({_RENAMED.get(n, n): wire for n, wire in _WIRES.items()})
-"""Argument of :func:`change_voice` to the field it fills."""
+"""Argument of :func:`change_voice` to the request field that it fills."""
 
 AUDIO = "audio"
-"""The argument that names clips, and the name a plain list of them gets as a column."""
+"""Name of the argument for clips, and of the column made from a plain list of clips."""
 
 _FILE = ARGUMENTS[AUDIO]
 _KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
 
 _SUFFIXES = "wav flac mp3 ogg oga opus aif aiff au caf w64 m4a mp4 aac webm mkv mov 3gp amr wma"
 _AUDIO_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
-_FETCH_S = 60.0  # how long one URL may take
+_FETCH_S = 60.0  # time limit of one download
 _MOST_REMEMBERED = 50_000
 
 
 class ChangeVoiceBackend(SpokenBackend):
-    """How a clip becomes a call of the voice changer: the body holds fields, and the clip's facts."""
+    """Backend of the voice changer. A request's body contains the fields and facts about the clip."""
 
     operation = "change_voice"
     columns = SpokenBackend.columns.append(pa.field("transcription", pa.string()))
@@ -76,22 +77,22 @@ class ChangeVoiceBackend(SpokenBackend):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._base = Path.cwd()  # of clips whose paths are relative
-        self._looked_up = lru_cache(_MOST_REMEMBERED)(self._look_up)  # the same path or URL once
+        self._base = Path.cwd()  # folder of clips with relative paths
+        self._looked_up = lru_cache(_MOST_REMEMBERED)(self._look_up)  # looks up each path or URL once
 
     def source(self, table: Any) -> Any:
-        """Return the files of a folder of clips; clips that a table's file names are looked for beside it."""
+        """Return the table, or the files of a folder. Relative paths in a table file begin at its folder."""
         source, self._base = files_or_table(table, _AUDIO_SUFFIXES, "audio")
         return source
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the call of one row, or everything that is wrong with it; its clip is read for that."""
+        """Return the request of one row, or all problems of the row. Reads the clip."""
         clip, problems = None, []
         try:
             clip = self._clip(values.get(AUDIO))
         except AudioError as error:
             problems = [FieldProblem(AUDIO, str(error), shown(values.get(AUDIO)), "an audio file")]
-        # The clip is read again when it is sent.
+        # The bytes are left out, because the clip is read again when it is sent.
         fields = {wire: values.get(name) for name, wire in ARGUMENTS.items()} | {_FILE: b""}
         request, facts, found = self.checked(ConvertRequest, fields, values)
         problems += found
@@ -106,7 +107,7 @@ class ChangeVoiceBackend(SpokenBackend):
         return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
     def _clip(self, value: Any) -> Upload:
-        """Return a row's clip, or raise AudioError for what cannot be sent."""
+        """Return a row's clip, or raise AudioError if the clip cannot be sent."""
         clip = self._taken(value)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
@@ -116,10 +117,11 @@ class ChangeVoiceBackend(SpokenBackend):
         return clip
 
     def _taken(self, value: Any) -> Upload:
-        """Return a clip as it is sent.
+        """Return the clip of a row's value.
 
-        It may be a path, a URL, bytes, a pair of an array and its rate in Hz, or a mapping with ``bytes``,
-        ``path``, or ``array`` and ``sampling_rate``, as Hugging Face datasets and earlier runs have it.
+        The value may be a path, a URL, bytes, or a pair of an array and its rate in Hz. It may also be a
+        mapping with ``bytes``, ``path``, or ``array`` and ``sampling_rate``. Hugging Face datasets and
+        earlier runs contain such mappings.
         """
         if isinstance(value, Mapping):
             array = value.get("array")
@@ -138,11 +140,11 @@ class ChangeVoiceBackend(SpokenBackend):
         raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
 
     def _look_up(self, text: str) -> Upload | AudioError:
-        """Return the clip of a path or URL, or what is wrong with it: nobody waits twice for a dead host."""
+        """Return the clip of a path or URL, or return its error, so that the cache keeps errors, too."""
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
         try:
             if scheme in {"http", "https"}:
-                # In a loop of its own, as rows are checked in a thread.
+                # Run a new event loop, because rows are checked in a thread.
                 return kept(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
             if scheme:
                 return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
@@ -153,7 +155,7 @@ class ChangeVoiceBackend(SpokenBackend):
             return error
 
     def call(self, request: Request, **call_options: Any) -> Call[Any]:
-        """Return the call of a request's body; its clip is read, and checked by its hash, when it is sent."""
+        """Return the call of a request's body. Sending reads the clip and checks its hash."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
         path = kept_path(self.folder, clip["path"])
@@ -162,23 +164,23 @@ class ChangeVoiceBackend(SpokenBackend):
         return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the operation: speech is the smaller part of the work."""
+        """Return the operation, because speech is the smaller part of the work."""
         del facts
         return self.operation
 
     def describe(self, price: int) -> str | None:
-        """Return the length of the clips that a price is paid for."""
+        """Return the total length of the clips for a price."""
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"
 
 
 def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
-    """Return what is asked for, the clip by its hash, and the form around the clip's bytes."""
-    # Base64 comes beside the address: the answer needs no second exchange.
+    """Return the request's content with the clip's hash, and the form around the clip's bytes."""
+    # Request Base64 beside the URL, so that the answer needs no second exchange.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
 
 
 async def _download(address: str) -> bytes:
-    """Return what is at an address, or raise AudioError."""
+    """Return the bytes at a URL, or raise AudioError."""
     try:
         limit, url = aiohttp.ClientTimeout(total=_FETCH_S), URL(address, encoded=address.isascii())
         async with (
@@ -223,10 +225,10 @@ async def change_voice(
 ) -> Run:
     """Return a :class:`Run`: every clip of `table` in another voice.
 
-    Each clip is looked at before anything is spent: the price is its length.
-    Files stay where they are; clips without a file of their own are kept in
-    the run's folder. Calling again with the same clips, wherever they are now,
-    costs nothing.
+    Each clip is inspected before anything is spent, because its length is the price.
+    Files stay in their places. Clips without a file of their own are kept in
+    the run's folder. Calling again with the same clips costs nothing, even if
+    their files have moved.
 
     Parameters
     ----------
@@ -234,13 +236,14 @@ async def change_voice(
         A table as :func:`generate` takes it, an earlier run, audio files (a list of paths or clips, one
         path), or a folder of audio files.
     audio
-        The column of clips (or a Series or list of them): paths, relative to the table's file; http(s) URLs;
-        bytes; ``{"bytes", "path"}`` or ``{"array", "sampling_rate"}`` as Hugging Face datasets have them;
-        pairs of an array and its rate in Hz. Of an earlier run that was made from a column ``audio`` of its
-        own, that column is the clips it was given, and ``speech_audio`` what it made of them.
+        The column of clips, or a Series or list of clips. A clip may be a path relative to the table's file,
+        an http(s) URL, bytes, or a pair of an array and its rate in Hz. It may also be a mapping as in
+        Hugging Face datasets, ``{"bytes", "path"}`` or ``{"array", "sampling_rate"}``. In an earlier run that
+        was made from a column ``audio``, this column contains the original clips. The new ones are in
+        ``speech_audio``.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
-        a column, a list gives one a row. So do all parameters below.
+        a column, and a list has a voice for each row. All parameters below accept the same.
     locale
         Language of the output.
     style
@@ -248,17 +251,17 @@ async def change_voice(
     pitch, rate
         -50 to 50.
     variation
-        0 to 5: how much pause, pitch and speed vary (default 1).
+        How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     audio_duration
-        Wanted length in seconds; 0 is ignored.
+        Wanted length in seconds. 0 is ignored.
     retain_accent
-        True (default) keeps the speaker's accent; False speaks the words anew.
+        True (default) keeps the speaker's accent. False speaks the words anew.
     retain_prosody
         True (default) keeps intonation, rhythm and stress.
     transcription
-        What is said in the clip, where that is known.
+        The words spoken in the clip, if known.
     return_transcription
-        True: the column ``transcription`` says what was said.
+        True writes the spoken words to the column ``transcription``.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``ALAW`` or ``ULAW``.
     sample_rate
@@ -268,15 +271,15 @@ async def change_voice(
     pronunciation_dictionary
         Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
     encode_as_base64
-        False asks for a URL alone instead of audio in the answer; the bytes are the same.
+        False requests only a URL instead of audio in the answer. The bytes are the same.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
     Raises
     ------
     InvalidRows
-        Before anything is spent, when rows cannot be sent (a clip that is no audio, too); ``problems`` has
-        every one.
+        Rows cannot be sent, for example because a clip is not audio. Raised before anything is spent.
+        ``problems`` contains every problem.
     RunMismatch, RunLocked, StoreError, SettingsError, ServiceError, ConnectionFailed
         As :func:`generate`.
 

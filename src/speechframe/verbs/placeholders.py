@@ -1,8 +1,8 @@
-"""Placeholders of a text: replaced by short tokens before it is sent, put back into its translation.
+"""Replace the placeholders of a text by short tokens before it is sent, and put them into its translation.
 
-Tokens work with any translator. Of the forms that were tried, ``PZ0`` came back whole most often (639 of 640
-texts, English and Portuguese, Firefox models). Numbers are sent as they are, and the translation is searched
-for them.
+Tokens work with any translator. ``PZ0`` came back intact more often than the other forms that were tried (639
+of 640 texts, English and Portuguese, Firefox models). Numbers are sent unchanged, and then searched for in
+the translation.
 """
 
 import re
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _WITH_BRANCHES = "plural|selectordinal|select"
 _ICU = rf"{_WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
-# Every repeat has a bound or ends at a character of its own, so that hostile texts take linear time too.
+# Every repetition has a bound or its own end character, so that hostile texts take linear time too.
 _PLACEHOLDER = re.compile(
     rf"""
     (?P<icu> [$#%]?(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{ )
@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
-"""A sentence may go on after a URL: these characters at its end belong to the sentence."""
+"""Characters at the end of a URL that belong to the sentence around it."""
 
 _LIKE_A_TOKEN = re.compile(r"pz(x*+)")
 _BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{_WITH_BRANCHES})\s*,")
@@ -48,7 +48,7 @@ class Span:
 
     start: int
     end: int
-    replacement: str  # of the token in the translation: the placeholder itself, or a term's translation
+    replacement: str  # text in the translation, either the placeholder itself or a term's translation
     is_term: bool = False
 
 
@@ -57,8 +57,8 @@ class Restored:
     """A translation in which every token was replaced."""
 
     text: str
-    placeholders_ok: bool  # each is there once, each number is there, no ICU branch is left untranslated
-    terms_ok: bool | None  # each is there once; None where the text had none
+    placeholders_ok: bool  # each is there once, each number is there, each ICU branch is translated
+    terms_ok: bool | None  # each is there once, or None if the text had no terms
     warnings: tuple[str, ...] = ()
 
 
@@ -100,9 +100,9 @@ class Protected:
 def find(text: str) -> list[Span]:
     """Return the placeholders of a text in order, none inside another.
 
-    Known are ``{name}``, ``{0}``, ``{{name}}``, ``${name}``, ICU messages such as ``{n, plural, one {#
-    file} other {# files}}`` as a whole, ``%s``, ``%1$d``, ``%(n)d``, XML and HTML tags and entities, URLs and
-    e-mail addresses.
+    Examples are ``{name}``, ``{0}``, ``{{name}}``, ``${name}``, ``%s``, ``%1$d`` and ``%(n)d``. XML and HTML
+    tags and entities, URLs and e-mail addresses are placeholders, too. A whole ICU message such as
+    ``{n, plural, one {# file} other {# files}}`` is one placeholder.
     """
     spans: list[Span] = []
     closing, position = _closing(text), 0
@@ -128,7 +128,7 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
     ('Hello PZ0, PZ1 files', '%d fichiers, bonjour {name}')
     """
     ordered = tuple(sorted(spans, key=lambda span: span.start))
-    # One X more than the longest run behind PZ in the text, so that no token stands in the text already.
+    # One X more than the longest run after PZ in the text, so that the text does not contain any token.
     runs = [len(run) for run in _LIKE_A_TOKEN.findall(text.casefold())]
     form = "PZ" + "X" * (1 + max(runs, default=-1))
     starts = {span.start for span in ordered}
@@ -136,7 +136,7 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
     sent, outside, position = [], [], 0
     for number, span in enumerate(ordered):
         if text[span.end : span.end + 1].isdecimal() and span.end not in starts:
-            spaced.add(number)  # the digit would be read as one of the token
+            spaced.add(number)  # otherwise the digit would belong to the token
         outside.append(text[position : span.start])
         sent += [outside[-1], f"{form}{number}{' ' if number in spaced else ''}"]
         position = span.end
@@ -145,7 +145,7 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
 
 
 def _closing(text: str) -> dict[int, int]:
-    """Return the end of what each opening brace opens, where it is closed."""
+    """Return the end of each pair of braces by its start. Braces without a partner are left out."""
     ends: dict[int, int] = {}
     still_open: list[int] = []
     for brace in re.finditer(r"[{}]", text):
@@ -157,7 +157,7 @@ def _closing(text: str) -> dict[int, int]:
 
 
 def _branches(message: str) -> Iterator[str]:
-    """Yield the branches of an ICU message that contain words: inside a token they are not translated."""
+    """Yield the branches of an ICU message that contain words, which stay untranslated in a token."""
     head = _BRANCHES.match(message)
     if head is None:
         return
@@ -173,9 +173,9 @@ def _branches(message: str) -> Iterator[str]:
 
 
 def _has_numbers(source: str, translated: str) -> bool:
-    """Return whether each number of the source is in the translation, however it is written.
+    """Return whether each number of the source is in the translation, in any notation.
 
-    Digits may be grouped in another way, and the hour of a time of day may be one of 12 or of 24.
+    The grouping of digits may differ. A time of day may use 12 or 24 hours.
     """
     texts = [
         re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text) for text in (source, translated)
@@ -184,7 +184,7 @@ def _has_numbers(source: str, translated: str) -> bool:
     hours = [(int(time[1]), (int(time[1]) + 12) % 24) for time in times]
     hours += [((int(time[1]) + 12) % 24, int(time[1])) for time in other_times]
     for pattern in (r"\d+", _NUMBER):
-        # Not int(): a number in a text may have more digits than Python converts.
+        # Do not use int(), because a number in a text may have more digits than Python converts.
         asked, there = (
             Counter(re.sub(r"\D", "", number).lstrip("0") or "0" for number in re.findall(pattern, text))
             for text in texts

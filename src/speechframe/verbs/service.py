@@ -1,4 +1,4 @@
-"""The service behind a run: what it offers, where its calls go, one attempt, and what a spoken answer is."""
+"""Backends of runs whose calls go to a speech service, and the book in which they look up voices."""
 
 import asyncio
 import difflib
@@ -55,12 +55,13 @@ _HEALTH_S = 20.0  # a health page may take so long on a busy machine
 class ServiceBackend(Backend):
     """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
-    A subclass gives :meth:`send`, and :meth:`look_up` where it asks the service for more than its limits.
+    A subclass implements :meth:`send`. It implements :meth:`look_up` if it needs more from the service than
+    the limits.
     """
 
-    pool: Pool = Pool.OTHER  # which of the service's caps on concurrent calls counts these calls
+    pool: Pool = Pool.OTHER  # the cap of the service on concurrent calls that counts these calls
     client: Client  # set while the backend is open
-    limits: Mapping[str, Any]  # the service's page of limits; empty where it has none
+    limits: Mapping[str, Any]  # the service's limits page, empty if the service lacks one
 
     def __init__(self, settings: Settings) -> None:
         if not isinstance(settings, Settings):
@@ -76,7 +77,7 @@ class ServiceBackend(Backend):
         return self.settings.api_key
 
     async def open(self) -> Opened:
-        """Ask the service for its limits, and for what :meth:`look_up` wants."""
+        """Fetch the service's limits, and call :meth:`look_up`."""
         addresses = self.settings.addresses()
         self.client = Client(self.settings, max_connections=_MOST_CONNECTIONS * max(1, len(addresses)))
         try:
@@ -110,7 +111,7 @@ class ServiceBackend(Backend):
         return True
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask :attr:`client` for what rows are checked against, and return what run.json keeps of it."""
+        """Fetch the data that checks need through :attr:`client`, and return facts for run.json."""
         return {}
 
     async def close(self) -> None:
@@ -119,7 +120,7 @@ class ServiceBackend(Backend):
             await self.client.close()
 
     def _identity(self) -> str:
-        """Return what names the service in keys and run.json: never an address or port."""
+        """Return the name of the service in keys and run.json, which is never an address or port."""
         by_operation, name = self.limits.get("identities"), self.limits.get("identity")
         if isinstance(by_operation, dict):
             name = by_operation.get(self.operation, name)
@@ -131,18 +132,18 @@ class ServiceBackend(Backend):
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if self.limits.get("idempotency") is not True or not is_number:
             return 0.0
-        # The page may hold anything: NaN, for which each comparison is false, or integers beyond any float.
+        # The page may contain NaN, for which each comparison is false, or integers too large for a float.
         return float(min(seconds, _LONGEST_REPEATS_FREE_S)) if seconds > 0 else 0.0
 
     def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
-        """Return a lane for each region; the global address is the fallback where regions are named."""
+        """Return a lane for each region. The global address is the fallback if the settings name regions."""
         published, named = published_cap(self.limits, self.pool), self.settings.regions
-        # The document's caps of regions only start the search: a key may have another cap.
+        # The document's caps of regions only start the search, because a key may have another cap.
         known = REGIONS if self.pool is Pool.STREAMING else {}
         return tuple(
             LaneSpec(
                 name=region,
-                # Include the address: the embedded services of two processes have a cap each.
+                # Include the address, because the embedded services of two processes have separate caps.
                 identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
                 published=published,
                 guess=known[region].streaming_concurrency if region in known else None,
@@ -153,20 +154,21 @@ class ServiceBackend(Backend):
 
 
 class CallBackend(ServiceBackend):
-    """A backend of which each attempt is one call of the client; a subclass gives :meth:`call`."""
+    """A backend whose attempts are single calls of the client. A subclass implements :meth:`call`."""
 
     @abstractmethod
     def call(self, request: Request, **call_options: Any) -> Call[Any]:
-        """Return what the client sends, made of the request's body alone: a resumed run has nothing else.
+        """Return the call of a request, made only from its body, because a resumed run has nothing else.
 
         `call_options` are `idempotency_key` and `take` of the :class:`Call`.
         """
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Make one attempt; ``data`` of its answer is the call, what came, and audio from behind an address.
+        """Make one attempt. ``data`` of the result has the call, the raw answer, and any downloaded audio.
 
-        The address is noted before the download. An attempt that finds one noted only downloads, since the
-        call is paid; it makes the call again only if the download fails and repeats are free.
+        An answer with a URL is noted before the download. If an earlier attempt noted an answer, this attempt
+        only downloads, because the call is paid. It repeats the call only if the download fails and repeats
+        are free.
         """
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
@@ -176,7 +178,7 @@ class CallBackend(ServiceBackend):
                 raw = Raw(body.encode(), CIMultiDict(headers), *facts)
                 return await self._with_audio(call, raw, attempt, began)
             except BadAnswer:
-                # The address is gone: repeat the call for a new one, where the service bills repeats once.
+                # The download failed. Repeat the call for a new URL if the service bills repeats once.
                 if attempt.idempotency_key is None:
                     raise
         raw = await self.client.send_raw(
@@ -202,31 +204,31 @@ class CallBackend(ServiceBackend):
         return answer
 
     async def _with_audio(self, call: Call[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
-        """Fetch the audio behind an answer, in what is left of the attempt's time."""
+        """Fetch the audio behind an answer within the rest of the attempt's time."""
         left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(
             call.audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
             max_bytes=self.max_answer_bytes or call.limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
-            # A path is one of the region that answered, which a resumed run may lack.
+            # A relative URL belongs to the region that answered. A resumed run may lack that region.
             region=raw.region if raw.region in self.client.regions else None,
         )
         return Answer((call, raw, audio), raw.trace_id)
 
 
 def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - called with one value, see Answer
-    """Give the connection of an answer back, or close it if the answer may be another call's."""
+    """Return the connection of an answer to the pool, or close it if the answer may be another call's."""
     if not fits:
         raw.reply.drop()
     raw.reply.close()
 
 
 class Resolved(NamedTuple):
-    """What a row's voice, locale and style mean, and what is wrong with them.
+    """The voice and locale of a row, as the catalogue spells them, and problems of voice, locale and style.
 
-    `locale` is the one asked for, as the catalogue spells it; `spoken_locale` is the same, or the voice's own
-    where none was asked for.
+    `locale` is the requested locale, or None. `spoken_locale` is the same, or the voice's own locale if none
+    was requested.
     """
 
     voice_id: str
@@ -236,11 +238,11 @@ class Resolved(NamedTuple):
 
 
 class VoiceBook:
-    """The voices of a model, as its listing returned them (section 2.4), to look names up in.
+    """The voices of a model from its listing (section 2.4), in which names are looked up.
 
-    :meth:`resolve` takes a full id (``<locale>-<name>``) or bare name in any case, and the locale and style
-    asked for: a language is enough where the voice speaks one locale of it. For a voice of `others`, the
-    other models, its problem says which model has the voice.
+    :meth:`resolve` accepts a full id (``<locale>-<name>``) or bare name in any case, and the requested locale
+    and style. A language is enough if the voice speaks only one locale of that language. If the voice belongs
+    to another model (`others`), the problem names that model.
     """
 
     def __init__(
@@ -306,7 +308,7 @@ class VoiceBook:
 
 
 class SpokenBackend(CallBackend):
-    """A backend of calls whose answers are audio, in a voice of `book`, the catalogue of `model`."""
+    """A backend of calls that return audio in a voice of `book`, the catalogue of `model`."""
 
     columns = columns(
         audio=AUDIO_TYPE,
@@ -319,12 +321,12 @@ class SpokenBackend(CallBackend):
     )
     model: Model = Model.GEN2
     book: VoiceBook
-    wire_names: Mapping[str, str]  # from the name of an argument to the field that it fills
-    tells_words: bool = True  # whether answers say when each word is heard
-    said_field: str = "text"  # the field of a request with the text that its answer speaks
+    wire_names: Mapping[str, str]  # argument to the request field that it fills
+    tells_words: bool = True  # whether answers contain the times of words
+    said_field: str = "text"  # the request field with the spoken text
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Ask for the voices of all models: `book` also tells which other model has a voice."""
+        """Fetch the voices of all models into `book`, and return the hash of this model's voices."""
         others = [model for model in Model if model is not self.model]
         asked = self.client.voices(self.model.value), *map(self._voices_of, others)
         voices, *listed = await asyncio.gather(*asked)
@@ -339,7 +341,7 @@ class SpokenBackend(CallBackend):
     def checked(
         self, request_type: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
-        """Return a row's request, its facts, and all that is wrong with its fields and its voice."""
+        """Return a row's request, its facts, and all problems of its fields and its voice."""
         found = check(request_type, fields)
         problems = [replace(each, field=self._argument_of(each.field)) for each in found.problems]
         locale_field = "locale"
@@ -371,7 +373,7 @@ class SpokenBackend(CallBackend):
         return self.operation if voice is None or voice.engine is None else voice.engine
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the record of an answer; oddities that leave its audio usable are among the warnings."""
+        """Return the record of an answer. Faults that leave its audio usable are among the warnings."""
         call, raw, *fetched = answer.data
         spoken: Spoken = call.decode(raw, audio=fetched[0] if fetched else None)
         answer.balance = spoken.remaining_characters
@@ -398,7 +400,7 @@ class SpokenBackend(CallBackend):
         return [record]
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against an answer, given its request and what is usual for its voice."""
+        """Return findings against an answer, from its request and the usual values of its voice."""
         return judge(record, request.facts, learned) if isinstance(record, SpokenRecord) else []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
