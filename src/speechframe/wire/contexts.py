@@ -105,7 +105,7 @@ class Contexts:
 
     @property
     def ended(self) -> int:
-        """Number of unfinished turns without a slot. The caller should limit it as `backlog_characters`."""
+        """Number of unfinished turns without a slot. The caller should limit this number too."""
         return sum(map(len, self._turns.values())) - self.active
 
     @property
@@ -346,7 +346,7 @@ class Contexts:
         return [Send(FinalFrame(**turn.about()))]
 
     def _fail(self, turn: Turn, code: str, words: str) -> None:
-        """End a turn with an error. Earlier turns of the id send their audio first."""
+        """End a turn with an error. The error frame is sent after the earlier turns of the id are over."""
         turn.failure = ErrorFrame(error=words, error_code=code, fatal=True, **turn.about())
         turn.drop()
         self._end(turn, failed=True)

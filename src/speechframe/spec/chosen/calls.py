@@ -218,10 +218,11 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "unread-answers",
         "A client that does not read its answer",
-        "Unread audio waits on disk, or is generated as the client reads. The call holds its slot until the "
-        f"end. A client is disconnected if it reads less than {SLOWEST_READER_BYTES_S // 1024} KB/s over "
-        f"{SLOW_READER_S:g} s while audio waits. If more than {UNREAD_BYTES // 1024**2} MB wait in memory "
-        "over all connections, the connection with the most waiting bytes is closed.",
+        "Unread audio waits on disk, or is generated as the client reads. The call holds its slot until all "
+        "audio is read. A client is disconnected if it reads less than "
+        f"{SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s while audio waits. If more "
+        f"than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
+        "connection with the most waiting bytes is closed.",
         "Unread answers must not take memory or slots from other clients.",
         "ours",
     ),

@@ -109,7 +109,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "empty-text",
         "Empty text or whitespace",
         "400. A text without any character that the voice can speak also gets 400, with this reason.",
-        "The text gives no audio and no bill.",
+        "There is nothing to speak and nothing to bill.",
         "ours",
     ),
     OpenPoint(
@@ -120,7 +120,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "refusal is a fatal error with error_code INVALID_REQUEST. A later chunk without any speech is not "
         "billed. If most letters are in another script than that of the voice's language, the text is spoken "
         "with a warning.",
-        "The rest of such a text has another meaning, and nobody would pay for it.",
+        "The remaining letters would not express the text, and nobody would pay for the audio.",
         "ours",
     ),
     OpenPoint(
@@ -241,9 +241,9 @@ POINTS: tuple[OpenPoint, ...] = (
         "stream-speech",
         "Sound of a stream, and the price of an interrupted stream",
         "A stream is spoken sentence by sentence, at the loudness of the voice. Each sentence sounds the "
-        "same in every text, and a fixed pause follows it. An interrupted stream is billed for the spoken "
-        "sentences, no matter who interrupted it. A repeat with the same idempotency key is billed for the "
-        "rest. A full queue never refuses a stream in progress.",
+        "same in every text. A fixed pause separates sentences. An interrupted stream is billed for the "
+        "spoken sentences, no matter who interrupted it. A repeat with the same idempotency key is billed "
+        "for the rest. A full queue never refuses a stream in progress.",
         "The first sentence must not wait for the last. The client requested the sentences that were spoken.",
         "ours",
     ),
