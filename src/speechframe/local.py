@@ -1,10 +1,10 @@
-"""The embedded service as a child process: started in a line, gone when the block ends or this process dies.
+"""Run the embedded service as a child process that never outlives its parent.
 
-The child runs what ``speechframe serve`` runs, on a free port of this machine;
-a region is a child of its own, over the same data folder.
-This process holds the other end of its standard input: when that closes, by
-the end of the block or by this process being killed, the child ends, and its
-worker processes with it.
+The child runs the same service as ``speechframe serve``, on a free port of this
+machine. Each region has a child of its own. All children share one data folder.
+The parent holds the write end of the child's standard input. The pipe closes
+at the end of the block, or if the parent is killed. Then the child and its
+worker processes end.
 """
 
 import atexit
@@ -38,32 +38,32 @@ _MOST_WORKERS = 4
 def default_data_dir() -> Path:
     """Return the data folder that is used when no key and no address are set.
 
-    ``SPEECHFRAME_SERVICE``, else ``speechframe/service`` in the user's cache
-    folder. Processes may share it: each has a service of its own, over the
-    same keys and balances.
+    The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
+    user's cache folder. Several processes may share the folder. Each runs a
+    service of its own with the same keys and balances.
     """
     return default_service_folder()
 
 
 class LocalService(Running):
-    """A running embedded service; made by :func:`local_service`.
+    """A running embedded service, created by :func:`local_service`.
 
     Attributes
     ----------
     url
-        Its address; with several regions that of the first.
+        Address of the first region.
     api_key
-        Its first key; shown as stars.
+        First key. Its text form is masked.
     keys
-        All of its keys.
+        All keys.
     regions
-        Names of the regions it was asked to play; none when it was not asked.
+        Names of the requested regions. Empty if none were requested.
     region_urls, pids
-        Address and process id of each region; it is ``global`` when none was asked for.
+        Address and process id by region. The only region is ``global`` if none were requested.
     pid
-        Its process id; with several regions that of the first.
+        Process id of the first region.
     data
-        Its data folder.
+        Data folder.
     """
 
     def __init__(
@@ -91,31 +91,31 @@ class LocalService(Running):
 
     @property
     def url(self) -> str:
-        """The address, of the first region; empty until it is started."""
+        """Address of the first region. Empty before the start."""
         return next(iter(self.region_urls.values()), "")
 
     @property
     def pid(self) -> int:
-        """The process id, of the first region; 0 until it is started."""
+        """Process id of the first region. 0 before the start."""
         return next(iter(self.pids.values()), 0)
 
     @property
     def api_key(self) -> SecretStr:
-        """The first key."""
+        """First key of the service."""
         if not self.keys:
             raise SettingsError("the local service has not been started: use it as a context manager")
         return self.keys[0]
 
     @property
     def settings(self) -> Settings:
-        """Addresses and key, as a client takes them."""
+        """Settings with the addresses and the key, for a client."""
         if not self.regions:
             return Settings(base_url=self.url, api_key=self.api_key)
         return Settings(api_key=self.api_key, regions=self.regions, region_urls=self.region_urls)
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves and belongs to this process; with several regions, whether one of them serves."""
+        """Whether this process started the service and at least one region still runs."""
         return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
 
     def __repr__(self) -> str:
@@ -124,12 +124,13 @@ class LocalService(Running):
         return f"<LocalService {self.url or 'not started'}>"
 
     def start(self) -> Self:
-        """Start a child, or one a region, and return when all of them answer.
+        """Start one child for each region, and return when all of them accept requests.
 
         Raises
         ------
         SettingsError
-            When it cannot start, with its own words: a missing extra, a folder that cannot be used.
+            The service cannot start, for example because of a missing extra or an unusable folder. The
+            message is that of the child.
         """
         if self._children:
             raise SettingsError("this local service was started before; make a new one")
@@ -139,7 +140,7 @@ class LocalService(Running):
         self._owner_pid = os.getpid()
         _started.add(self)
         try:
-            # All at once: what each of them waits for is its own engines.
+            # Start all children before the first wait, because loading the engines takes most of the time.
             for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
                 self._children[region] = Child(self._command(region, workers), self._key_lines)
             if self._is_given_up:
@@ -169,15 +170,15 @@ class LocalService(Running):
         ]  # fmt: skip
 
     def give_up(self) -> None:
-        """Let a start that goes on in another thread come to its end soon."""
+        """End a start that is still running in another thread."""
         self._is_given_up = True
         for child in list(self._children.values()):
             child.terminate()
 
     def stop(self) -> None:
-        """End its processes, their workers and its temporary folder; calling it again does nothing."""
+        """End all processes and remove the temporary folder. A second call does nothing."""
         children, self._children = self._children, {}
-        # A fork of this process holds a copy of this object, but the children are not its children.
+        # A forked process has a copy of this object, but it is not the parent of the children.
         if os.getpid() != self._owner_pid:
             return
         for child in children.values():
@@ -189,7 +190,7 @@ class LocalService(Running):
             self._temporary = None
 
     def let_go(self) -> None:
-        """Close this process's copies of the children's standard inputs, after a fork."""
+        """Close this process's copies of the children's standard inputs after a fork."""
         for child in self._children.values():
             child.let_go()
 
@@ -207,42 +208,42 @@ def local_service(
     allow_private_urls: bool = False,
     options: Sequence[str] = (),
 ) -> LocalService:
-    """Return the embedded service, to be used as a context manager (``with`` or ``async with``).
+    """Return the embedded service as a context manager (for ``with`` or ``async with``).
 
     Parameters
     ----------
     quota
-        Characters in a billing cycle of the key that is made; the service's default when not given.
+        Characters in a billing cycle of the generated key. Default: that of the service.
     concurrency
-        Requests in flight of the key that is made, in each region and pool; the service's default when
-        not given.
+        Requests in flight of the generated key, in each region and pool. Default: that of the service.
     keys
-        Keys of your own as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of one that is made. `quota` and
-        `concurrency` then count for keys that do not say their own.
+        Your own keys as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of a generated key. `quota` and
+        `concurrency` then apply to keys without figures of their own.
     data
-        Folder of keys, balances and audio; a temporary one, removed at the end, when not given.
+        Folder of keys, balances and audio. Default: a temporary folder, which is removed at the end.
     workers
-        Speech processes; one a core, at most 4, when not given. Regions divide them, one each at least.
+        Number of speech processes. Default: one per core, at most 4. Regions divide the number. Each region
+        has at least one.
     regions
-        Names of the regions to play (section 4.1), in order of preference: each has an address and caps of
-        its own (section 8); keys, balances, idempotency and audio are shared. One address when not given.
+        Names of the regions to serve (section 4.1), in order of preference. Each region has its own address
+        and caps (section 8). Regions share keys, balances, idempotency and audio. Default: one address.
     voices
-        Folders of Piper voices for the gen2 catalogue; those of ``SPEECHFRAME_VOICES`` when not given. The
-        voices need the extra ``speechframe[neural]``.
+        Folders of Piper voices for the gen2 catalogue. Default: those of ``SPEECHFRAME_VOICES``. The voices
+        need the extra ``speechframe[neural]``.
     translation_models
-        Folders of Firefox-Translations models, beside the pairs that are installed; those of
-        ``SPEECHFRAME_TRANSLATION_MODELS`` when not given. They need the extra ``speechframe[translate]``.
+        Folders of Firefox-Translations models, in addition to the installed pairs. Default: those of
+        ``SPEECHFRAME_TRANSLATION_MODELS``. The models need the extra ``speechframe[translate]``.
     allow_private_urls
-        Whether a ``file_url`` or ``webhook_url`` may lead to this machine and its network, for example to a
-        server of your own.
+        Whether a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
+        your own server.
     options
         Further options of ``speechframe serve``.
 
     Raises
     ------
     SettingsError
-        For a region the document does not know, or a value of another type. On entering the block: the
-        extra ``speechframe[local]`` is missing, or a folder cannot be used.
+        A region is not in the document, or a value has the wrong type. Raised on entering the block if the
+        extra ``speechframe[local]`` is missing, or if a folder is unusable.
 
     Examples
     --------
@@ -288,7 +289,7 @@ def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[st
 
 
 def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
-    """Return values of some kinds as a list; a text is none. They may be keys: their type alone is told."""
+    """Return values as a list after a check of their types. Errors hide the values, which may be keys."""
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         kind = "str" if isinstance(values, str) else type(values).__name__
         raise SettingsError(f"{name} is of type {kind}; allowed: a list of {what}")
@@ -301,7 +302,7 @@ def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
 
 
 def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
-    # A string with commas is read as SPEECHFRAME_REGIONS is.
+    # Settings splits a string at its commas, as for SPEECHFRAME_REGIONS.
     names = Settings(regions=regions).regions  # type: ignore[arg-type]
     unknown = [name for name in names if name not in REGIONS]
     if unknown or not names:
@@ -318,7 +319,7 @@ def _divided(workers: int | None, parts: int) -> list[int | None]:
     if workers is None and parts > 1:
         workers = min(_MOST_WORKERS, _cores())
     if workers is None or workers < 1:
-        # What is no number of processes is the service's to take or to refuse.
+        # The service chooses a number instead of None, and refuses one below 1.
         return [workers] * parts
     return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
@@ -347,18 +348,19 @@ _inherited: list[LocalService] = []
 def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
     """Return this process's embedded service over a shared data folder, started on first use.
 
-    It ends with this process. Called again, or from another thread, it
-    returns the same one; after a fork, or when it died, a new one.
+    The service ends with this process. Later calls, also from other threads,
+    return the same service. After a fork or a crash of the service, a call
+    starts a new service.
 
     Parameters
     ----------
     data
-        The data folder, :func:`default_data_dir` when not given.
+        Data folder. Default: :func:`default_data_dir`.
 
     Raises
     ------
     SettingsError
-        When it cannot start.
+        The service cannot start.
     """
     folder = Path(data).expanduser().absolute() if data is not None else default_data_dir().absolute()
     with _shared_lock:
@@ -384,7 +386,7 @@ def _after_fork() -> None:
     global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
     _shared_lock = threading.Lock()
     _shared.clear()
-    # Not this process's children: it lets go of their sign of life, and of nothing else.
+    # The children belong to the parent process. Only close the inherited pipes that keep them alive.
     _inherited.extend(_started)
     for service in _inherited:
         service.let_go()

@@ -1,4 +1,4 @@
-"""From the words of a command line to an exit code."""
+"""Parse a command line, run the command and return its exit code."""
 
 import argparse
 import importlib
@@ -17,7 +17,7 @@ from speechframe.errors import InvalidRows, SpeechframeError, nearest
 
 
 class Command(Protocol):
-    """What a module of a command offers."""
+    """Functions that the module of a command must contain."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -29,11 +29,11 @@ class _Entry(NamedTuple):
 
 
 _OWN = MappingProxyType({"dub": "dub"})
-"""Verbs whose command does more than the verb, and their modules; the others share one."""
+"""Modules of the verbs whose command does more than the verb. All other verbs share one module."""
 
 _FIRST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "demo": _Entry("Speak a table on the embedded local service and say what to try next.", "demo"),
+        "demo": _Entry("Speak a table on the embedded local service and suggest next steps.", "demo"),
         "serve": _Entry("Run the local service.", "serve"),
         "voices": _Entry("List the voices of a service.", "voices"),
         "say": _Entry("Speak one line into a file.", "say"),
@@ -41,18 +41,18 @@ _FIRST: Mapping[str, _Entry] = MappingProxyType(
 )
 _LAST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "resume": _Entry("Go on with a run: what is missing is made, what is there is kept.", "resume"),
-        "jobs": _Entry("Say how dubbing jobs are doing, of a run or by their ids.", "jobs"),
-        "runs": _Entry("List run folders, check that they are whole, remove them.", "folders"),
-        "usage": _Entry("Say what was spent, by whom and on what; check budgets.", "usage"),
-        "reconcile": _Entry("Say whether a bill agrees with the ledger.", "usage"),
-        "report": _Entry("Write a page about what was spent.", "usage"),
-        "cache": _Entry("List the answers that runs share, and prune them.", "cache"),
+        "resume": _Entry("Continue a run: make the missing rows and keep the finished rows.", "resume"),
+        "jobs": _Entry("Show the status of dubbing jobs, of a run or by their ids.", "jobs"),
+        "runs": _Entry("List run folders, check their files, or remove them.", "folders"),
+        "usage": _Entry("Show spending by run, user, voice and more; check budgets.", "usage"),
+        "reconcile": _Entry("Compare a bill with the ledger.", "usage"),
+        "report": _Entry("Write a page about spending.", "usage"),
+        "cache": _Entry("List or prune the cache of answers that runs share.", "cache"),
         "listening-test": _Entry(
             "Serve a listening test to people without a notebook; collect their votes.", "listening"
         ),
-        "spec": _Entry("Print the service document as data.", "spec"),
-        "doctor": _Entry("Say what is installed, what works and how to get what is missing.", "doctor"),
+        "spec": _Entry("Print the service document as tables, JSON Schema or OpenAPI.", "spec"),
+        "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
     }
 )
 
@@ -62,7 +62,7 @@ _DESCRIPTION = (
 
 
 def commands() -> dict[str, _Entry]:
-    """Return every command by name: the fixed ones, and one for each verb."""
+    """Return all commands by name, including one for each verb."""
     verbs = {
         declared.command_name(name): _Entry(summary, _OWN.get(name, "verb"))
         for name, summary in declared.verb_summaries().items()
@@ -71,11 +71,11 @@ def commands() -> dict[str, _Entry]:
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser for `argv`: only the command that is meant gets its options, and loads its module."""
+    """Return the parser for `argv`. Load the module and options of the named command only."""
     parser = argparse.ArgumentParser(
         prog="speechframe",
         description=_DESCRIPTION,
-        epilog=f"{exits.epilog()}\n\nspeechframe COMMAND --help says more.",
+        epilog=f"{exits.epilog()}\n\nspeechframe COMMAND --help shows more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -88,7 +88,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         command = below.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         if name != meant:
             continue
-        # SUPPRESS: the command's own default would undo a --debug before its name.
+        # Use SUPPRESS, because a default here would override a --debug before the command's name.
         command.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
         )
@@ -103,16 +103,16 @@ def _module(name: str) -> Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; see :data:`speechframe.cli.exits.EXIT_CODES`.
+    """Run a command and return its exit code. See :data:`speechframe.cli.exits.EXIT_CODES`.
 
     Parameters
     ----------
     argv
-        The words after ``speechframe``; those of this process when not given.
+        The words after ``speechframe``. Default: those of this process.
     """
     show.settle_output()
     if argv is None:
-        # The process is ours alone.
+        # The process belongs to this command alone.
         tune_allocator()
     try:
         argv = _hidden_keys(sys.argv[1:] if argv is None else argv)
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hidden_keys(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command line, keys among them as text that a detailed traceback does not show."""
+    """Return the words of a command line, with keys hidden from detailed tracebacks."""
     if not any(map(_is_of_key, argv)):
         return list(argv)
     from speechframe.settings.hidden import Hidden
@@ -142,7 +142,7 @@ def _hidden_keys(argv: Sequence[str]) -> list[str]:
 
 
 def _is_of_key(word: str) -> bool:
-    # A misspelt one too: "--apikey KEY" ends in an error.
+    # Also match a misspelt option such as "--apikey KEY", because its error would show the key.
     return word.startswith("-") and "key" in word.partition("=")[0]
 
 
@@ -154,14 +154,14 @@ def _main(argv: list[str]) -> int:
     except SystemExit as ended:
         code, options = ended.code, None
     if options is None:
-        # Raised anew, without the frames of argparse: their locals are parts of the words.
+        # Raise a new error without the frames of argparse, because their locals contain the words.
         raise SystemExit(code)
     if unknown:
-        # argparse would show the usage of speechframe itself, which lists none of the options meant.
+        # argparse would show the usage of speechframe, which does not list the options of the command.
         meant: argparse.ArgumentParser = getattr(options, "parser", parser)
-        # What is no plain text is hidden: the key of "--apikey KEY".
+        # Mask hidden words, such as the key of "--apikey KEY".
         words = " ".join(word if type(word) is str else "***" for word in unknown)
-        known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse tells its options nowhere else
+        known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
         misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
         asked = "".join(nearest(name, known) for name in misspelt)
         said = f"unrecognized arguments: {words}; what there is: {meant.prog} --help; {asked}"

@@ -1,4 +1,4 @@
-"""``speechframe cache``: what the folder of answers holds that runs share, and making it smaller."""
+"""The command ``speechframe cache``, which lists and prunes the answers that runs share."""
 
 import argparse
 import heapq
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _SHOWN, _MOST = 20, 10**9
 _DESCRIPTION = (
-    "The cache is a folder of answers that runs share: a call that is in it costs nothing. Runs use it with "
-    "--cache, or when SPEECHFRAME_CACHE names it."
+    "The cache is a folder of answers that runs share. A call in the cache is free. Runs use the cache with "
+    "--cache, or if SPEECHFRAME_CACHE is set."
 )
 _HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
 
@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``ls`` and ``prune``."""
     parser.description = _DESCRIPTION
     below = add_actions(parser)
-    ls = _action(below, "ls", "List entries, the last used first, and what all of them take.")
+    ls = _action(below, "ls", "List entries, the last used first, and their total size.")
     ls.add_argument(
         "--by",
         choices=("used", "size"),
         default="used",
-        help="the last used first, or the largest (%(default)s)",
+        help="order: last used first, or largest first (%(default)s)",
     )
     ls.add_argument(
         "--most",
@@ -49,15 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-age-days",
         type=_limit,
         metavar="NUMBER",
-        help="remove what was not used for so long (default: cache_max_age_days of the settings)",
+        help="remove entries unused for so many days (default: cache_max_age_days of the settings)",
     )
-    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    prune.add_argument("--dry-run", action="store_true", help="only show the number of entries to remove")
 
 
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = add_action(below, name, summary)
     parser.add_argument(
-        "--cache", metavar="PATH", help="the folder (default: the one of the settings, or your own)"
+        "--cache", metavar="PATH", help="the folder (default: that of the settings, or in your cache folder)"
     )
     return parser
 
@@ -73,7 +73,7 @@ def _limit(words: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List or prune."""
+    """List or prune the cache."""
     from speechframe import settings
     from speechframe.errors import SettingsError
     from speechframe.settings.spending import cache_rules

@@ -1,4 +1,4 @@
-"""``speechframe demo``: a table spoken on the embedded service, and what to try next."""
+"""The command ``speechframe demo``, which speaks a table on the embedded service and suggests next steps."""
 
 import argparse
 import shlex
@@ -20,7 +20,7 @@ TEXT, VOICE, ID = "text", "voice", "id"
 
 
 class Try(NamedTuple):
-    """Something to try: a title, and lines of Python or one of shell (these begin with ``$``)."""
+    """A suggestion with a title and lines of Python or shell. Shell lines begin with ``$``."""
 
     title: str
     lines: Sequence[str]
@@ -29,23 +29,23 @@ class Try(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
-        "Speak a table on the embedded local service, whatever else is configured: no key is used, nothing "
-        "is paid for. Doing it again makes nothing again."
+        "Speak a table on the embedded local service, even if another service is configured. The demo uses "
+        "no key and costs nothing. A second demo keeps the finished rows."
     )
     parser.add_argument(
         "--table",
         metavar="TABLE",
-        help=f"a table with the columns {TEXT} and {VOICE}, and {ID} if it has one ({TABLE})",
+        help=f"a table with the columns {TEXT} and {VOICE}, and optionally {ID} ({TABLE})",
     )
     parser.add_argument(
         "--run-dir", metavar="DIR", default=str(RUN_DIR), help="where the result goes (%(default)s)"
     )
-    # It says what to type next, and takes no service of its own.
+    # The report needs these options, but the demo always uses the embedded service.
     parser.set_defaults(json=False, base_url=None, profile=None, regions=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Speak the table and print what came of it."""
+    """Speak the table and print the result."""
     table = _table(options)
     from speechframe import api
     from speechframe.local import shared_service
@@ -95,7 +95,7 @@ def _table(options: argparse.Namespace) -> Path:
 
 
 def _local_folder() -> tuple[Path | None, bool]:
-    """Return the data folder that is set for the local service, and whether that service is the default."""
+    """Return the data folder of the local service, and whether that service is the default."""
     try:
         found = settings.resolve()
     except SettingsError:

@@ -1,4 +1,4 @@
-"""``speechframe doctor``: what is installed, what works, what is missing and how to get it."""
+"""The command ``speechframe doctor``, which checks the installation."""
 
 import argparse
 from dataclasses import asdict
@@ -11,14 +11,14 @@ from speechframe.cli.checks import FAILED, Check
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
-        "Say what is installed, what works and how to get what is missing. Every engine really speaks a "
-        "word. Ends with 0 when what is set up works, with 1 when something does not."
+        "Check the installation, and show how to install missing parts. Every engine really speaks a word. "
+        "The exit code is 0 if everything that is set up works, else 1."
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look at everything and print it."""
+    """Run all checks and print their results."""
     about = checks.about()
     if not options.json:
         show.write(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")

@@ -1,4 +1,4 @@
-"""``speechframe runs``: which run folders there are, whether they are whole, and removing them."""
+"""The command ``speechframe runs``, which lists, verifies and removes run folders."""
 
 import argparse
 import sys
@@ -32,25 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=_local_folder("ls", "list"),
         metavar="FOLDER",
-        help=f"where to look, at any depth (default: {roots})",
+        help=f"folders to search, at any depth (default: {roots})",
     )
     verify = add_action(
-        below, "verify", "Read every file of runs and say what is wrong; audio is checked by sha256."
+        below, "verify", "Read all files of runs and list their problems; audio is checked by sha256."
     )
     verify.add_argument(
-        "folders", nargs="+", metavar="RUN", help="a run's folder, or its address (s3://bucket/run)"
+        "folders", nargs="+", metavar="RUN", help="a run's folder, or its URL (s3://bucket/run)"
     )
-    rm = add_action(below, "rm", "Remove runs with all they hold.")
+    rm = add_action(below, "rm", "Remove runs with all of their files.")
     rm.add_argument(
         "folders", nargs="+", type=_local_folder("rm", "remove"), metavar="RUN", help="a run's folder"
     )
-    rm.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    rm.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
 
 
 def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
     def folder(words: str) -> Path:
         if not words:
-            # Not the folder one is in, as a Path has it: a script's variable was empty.
+            # Path("") would be the current folder. The usual cause is an empty variable of a script.
             raise argparse.ArgumentTypeError(f"'' is no folder: name the one to {doing}")
         if "://" in words:
             raise argparse.ArgumentTypeError(
@@ -62,7 +62,7 @@ def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, verify or remove."""
+    """List, verify or remove runs."""
     return {"ls": _list, "verify": _verify, "rm": _remove}[options.action](options)
 
 
@@ -125,7 +125,7 @@ def _verify(options: argparse.Namespace) -> int:
         except SpeechframeError as error:
             if not options.folders[1:]:
                 raise
-            # The others may be worth knowing of.
+            # Report this folder as damaged and go on with the others.
             found[folder] = [_unreadable(error)]
             code = exits.code_of_error(error)
             continue
@@ -168,7 +168,7 @@ def _remove(options: argparse.Namespace) -> int:
     from speechframe.store.reader import open_folder
     from speechframe.store.verify import remove_run
 
-    # By whatever name: each is removed once.
+    # Remove each folder once, even if it is given under several names.
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
     facts = [read_facts(folder) for folder in folders]
     for said in facts:
@@ -190,7 +190,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _book_rest(run: "Folder") -> None:
-    """Put the attempts of a run that was killed into the ledger, where they outlive its folder."""
+    """Write the last attempts of a killed run to the ledger before its folder is removed."""
     from speechframe.settings import read
     from speechframe.settings.spending import spending_rules
     from speechframe.store import ledger, parts
@@ -223,6 +223,6 @@ def _loss(facts: "RunFacts") -> str:
 
 def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
     if not sys.stdin.isatty():
-        parser.error("nobody can be asked here: --yes removes without asking")
+        parser.error("there is no terminal to confirm the removal; add --yes to remove without a question")
     show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -16,8 +16,8 @@ _HEAD = ("job", "rows", "locale", "status", "step", "error")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
-        "Say how dubbing jobs are doing. The exit code is "
-        f"{exits.RUNNING} while one of them is under way, {exits.ROWS_FAILED} where one has failed."
+        "Show the status of dubbing jobs. The exit code is "
+        f"{exits.RUNNING} while a job is running, {exits.ROWS_FAILED} if a job has failed."
     )
     parser.add_argument("jobs", nargs="+", metavar="RUN|JOB", help="the folder of a dub run, or a job's id")
     selection.add_arguments(parser)
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask for each job and print what the service says."""
+    """Request and print the status of each job."""
     from speechframe.aio import resolve_service
     from speechframe.client import SyncClient
     from speechframe.spec.dubbing import JobStatusValue, is_ready
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the ids of the jobs that are meant, each with the rows of a run that it has."""
+    """Return the ids of the given jobs, each with the rows of its run."""
     from speechframe.api import open_run
     from speechframe.verbs.dub_job import jobs_of
 
@@ -65,7 +65,7 @@ def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _rows(status: "DubJobStatus", row_ids: list[str]) -> list[list[str | None]]:
-    """Return a line for each locale of a job; one for all of it where the service tells of none."""
+    """Return a line for each locale of a job. Return one line if the service lists no locales."""
     rows = ", ".join(row_ids) or None
     found: list[list[str | None]] = [
         [d.locale, d.status or status.status, d.step, d.error_message or status.failure_reason]

@@ -1,4 +1,4 @@
-"""``speechframe listening-test``: a listening test for people without a notebook, and their votes."""
+"""The command ``speechframe listening-test``, which serves listening tests and collects their votes."""
 
 import argparse
 import time
@@ -26,25 +26,25 @@ _ENDINGS = (".csv", ".parquet")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``serve``, ``pages`` and ``votes``."""
     parser.description = (
-        "A listening test is made in Python (spf.listening_test); these commands take its folder."
+        "Make a listening test in Python (spf.listening_test) and give its folder to these commands."
     )
     below = add_actions(parser)
-    serve = _action(below, "serve", "Serve a test to listeners, each by a link of their own, to its end.")
+    serve = _action(below, "serve", "Serve a test until all listeners have finished, each with a link.")
     serve.add_argument(
-        "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="where (default: a free one)"
+        "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="port (default: a free one)"
     )
     serve.add_argument(
         "--host",
         default="127.0.0.1",
-        help="the address to listen at (%(default)s: only this machine; 0.0.0.0: the whole network)",
+        help="address of the server (%(default)s: only this machine; 0.0.0.0: the whole network)",
     )
-    _add_listeners(serve, "how many links there are (%(default)s)")
-    pages = _action(below, "pages", "Write a page for each listener: one file each, that works offline.")
+    _add_listeners(serve, "number of links (%(default)s)")
+    pages = _action(below, "pages", "Write one page for each listener. A page is a file that works offline.")
     pages.add_argument("--out", required=True, type=Path, metavar="PATH", help="the folder for the pages")
-    _add_listeners(pages, "how many pages there are (%(default)s)")
-    votes = _action(below, "votes", "Say how many votes there are, or write them into a table.")
+    _add_listeners(pages, "number of pages (%(default)s)")
+    votes = _action(below, "votes", "Count the votes, or write them into a table.")
     votes.add_argument(
-        "--files", type=Path, metavar="PATH", help="a folder of files that listeners of pages sent back"
+        "--files", type=Path, metavar="PATH", help="folder of the files that listeners sent back"
     )
     votes.add_argument(
         "--out", type=_table, metavar="PATH", help=f"write all votes there ({' or '.join(_ENDINGS)})"
@@ -70,7 +70,7 @@ def _table(words: str) -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve, write pages, or tell of votes."""
+    """Serve a test, write its pages, or count its votes."""
     return {"serve": _serve, "pages": _pages, "votes": _votes}[options.action](options)
 
 
@@ -104,7 +104,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _watch(served: "ServedTest") -> None:
-    """Tell of listeners who finish, until all have."""
+    """Report each listener who finishes. Return when all have finished."""
     told: set[str] = set()
     while True:
         finished = [name for name, (done, total) in served.progress.items() if done == total]
@@ -184,7 +184,7 @@ def _write(votes: "pd.DataFrame", path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
-    # pyarrow's errors have no strerror; a folder on the way may be what is wrong.
+    # Errors of pyarrow have no strerror. The filename may be a parent folder of the path.
     where = f" ({error.filename})" if error.filename not in {None, str(path)} else ""
     return StoreError(
         f"{path} cannot be written: {error.strerror or error}{where}; name another place with --out"

@@ -36,7 +36,7 @@ def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -
     from speechframe.batch.options import OPTION_NAMES, Options
 
     if given.get("dry_run"):
-        # Its one line is the report.
+        # The report already contains the one line of a dry run.
         given.setdefault("progress", False)
     try:
         chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
@@ -46,7 +46,7 @@ def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -
 
 
 def existing_file(words: str) -> Path:
-    """Return a path that exists; a mistyped one ends as a usage error, before a service is started."""
+    """Return an existing path. A mistyped path is a usage error, before a service starts."""
     if words.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"{words} is an address: it can stand in a column of a table")
     path = Path(words).expanduser()
@@ -58,7 +58,7 @@ def existing_file(words: str) -> Path:
 @contextlib.contextmanager
 def gentle_interrupts() -> Iterator[None]:
     """Explain Ctrl-C when it comes, because a run may take seconds to stop in good order."""
-    # Somebody else's handler, or none (a job in the background of a script), is left as it is.
+    # Keep the handler of other code. Also keep SIGINT ignored in a background job of a script.
     mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not mine or threading.current_thread() is not threading.main_thread():
         yield
@@ -69,7 +69,7 @@ def gentle_interrupts() -> Iterator[None]:
         nonlocal said
         if not said:
             said = True
-            # Not through sys.stderr, which may be in the middle of a write.
+            # Bypass sys.stderr, because it may be in the middle of a write.
             with contextlib.suppress(OSError):
                 os.write(2, _STOPPING)
         signal.default_int_handler(number, frame)
@@ -112,7 +112,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     for line in _lines(run, progress, facts, counts):
         show.write(line)
     if not declared.values(options).get("progress", True):
-        # Else it was said when it happened.
+        # With progress, the warnings were already printed.
         warned = warnings_in_words(progress.warned, progress.examples)
         for words in filter(None, (run.stopped_by, warned)):
             show.write(words)
@@ -123,7 +123,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     if suspect and run.operation == "translate":
         show.write(f"{suspect:,} suspect: error_message says why")
     elif suspect:
-        # They have audio, so the run may be finished: nothing else would speak of them again.
+        # Suspect rows have audio, so the run may be finished. No later message would mention the rows.
         command = _resume(run, " --redo suspect", options)
         show.write(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
     return code
@@ -145,7 +145,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
 
 
 def resume_command(run: "Run", options: argparse.Namespace) -> str:
-    """Return the command that goes on with a run."""
+    """Return the command that continues a run."""
     return _resume(run, _higher_budget(run, options), options)
 
 
@@ -190,7 +190,7 @@ def _lines(
     from speechframe.batch.live import result_of
     from speechframe.batch.progress import credits_in_words, left_on_key
 
-    # "stopped (stopped)" after Ctrl-C would say nothing.
+    # Avoid "stopped (stopped)" after Ctrl-C.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"

@@ -1,4 +1,4 @@
-"""``speechframe say``: one line of text into one file of audio, or into what grows while it is being made."""
+"""The command ``speechframe say``, which speaks one line into a file or a stream."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
 _TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
-"""Arguments that a stream takes."""
+"""Arguments that a stream accepts."""
 
 
 class _Said(NamedTuple):
@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if not p.is_data
     ]
     take = [p for p in declared.run_options() if p.name == "take"]
-    parser.add_argument("text", metavar="TEXT", help="what to say; may hold pause markers such as [pause 1s]")
+    parser.add_argument("text", metavar="TEXT", help="text, with pause markers such as [pause 1s] if wanted")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write, or to replace; its ending says the format unless --format does; without an "
-        "ending its name gets one, and a number if it is taken; - is standard output "
+        help="file to write or replace. Its ending sets the format unless --format is given. A name without "
+        "an ending gets an ending, and a number if the name is taken. - is standard output "
         "(default: a new file here, named after the text)",
     )
     declared.add(parser.add_argument_group("how it is said"), [*own, *take])
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="write the audio while it is still being made (WAV and falcon-2 unless --format and --model say "
-        "otherwise); with -o - for a player to read",
+        help="write the audio while it is still being made (default: WAV and falcon-2, see --format and "
+        "--model); a player can read it with -o -",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of the file's name"
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Say it, write the file, print its name."""
+    """Speak the text, write the file and print its name."""
     given = declared.values(options)
     target = _target(options, given)
     if options.stream and (foreign := sorted(given.keys() - _TAKEN)):
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
-    """Return where to write, checked before anything is spent; take the format from the ending."""
+    """Return the checked output path. Set the format from its ending."""
     if options.output is None or options.output == STDOUT:
         return None
     target = Path(options.output).expanduser()
@@ -126,7 +126,7 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
 
 
 def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
-    """Write each piece when it arrives, and return the facts of the whole."""
+    """Write each piece when it arrives. Return the facts of the whole stream."""
     from speechframe import api
 
     voice = given["voice"]

@@ -1,4 +1,4 @@
-"""What a command prints: aligned tables on standard output, notes on standard error."""
+"""Print aligned tables to standard output and notes to standard error."""
 
 import contextlib
 import io
@@ -24,12 +24,12 @@ _UNIT = 1024
 
 
 def write(words: object = "") -> None:
-    """Write a line to standard output, without characters that do something to a terminal."""
+    """Write a line to standard output, without control characters of a terminal."""
     print(printable(str(words)), flush=True)
 
 
 def note(words: str) -> None:
-    """Write a line to standard error as :func:`write` does. Ignore a reader that has gone."""
+    """Write a line to standard error like :func:`write`. Ignore a closed pipe."""
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(printable(words) + "\n")
         sys.stderr.flush()
@@ -41,7 +41,7 @@ def print_json(facts: Any) -> None:
 
 
 def write_json(text: str) -> None:
-    """Write JSON. Characters that do something to a terminal are escaped, so no value changes."""
+    """Write JSON. Control characters of a terminal are escaped, so no value changes."""
     print(escaped(text), flush=True)
 
 
@@ -53,9 +53,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | No
     head
         Names of the columns.
     rows
-        Values; None is left empty, line breaks become spaces.
+        Values. None becomes an empty cell. Line breaks become spaces.
     width
-        Characters a line may have: the last column is cut to fit. None cuts nothing.
+        Largest number of characters in a line. The last column is cut to fit. None cuts nothing.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def _cell(value: Any) -> str:
 
 
 def _columns(words: str) -> int:
-    # Chinese, Japanese and Korean characters are two columns wide, marks above and below none.
+    # Chinese, Japanese and Korean characters take two columns. Combining marks take none.
     shown = [c for c in words if not unicodedata.combining(c)]
     return sum(1 + (unicodedata.east_asian_width(c) in {"W", "F"}) for c in shown)
 
@@ -92,7 +92,7 @@ def _fitted(words: str, width: int) -> str:
 
 
 def size(number: float) -> str:
-    """Return bytes in a unit people read.
+    """Return a number of bytes in a readable unit.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def size(number: float) -> str:
 
 
 def seconds(number: float | None) -> str | None:
-    """Return a length of audio.
+    """Return a length of audio as text.
 
     Examples
     --------
@@ -120,17 +120,17 @@ def seconds(number: float | None) -> str | None:
 
 
 def when(time: datetime) -> str:
-    """Return a time as the clock on the wall has it."""
+    """Return a time in the local time zone."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal. None means that standard output goes elsewhere and is not cut."""
+    """Return the width of the terminal. Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return the first problems as a table, in the words of the command line."""
+    """Return the first problems as a table, with the option names of the command line."""
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
     rows = [
@@ -157,11 +157,10 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make both outputs usable, so that no text ends a command.
+    """Make both outputs accept every text, so that no character ends a command.
 
-    Standard output accepts any character, as standard error does, so a table does not end at an ASCII
-    terminal. An output that was closed (``2>&-``) is replaced by the null device. Otherwise the next socket
-    would get its number.
+    Standard output escapes characters that an ASCII terminal cannot show, like standard error. The null
+    device replaces a closed output (``2>&-``). Otherwise the next socket would get the number of the output.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -171,14 +170,14 @@ def settle_output() -> None:
 
 
 def let_go_of_output(number: int = 1) -> None:
-    """Point an output to the null device after its reader has gone, so that nothing fails at exit."""
+    """Redirect an output to the null device after its reader has closed the pipe. The exit then succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
 
 
 def end_error_output() -> None:
-    """Write what standard error still holds; a reader that has gone does not change the exit code."""
+    """Flush standard error. A closed pipe does not change the exit code."""
     try:
         sys.stderr.flush()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""``speechframe spec``: the service document as others read it."""
+"""The command ``speechframe spec``, which prints the service document for other programs."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the document."""
+    """Print the document in the chosen format."""
     from speechframe.spec import render
 
     if options.format == "markdown":

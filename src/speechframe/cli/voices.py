@@ -1,4 +1,4 @@
-"""``speechframe voices``: who can speak."""
+"""The command ``speechframe voices``, which lists the voices of a service."""
 
 import argparse
 from collections.abc import Hashable, Mapping
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clarity(voice: Mapping[Hashable, Any], asked: str | None) -> str:
-    """Return a voice's error in the locale that is asked for, else in its own, with a mark for the least."""
+    """Return the error of a voice in the requested locale, or in its own. A star marks the clearest voice."""
     wanted = asked or voice["locale"]
     measured = sorted(tag for tag in voice["clarity"] if is_within(tag, wanted))
     return " ".join(

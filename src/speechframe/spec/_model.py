@@ -1,12 +1,12 @@
-"""Base classes of the document's models, and the kinds of value their fields share.
+"""Base classes of the document's models, and the value types that their fields share.
 
-Facts live in the fields themselves (range, default, choices) and in `json_schema_extra`:
+Each field contains its own facts (range, default, choices). Further facts are in `json_schema_extra`:
 
-- `deprecated`, `superseded_by`: kept, and whoever sets it is warned (`speechframe.spec.deprecation`)
+- `deprecated`, `superseded_by`: the field still works, with a warning (`speechframe.spec.deprecation`)
 - `gen2_only`: the document marks the field "Gen2 only"
-- `addition`: not in the document, ours
+- `addition`: the field is ours and not in the document
 - `chosen`: the facets (`minimum`, `maximum`, `default`, ...) that the document leaves open and we chose
-- `default_note`: what the default depends on
+- `default_note`: the condition that the default depends on
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DocumentModel(BaseModel):
-    """A table of the document. Frozen; unknown fields are ignored here and named by `check`."""
+    """A table of the document. Instances are frozen. They ignore unknown fields, which `check` reports."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -38,20 +38,20 @@ class DocumentModel(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        # It may be a key or a token.
+        # The input may be a key or a token.
         hide_input_in_errors=True,
     )
     section: ClassVar[str]
-    """The section of the document that the table stands in."""
+    """Section of the document with this table."""
 
     @classmethod
     def wire_names(cls) -> dict[str, str]:
-        """Return what each field is called on the wire, by its Python name."""
+        """Return the wire name of each field by its Python name."""
         return {name: field.alias or name for name, field in cls.model_fields.items()}
 
     @classmethod
     def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-        """Return what is wrong between fields, as (fields, problem, allowed); `given` has Python names."""
+        """Return conflicts between fields as (fields, problem, allowed). `given` has Python names as keys."""
         del given
         return ()
 
@@ -67,7 +67,7 @@ class SnakeModel(DocumentModel):
 
 
 def refuse(problem: str, allowed: str = "") -> NoReturn:
-    """Refuse a value inside a validator, in our own words."""
+    """Raise a validation error with our own message. Call it inside a validator."""
     raise PydanticCustomError("house", "{problem}", {"problem": problem, "allowed": allowed})
 
 
@@ -75,8 +75,8 @@ _TRUTH_TYPES = frozenset({"bool", "bool_"})
 
 
 def _refuse_boolean(value: Any) -> Any:
-    # To Python, and so to pydantic, True is the number 1. To a caller it is a mistake in a column.
-    # The name finds numpy's truth values as well.
+    # Python and pydantic accept True as the number 1. In a column of numbers it is a mistake.
+    # The type's name also matches numpy's truth values.
     if type(value).__name__ in _TRUTH_TYPES:
         refuse("is a truth value, not a number")
     if isinstance(value, bytes):
@@ -91,7 +91,7 @@ def _plain_text(text: str) -> str:
 
 
 def _read_json_text(value: Any) -> Any:
-    # A form has no objects: clients of such services put JSON text into the field.
+    # A form cannot contain objects. Clients of such services put JSON text into the field.
     if isinstance(value, str):
         try:
             return read_json(value)
@@ -101,45 +101,46 @@ def _read_json_text(value: Any) -> Any:
 
 
 NotBoolean = BeforeValidator(_refuse_boolean)
-"""Beside a number: 5, 5.0 and "5" are numbers, True is not. Stands last, or JSON Schema loses the range."""
+"""Marker of a number. It accepts 5, 5.0 and "5" but not True. Put it last, or JSON Schema loses the range."""
 PlainText = AfterValidator(_plain_text)
-"""Beside a text: it can be sent as JSON. Stands last, for the same reason."""
+"""Marker of a text that can be sent as JSON. Put it last for the same reason."""
 Number = Annotated[float, Field(allow_inf_nan=False), NotBoolean]
-"""A finite number, also as text, as forms send it."""
+"""A finite number, or its text form as in HTML forms."""
 Text = Annotated[str, Field(strict=True), PlainText]
 """A text that can be sent."""
 Name = Annotated[str, Field(max_length=200, strict=True), PlainText]
-"""A voice, a locale or a style: what is not known is compared with what there is, so it may not be long."""
+"""A voice, a locale or a style. It is short, because an unknown name is compared with all known names."""
 E = TypeVar("E", bound=StrEnum)
 Open = Annotated[E | str, Field(union_mode="left_to_right")]
-"""A word of an answer: one of an enum, or one that nobody knows yet."""
+"""A word of an answer. It is a member of an enum, or a string that the enum does not have yet."""
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, json_schema_extra={"format": "int64"})]
 """A 64-bit integer."""
 
 
 Reported = Annotated[int | float, WithJsonSchema({"type": "integer", "format": "int64"})]
-"""An amount in an answer as the service gave it, a 64-bit integer by the document.
+"""An amount in an answer, unchanged. The document requires a 64-bit integer.
 
-`wire.answers.amount` bounds it. It is read whatever it is, so that an impossible amount can be named.
+The model accepts any number, so that an error can name an impossible amount. `wire.answers.amount` checks
+the range.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Marks a value that must be one of a few."""
+    """Marker of a value that must be in a fixed list."""
 
     values: tuple[Any, ...]
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Check the value after its type."""
+        """Return a schema that checks the value after its type."""
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Name the choices in JSON Schema."""
+        """Return a JSON Schema with the choices."""
         del schema, handler
         kind = "string" if isinstance(self.values[0], str) else "number"
         return {"type": kind, "enum": [str(value) if kind == "string" else value for value in self.values]}
@@ -157,7 +158,7 @@ def _spoken_text(text: str) -> str:
 
 
 class _SpokenText:
-    """Marks a text to be synthesised."""
+    """Marker of a text to be synthesised."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -170,6 +171,6 @@ class _SpokenText:
         return {**handler(schema), "minLength": 1, "maxLength": MAX_TEXT_CHARACTERS}
 
 
-# Strict: pydantic would take bytes for text and guess that they are UTF-8.
+# Strict, because pydantic would otherwise decode bytes as UTF-8.
 SpokenText = Annotated[str, Field(strict=True), _SpokenText()]
 JsonText = BeforeValidator(_read_json_text)

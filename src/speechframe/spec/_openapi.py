@@ -1,4 +1,4 @@
-"""Pieces of the OpenAPI description: operations, parameters, error responses (sections 4, 5 and 7)."""
+"""Build operations, parameters and error responses of the OpenAPI description (sections 4, 5 and 7)."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ _UPGRADE_REFUSALS = (
     Status.INTERNAL_SERVER_ERROR,
     Status.SERVICE_UNAVAILABLE,
 )
-"""With a good key (chosen: socket-upgrade)."""
+"""Refusals of an upgrade with a valid key (chosen: socket-upgrade)."""
 
 
 def operation(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the Operation object of an address."""
+    """Return the Operation object of an endpoint."""
     described: dict[str, Any] = {
         "operationId": endpoint.name,
         "tags": [endpoint.chapter],
@@ -55,7 +55,7 @@ _REPEAT = f"A repeat within {_REMEMBERED_HOURS} hours with the same key and body
 
 
 def parameters_of() -> dict[str, Any]:
-    """Return the headers that several calls take."""
+    """Return the headers that several endpoints accept."""
     return {
         "IdempotencyKey": {
             "name": chosen.IDEMPOTENCY_HEADER,
@@ -74,7 +74,7 @@ def parameters_of() -> dict[str, Any]:
             "in": "header",
             "required": False,
             "description": f"Send an interim answer 102 every {chosen.PROGRESS_SECONDS:g} s while the call "
-            f"waits or is worked on, with {chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}.",
+            f"is queued or in progress, with {chosen.CALL_STATE_HEADER} and {chosen.CALL_CPU_HEADER}.",
             "schema": {"type": "string"},
             **_ADDITION,
         },
@@ -82,7 +82,7 @@ def parameters_of() -> dict[str, Any]:
             "name": chosen.TAKE_HEADER,
             "in": "header",
             "required": False,
-            "description": "Which of several equally good takes is wanted; 0 is the first.",
+            "description": "Number of the take, if a text has several equally good ones; 0 is the first.",
             "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE, "default": 0},
             **_ADDITION,
         },
@@ -90,7 +90,7 @@ def parameters_of() -> dict[str, Any]:
 
 
 def responses_of() -> dict[str, Any]:
-    """Return one Response object for every status but 200."""
+    """Return one Response object for every status except 200."""
     return {
         status.name.title().replace("_", ""): {
             "description": f"{status.meaning}. {status.resolution}",
@@ -104,7 +104,7 @@ def responses_of() -> dict[str, Any]:
 
 
 def own_schemas() -> dict[str, Any]:
-    """Return the schemas of bodies that the document does not show."""
+    """Return the schemas of bodies that are not in the document."""
     return {
         "HttpError": {
             "type": "object",
@@ -112,7 +112,7 @@ def own_schemas() -> dict[str, Any]:
             "description": "Body of an HTTP error (open in the document; chosen: http-error-body).",
             "required": ["error_message", "error_code", "trace_id"],
             "properties": {
-                "error_message": {"type": "string", "description": "Words for people; they may change."},
+                "error_message": {"type": "string", "description": "For people; the wording may change."},
                 "error_code": {"type": "string", "examples": [code.value for code in HttpErrorCode]},
                 "trace_id": {"type": "string", "description": f"Also in {chosen.TRACE_HEADER}."},
             },
@@ -121,7 +121,7 @@ def own_schemas() -> dict[str, Any]:
         "Limits": {
             "type": "object",
             "title": "Limits",
-            "description": "What this service allows and has chosen.",
+            "description": "Limits of this service, and its choices where the document is open.",
             "required": ["service", "version", "identity"],
             "properties": {
                 "service": {"type": "string"},
@@ -212,14 +212,14 @@ def _request_content(endpoint: Endpoint) -> dict[str, Any]:
     schema = _reference(endpoint.request_model.__name__)
     if endpoint.content_type != FORM:
         return {endpoint.content_type: {"schema": schema}}
-    # A form has no objects: one that the table has is JSON text in its field.
+    # A form cannot contain objects. The field of an object contains JSON text.
     objects = [
         name for name, fact in field_facts(endpoint.request_model).items() if fact.type.startswith("map")
     ]
     body: dict[str, Any] = {"schema": schema}
     if objects:
         body["encoding"] = {name: {"contentType": endpoints.JSON} for name in objects}
-    # A field that is empty counts as not given (chosen: empty-form-field).
+    # An empty field counts as absent (chosen: empty-form-field).
     by_url = {"required": ["file_url"], "properties": {"file_url": {"minLength": 1}}}
     one_source = {"oneOf": [{"required": ["file"]}, by_url]}
     return {
@@ -236,7 +236,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if endpoint.query_model:
         schema = endpoint.query_model.model_json_schema(ref_template="#/components/schemas/{model}")
         for fact in field_facts(endpoint.query_model).values():
-            # The key has a place of its own, among the security schemes.
+            # The key is described among the security schemes.
             if fact.name != chosen.API_KEY_HEADER:
                 described: dict[str, Any] = {"name": fact.name, "in": "query", "required": fact.required}
                 described["schema"] = schema["properties"][fact.name]
@@ -248,9 +248,13 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 def _headers(*, retry_after: bool = False) -> dict[str, Any]:
     headers: dict[str, Any] = {
-        chosen.TRACE_HEADER: {"description": "Names this answer.", "schema": {"type": "string"}, **_ADDITION},
+        chosen.TRACE_HEADER: {
+            "description": "Trace id of this answer.",
+            "schema": {"type": "string"},
+            **_ADDITION,
+        },
         chosen.WARNING_HEADER: {
-            "description": "Something was ignored or replaced; repeatable.",
+            "description": "A value was ignored or replaced; repeatable.",
             "schema": {"type": "string"},
             **_ADDITION,
         },

@@ -1,4 +1,4 @@
-"""Locales in every spelling, normalised in one place (chosen: dubbing-locales)."""
+"""Read locales in any spelling and normalise them (chosen: dubbing-locales)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 _MOST_KEPT = 20_000
-"""Tags that langcodes may keep in memory."""
+"""Largest number of tags that langcodes may keep in memory."""
 _NEAR = 5
-"""A distance of languages, by the tables of CLDR: those that go by each other's names are this near."""
+"""Largest CLDR distance between two languages that share a name, such as Norwegian and Bokmål."""
 
 
 @lru_cache(maxsize=4096)
 def normalise(tag: str) -> str:
-    """Return a locale in the house spelling: hyphen, language small, script titled, region capital.
+    """Return a locale in the normal spelling, such as `fr-FR` or `zh-Hans-CN`.
 
     Only the spelling changes. `en-UK` stays `en-UK`, because the voice list of a service may contain `en-UK`.
 
     Parameters
     ----------
     tag : str
-        A language code or locale, with hyphen or underscore, in any case.
+        A language code or locale with hyphens or underscores, in upper or lower case.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def language_of(tag: str) -> str:
 
 
 def is_within(tag: str, wanted: str) -> bool:
-    """Return whether a locale is the one asked for, or of the language asked for.
+    """Return whether a locale equals the wanted locale or belongs to the wanted language.
 
     Examples
     --------
@@ -90,9 +90,9 @@ def is_within(tag: str, wanted: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_another(tag: str, wanted: str) -> bool:
-    """Return whether a locale is surely not the one wanted: of another language, or of another region.
+    """Return whether a locale certainly differs from the wanted locale in language or region.
 
-    What is no locale at all ("French") is not surely another one, nor is what names many countries at once
+    An invalid locale ("French") does not certainly differ. The same applies to a region of many countries
     (`es-419`, the Spanish of Latin America).
 
     Examples
@@ -108,14 +108,14 @@ def is_another(tag: str, wanted: str) -> bool:
         return False
     languages = [_read(each.language or "und") for each in (one, other)]
     regions = {each.territory for each in (one, other) if each.territory and each.territory.isalpha()}
-    # Bokmål is as near to Norwegian as can be, and Mandarin to Chinese.
+    # Bokmål counts as Norwegian, and Mandarin as Chinese.
     is_far = languages[0].distance(languages[1]) > _NEAR
     return is_far or len(regions) > 1
 
 
 @lru_cache(maxsize=4096)
 def script_of(tag: str) -> str:
-    """Return the script that a locale is written in, said or understood.
+    """Return the script of a locale, or the usual script of its language.
 
     Examples
     --------
@@ -126,12 +126,12 @@ def script_of(tag: str) -> str:
 
 
 def shortest(code: str) -> str:
-    """Return a language code in its shortest form: two letters where there are two.
+    """Return a language code in its shortest form. The form has two letters if such a code exists.
 
     Raises
     ------
     ValueError
-        The code is no language.
+        The code is not a language.
 
     Examples
     --------
@@ -143,14 +143,14 @@ def shortest(code: str) -> str:
 
 @lru_cache(maxsize=4096)
 def three_letters(tag: str, *, bibliographic: bool = False) -> str:
-    """Return the language of a locale as media files name it: ISO 639-2, ``und`` where it has no such code.
+    """Return the ISO 639-2 code of a locale's language, as in media files. Return ``und`` without a code.
 
     Parameters
     ----------
     tag
         A language code or locale.
     bibliographic
-        The code of libraries, as Matroska has it: ``ger`` where everybody else says ``deu``.
+        Return the bibliographic code, as in Matroska files: ``ger`` instead of ``deu``.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def three_letters(tag: str, *, bibliographic: bool = False) -> str:
 
 
 def display_name(tag: str) -> str:
-    """Return what a locale is called in English.
+    """Return the English name of a locale.
 
     Examples
     --------
@@ -175,16 +175,18 @@ def display_name(tag: str) -> str:
 
 
 def nearest(tag: str, options: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the options a caller most likely meant: the same language first, then similar spelling.
+    """Return the options that a caller most likely meant.
+
+    Options of the same language come first, then similar spellings.
 
     Parameters
     ----------
     tag : str
-        What was asked for; it may be nonsense.
+        The requested value, which may be invalid.
     options : iterable of str
-        What there is.
+        The available values.
     count : int
-        How many are returned at most.
+        Largest number of returned options.
 
     Examples
     --------
@@ -205,11 +207,11 @@ def _folded(tag: str) -> str:
 
 
 def _read(tag: str, *, normalize: bool = True) -> Language:
-    # Its tables take a tenth of the start of a process, and few of them read a locale.
+    # Import late, because the tables take a tenth of the start of a process. Few processes read a locale.
     import langcodes
 
     found = langcodes.Language.get(tag, normalize=normalize)
-    # langcodes keeps every tag for ever, and tags come from outside.
+    # langcodes never drops a tag. Tags come from outside, so limit its caches.
     for kept in (langcodes.Language._PARSE_CACHE, langcodes.Language._INSTANCES):  # noqa: SLF001 - no other way
         if len(kept) > _MOST_KEPT:
             kept.clear()

@@ -56,14 +56,14 @@ AudioDuration = Annotated[float, Field(ge=AUDIO_DURATION.low, allow_inf_nan=Fals
 
 
 class PronunciationKind(StrEnum):
-    """How a pronunciation is written (our addition; chosen: pronunciation-dictionary)."""
+    """Notation of a pronunciation (our addition; chosen: pronunciation-dictionary)."""
 
     IPA = "IPA"
     SAY_AS = "SAY_AS"
 
 
 class Pronunciation(CamelModel):
-    """How one word is to be spoken (our addition; chosen: pronunciation-dictionary)."""
+    """Pronunciation of one word (our addition; chosen: pronunciation-dictionary)."""
 
     section: ClassVar[str] = "addition"
 
@@ -72,13 +72,13 @@ class Pronunciation(CamelModel):
 
 
 _LOOKED_AT = 20
-"""Entries of a dictionary that are validated at a time."""
+"""Number of dictionary entries that are validated together."""
 
 
 def _until_wrong(
     value: Any, validated: Callable[[Any], dict[str, Pronunciation]]
 ) -> dict[str, Pronunciation]:
-    # One error an entry would cost a hundred times what the entry does, and nobody reads thousands of them.
+    # Stop after the first invalid group. Thousands of errors are slow to build, and nobody reads them.
     if not isinstance(value, dict):
         return validated(value)
     if len(value) > MAX_PRONUNCIATIONS:
@@ -95,7 +95,7 @@ Pronunciations = Annotated[dict[_Word, Pronunciation], WrapValidator(_until_wron
 
 
 class GenerateRequest(CamelModel):
-    """What is to be spoken, and how (section 2.1).
+    """A request to speak a text (section 2.1).
 
     Examples
     --------
@@ -106,16 +106,16 @@ class GenerateRequest(CamelModel):
 
     section: ClassVar[str] = "2.1"
 
-    text: SpokenText = Field(description="Text to speak; may hold pause markers such as [pause 1.5s].")
+    text: SpokenText = Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")
     voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
     audio_duration: AudioDuration | None = Field(
-        None, description="Asked length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
+        None, description="Requested length in seconds; 0 is ignored.", json_schema_extra={"gen2_only": True}
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
     encode_as_base64: bool | None = Field(
         None,
         alias="encodeAsBase64",
-        description="True: audio comes back as Base64 and none is kept, instead of a URL.",
+        description="True: the answer contains the audio as Base64 instead of a URL; none is stored.",
     )
     format: Format = Field(Format.WAV, description="Audio format.")
     model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; the only one.")
@@ -135,11 +135,11 @@ class GenerateRequest(CamelModel):
     style: Name | None = Field(None, description="One of the voice's styles.")
     variation: Variation = Field(
         1,
-        description="More of it varies pause, pitch and speed more.",
+        description="A higher value varies pause, pitch and speed more.",
         json_schema_extra={"gen2_only": True},
     )
     word_durations_as_original_text: bool = Field(
-        False, description="True: word durations carry the words as written in the text (English only)."
+        False, description="True: word durations contain the words as written in the text (English only)."
     )
     pronunciation_dictionary: Pronunciations | None = Field(
         None,
@@ -149,11 +149,11 @@ class GenerateRequest(CamelModel):
 
 
 class StreamRequest(CamelModel):
-    """What is to be spoken as a stream (section 2.2)."""
+    """A request to speak a text as a stream (section 2.2)."""
 
     section: ClassVar[str] = "2.2"
 
-    text: SpokenText = Field(description="Text to speak; may hold pause markers such as [pause 1.5s].")
+    text: SpokenText = Field(description="Text to speak; may contain pause markers such as [pause 1.5s].")
     voice_id: VoiceId = Field(description="Full voice id (<locale>-<name>) or the bare name.")
     model: Model | None = Field(
         None,
@@ -181,7 +181,7 @@ class StreamRequest(CamelModel):
     style: Name | None = Field(None, description="One of the voice's styles.")
     variation: Variation = Field(
         1,
-        description="More of it varies pause, pitch and speed more.",
+        description="A higher value varies pause, pitch and speed more.",
         json_schema_extra={"gen2_only": True},
     )
     pronunciation_dictionary: Pronunciations | None = Field(
@@ -192,7 +192,7 @@ class StreamRequest(CamelModel):
 
 
 class WordDuration(CamelModel):
-    """One word and when it is heard, in milliseconds from the start of the audio (section 2.3)."""
+    """One word with its start and end in milliseconds from the start of the audio (section 2.3)."""
 
     section: ClassVar[str] = "2.3"
 
@@ -212,16 +212,16 @@ class GenerateResponse(CamelModel):
     audio_file: str = Field(description="URL of the audio; empty when Base64 was asked for (our choice).")
     audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
     remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
-    word_durations: list[WordDuration] = Field(description="When each word is heard.")
-    encoded_audio: str | None = Field(None, description="The audio in Base64, when that was asked for.")
+    word_durations: list[WordDuration] = Field(description="Start and end of each word.")
+    encoded_audio: str | None = Field(None, description="Audio in Base64, if the request asked for it.")
     consumed_character_count: Int64 | None = Field(
         None, description="Characters used in the billing cycle.", json_schema_extra={"deprecated": True}
     )
-    warning: str | None = Field(None, description="What was ignored or replaced.")
+    warning: str | None = Field(None, description="Values that were ignored or replaced.")
 
 
 class StyleDetails(CamelModel):
-    """What a voice can do in one locale (section 2.4)."""
+    """Styles of a voice in one locale (section 2.4)."""
 
     section: ClassVar[str] = "2.4"
 
@@ -233,7 +233,7 @@ _VOICE_FACT: dict[str, Any] = {"addition": True, "chosen_point": "voice-facts"}
 
 
 class Voice(CamelModel):
-    """A voice of the catalogue (section 2.4). The document says of no field whether it is always there."""
+    """A voice of the catalogue (section 2.4). The document does not state which fields are required."""
 
     section: ClassVar[str] = "2.4"
 
@@ -252,14 +252,16 @@ class Voice(CamelModel):
     available_styles: list[str] | None = Field(
         None, json_schema_extra={"deprecated": True, "superseded_by": "supportedLocales.availableStyles"}
     )
-    engine: str | None = Field(None, description="What speaks.", json_schema_extra=_VOICE_FACT)
-    kind: Open[VoiceKind] | None = Field(None, description="How it is made.", json_schema_extra=_VOICE_FACT)
+    engine: str | None = Field(None, description="Speech engine of the voice.", json_schema_extra=_VOICE_FACT)
+    kind: Open[VoiceKind] | None = Field(
+        None, description="Kind of the engine: neural or formant.", json_schema_extra=_VOICE_FACT
+    )
     licence: str | None = Field(
-        None, description="Licence of what speaks, not of what it says.", json_schema_extra=_VOICE_FACT
+        None, description="Licence of the voice, not of its audio.", json_schema_extra=_VOICE_FACT
     )
     clarity: dict[str, float] | None = Field(
         None,
-        description="Share of words (in Japanese, of characters) that a recogniser hears wrong, by locale.",
+        description="Share of words (in Japanese, of characters) that a recogniser gets wrong, by locale.",
         json_schema_extra=_VOICE_FACT,
     )
 
@@ -269,4 +271,4 @@ class VoicesQuery(CamelModel):
 
     section: ClassVar[str] = "4.1"
 
-    model: Model = Field(Model.GEN2, description="Which catalogue; FALCON and GEN2 are understood too.")
+    model: Model = Field(Model.GEN2, description="Catalogue; FALCON and GEN2 are also accepted.")

@@ -1,9 +1,10 @@
-"""The service behind the wire: who may come in, what happens to a call, what it costs and what is answered.
+"""Handle the requests of the faulty test service: checks, faults, bills and answers.
 
-A call for speech or translations passes, in this order: key, body, region, cap, rate; then it
-is in flight and its step is drawn; after its latency it is billed, on disk,
-and answered. A client that goes away in the meantime changes none of it, as
-with a service that is far away.
+A call for speech or translations passes these checks in order: key, body,
+region, cap and rate. Then the service draws the fault of the call. The call is
+in flight during its latency. After the latency the service writes the bill to
+disk and answers. A client that disconnects early does not change any of this,
+as with a remote service.
 """
 
 import asyncio
@@ -63,13 +64,13 @@ _TOLD_TO_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE}
 
 
 def identity_of(seed: int) -> str:
-    """Return what a faulty service is as a source of speech: two with one seed speak alike."""
+    """Return the identity of a faulty service. Services with the same seed return the same speech."""
     return f"faulty-{seed}"
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call on its way."""
+    """The state of one call in flight."""
 
     out: Connection
     region: str
@@ -82,12 +83,12 @@ class _Call:
 
 
 class Desk:
-    """Answers requests, all in one event loop.
+    """Handler of all requests, in one event loop.
 
     Parameters
     ----------
     knobs
-        As they are at first.
+        Initial knobs.
     data
         Folder of the journal.
     """
@@ -108,7 +109,7 @@ class Desk:
         self._faults = FaultTable(knobs.faults)
 
     def open(self, urls: Mapping[str, str]) -> None:
-        """Note the address of each region, which audio URLs begin with."""
+        """Set the address of each region. Audio URLs start with the address."""
         self._urls = urls
 
     def connection(self, region: str) -> Connection:
@@ -234,7 +235,7 @@ class Desk:
         if step is not plan.OK:
             self._keeper.faults[step.name] += 1
         if step.status == Status.TOO_MANY_REQUESTS:
-            # Too many: that is said at once, and nothing was worked on.
+            # Refuse a played 429 at once, because a real service does no work for such a call.
             self._refuse(out, step.status, "played", trace, asked, step.retry_after)
             return
         key = request.header(IDEMPOTENCY_KEY) if knobs.idempotent else None
@@ -256,7 +257,7 @@ class Desk:
         return read_request(request.body, take, is_stream=request.path == _STREAM.path)
 
     def _step(self, text: str, tag: int) -> Step:
-        """Return the next step of a text: of its script, or drawn."""
+        """Return the next step from the script of a text, or a random step."""
         scripts = self._knobs.scripts
         script = scripts.get(text) or scripts.get(plan.EVERY_TEXT) if scripts else None
         if script:
@@ -282,7 +283,7 @@ class Desk:
                 self._answer(call)
 
     def _lose(self, call: _Call) -> None:
-        """Let a call end without any answer."""
+        """End a call without any answer."""
         if call.step.fault in {Fault.RESET_BEFORE, Fault.RESET_AFTER}:
             self._leave(call)
             call.out.reset()
@@ -290,7 +291,7 @@ class Desk:
             call.out.hold(self._knobs.hang_s, lambda: self._leave(call))
 
     def _paid(self, call: _Call) -> bool:
-        """Bill the call; False when it was refused instead."""
+        """Bill the call. Return False if the call was refused instead."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
             billed = {tag: round(n * self._knobs.billed_times) for tag, n in wanted.characters_of.items()}
@@ -375,14 +376,14 @@ class Desk:
         out.reply(answers.error(status, words, trace=trace, headers=headers))
 
     def _own_wait(self, asked: tuple[str, int] | None, value: str) -> str:
-        """Return the header with a script's own value, which may be anything."""
+        """Return the header with the value of a script, which may be invalid."""
         wait_s = retry_after_s({RETRY_AFTER_HEADER: value})
         if asked is not None and wait_s is not None:
             self._keeper.told_to_wait(asked, _now_s() + wait_s)
         return f"{RETRY_AFTER_HEADER}: {value}\r\n"
 
     def _wait_headers(self, asked: tuple[str, int] | None) -> str:
-        """Return the header that tells to wait, and note for a text until when."""
+        """Return a `Retry-After` header in a random form. Record when the text may be sent again."""
         knobs, now_s = self._knobs, time.time()
         self._refusals += 1
         form = plan.form_of(knobs.retry_after, plan.draw(knobs.seed, "form", self._refusals))
@@ -391,7 +392,7 @@ class Desk:
             return ""
         if asked is not None:
             self._keeper.told_to_wait(asked, _now_s() + wait_s)
-        # A client measures a date against the service's own clock.
+        # A client compares the date of a retry with the Date header.
         return f"Date: {formatdate(now_s, usegmt=True)}\r\n{RETRY_AFTER_HEADER}: {value}\r\n"
 
 

@@ -1,23 +1,26 @@
-"""The rules of WebSocket contexts as the service keeps them (sections 3, 6, 7.3 to 7.5): no I/O, no clocks.
+"""The protocol rules of WebSocket contexts on the service's side (sections 3, 6, 7.3 to 7.5).
 
-`Contexts` is one socket. Messages, pieces of audio and the time go in, actions come out; whoever owns the
-socket carries them out and says what became of them::
+The rules need no I/O and no clock. A `Contexts` object stands for one socket. The caller passes in messages,
+encoded audio and the time. Methods return actions. The caller carries out the actions in order and reports
+their results::
 
     receive(message) ─► Send(frame)               to the client, in this order
-                     ─► Generate(generation, ...) then audio(...) as often as it comes, at last generated(...)
-                     ─► Finish(turn)              then finished(...) with what the encoder still held
-                     ─► Cancel(generation)        nobody wants it any more
+                     ─► Generate(generation, ...) then audio(...) for each piece, finally generated(...)
+                     ─► Finish(turn)              then finished(...) with the last bytes of the encoder
+                     ─► Cancel(generation)        its audio is not needed any more
                      ─► Close(code)
 
-A context's life from its first frame to its final frame is a turn. What the document leaves open:
+A turn is the life of a context from its first frame to its final frame. The document leaves some rules open.
+This module follows these:
 
-* `end` frees the slot with the frame that holds it. The audio still to come is sent, then the final frame.
-* The next turn of an id may begin before that; its audio comes after the final frame of the one before.
-* One chunk of a turn is generated at a time; so `clear` can drop all others, and contexts take turns.
-* Buffer settings without `context_id` hold for every context of the socket that has none of its own.
-* `end` or `clear` alone, and settings without `context_id`, make no context.
-* After a fatal error what was under way is dropped: the id is taken again from the frame that has a
-  voice_config, or behind the one that has `end`.
+* `end` frees the slot at once. The remaining audio is still sent, then the final frame.
+* The next turn of an id may begin before the final frame. Its audio follows that frame.
+* Only one chunk of a turn is generated at a time. So `clear` can drop all other chunks, and contexts take
+  turns.
+* Buffer settings without `context_id` apply to every context of the socket without settings of its own.
+* `end` or `clear` alone do not open a context. Neither do settings without `context_id`.
+* A fatal error drops all pending work of its id. The next frame with a `voice_config` opens the id again.
+  After a frame with `end`, any other frame may open it.
 """
 
 from collections import OrderedDict, deque
@@ -34,24 +37,24 @@ from speechframe.wire.frames import audio_frame, parse_client_frame
 from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Turn
 
 _REMEMBERED_FAILURES = 1000
-"""Ids whose last turn failed; the oldest is forgotten beyond."""
+"""Largest number of failed ids to remember. The oldest is forgotten first."""
 _SETTINGS = ("min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking")
 
 
 class Contexts:
-    """The contexts of one socket, on the side of the service.
+    """The contexts of one socket, as the service manages them.
 
     Parameters
     ----------
     slots
-        Where active contexts are counted, shared by the sockets of a key.
+        Counter of active contexts. The sockets of a key share one counter.
     now_s
-        The time, in seconds of any clock that never goes back; all other times are of the same clock.
+        Current time in seconds, from any clock that never goes back. All other times use the same clock.
     trace_id
-        Stands on every frame; a turn's frames have its number behind it.
+        Trace id of every frame. The frames of a turn append the turn's number.
     voice_problem
-        Says in words why the catalogue has no such voice, or None where it has one; asked for every
-        voice_config that names one.
+        Function that returns why a voice is not available, or None if it is. It is called for every
+        voice_config that names a voice.
     idle_s
         Seconds without traffic after which the socket is closed.
 
@@ -81,7 +84,7 @@ class Contexts:
         self._heard_s = now_s
         self._numbers = 0
         self._settings: dict[str, Any] = {}
-        # Of each id the turns that are not over: only the last can be active, only the first is heard.
+        # The unfinished turns of each id. Only the last can be active. Only the first sends audio.
         self._turns: dict[str | None, deque[Turn]] = {}
         self._failed: OrderedDict[str | None, None] = OrderedDict()
         self._generating: dict[int, Turn] = {}
@@ -89,12 +92,12 @@ class Contexts:
 
     @property
     def active(self) -> int:
-        """How many contexts of this socket hold a slot."""
+        """Number of contexts of this socket that hold a slot."""
         return sum(not turns[-1].ended for turns in self._turns.values())
 
     @property
     def backlog_characters(self) -> int:
-        """How much text waits for its synthesis: above some bound the socket is better not read."""
+        """Characters that wait for synthesis. The caller should stop reading the socket above a limit."""
         return sum(
             len(turn.chunker.waiting) + turn.queued_characters
             for turn in chain.from_iterable(self._turns.values())
@@ -102,12 +105,12 @@ class Contexts:
 
     @property
     def ended(self) -> int:
-        """How many turns hold no slot any more and are not over: above some bound, as with their text."""
+        """Number of unfinished turns without a slot. The caller should limit this number too."""
         return sum(map(len, self._turns.values())) - self.active
 
     @property
     def due_s(self) -> float | None:
-        """When `tick` is to be called next; None once the socket is closed."""
+        """Time of the next call of `tick`. None if no call is needed, for example after `close`."""
         if self._closed:
             return None
         delays = [turns[-1].due_s for turns in self._turns.values() if turns[-1].due_s is not None]
@@ -116,7 +119,7 @@ class Contexts:
         return min(delays, default=None)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Action]:
-        """Take a message of the client. Whatever it holds, the socket stays open."""
+        """Process a message of the client. No message closes the socket, not even an invalid one."""
         if self._closed:
             return []
         self._heard_s = now_s
@@ -145,7 +148,7 @@ class Contexts:
         return actions + self._expired(now_s)
 
     def audio(self, generation: int, data: bytes, *, now_s: float) -> list[Action]:
-        """Take audio of a chunk, encoded: the next bytes of its turn's file."""
+        """Send the next encoded bytes of a chunk. They continue the audio file of the turn."""
         turn = self._generating.get(generation)
         if turn is None or not data:
             return []
@@ -153,7 +156,7 @@ class Contexts:
         return [Send(audio_frame(data, **turn.about()))]
 
     def generated(self, generation: int, *, now_s: float) -> list[Action]:
-        """Take that a chunk is synthesised and all of its audio was given to `audio`."""
+        """Note the end of a chunk. Call it after all audio of the chunk was passed to `audio`."""
         turn = self._generating.pop(generation, None)
         if turn is None:
             return []
@@ -161,7 +164,7 @@ class Contexts:
         return self._next(turn.context_id, now_s)
 
     def finished(self, turn: int, data: bytes, *, now_s: float) -> list[Action]:
-        """Take the last bytes of a turn's file, and end the turn with its final frame."""
+        """Send the last bytes of a turn's audio file, and end the turn with its final frame."""
         first = next((turns[0] for turns in self._turns.values() if turns[0].number == turn), None)
         if first is None or not first.finishing:
             return []
@@ -172,7 +175,7 @@ class Contexts:
     def failed(
         self, turn: int, words: str, *, now_s: float, code: str = ErrorCode.INTERNAL_ERROR
     ) -> list[Action]:
-        """Take that a turn cannot go on: a fatal error ends it, and with it what its id has begun since."""
+        """End a turn with a fatal error. Later turns of the same id end with it."""
         found = next((turns for turns in self._turns.values() if turns[0].number == turn), None)
         if found is None:
             return []
@@ -185,14 +188,14 @@ class Contexts:
         return self._next(first.context_id, now_s)
 
     def tick(self, *, now_s: float) -> list[Action]:
-        """Do what is due: text that has waited longest is synthesised, an idle socket is closed."""
+        """Synthesise text whose buffer delay is over, and close an idle socket."""
         actions = self._expired(now_s)
         if not self._closed and not self._at_work() and self._heard_s + self._idle_s <= now_s:
             actions += [*self.close(), Close(CloseCode.NORMAL)]
         return actions
 
     def close(self) -> list[Action]:
-        """Free everything: the socket is gone, or about to be."""
+        """Free all slots and forget all turns, because the socket is closed or about to close."""
         turns = list(chain.from_iterable(self._turns.values()))
         actions: list[Action] = [
             Cancel(turn.generation, turn.number) for turn in turns if turn.generation is not None
@@ -221,7 +224,7 @@ class Contexts:
         return turns[-1] if turns and not turns[-1].ended else None
 
     def _opens(self, frame: ClientFrame) -> bool:
-        """Say whether a frame for an id without an active context begins a turn."""
+        """Return whether a frame begins a turn. Its id must not have an active context."""
         if frame.voice_config is not None:
             return True
         if frame.context_id in self._failed:
@@ -238,7 +241,7 @@ class Contexts:
         return turn
 
     def _set(self, frame: ClientFrame, turn: Turn | None) -> None:
-        """Take settings: those of a context count before those of the socket."""
+        """Store the settings of a frame. Settings of a context override those of the socket."""
         given = {name: getattr(frame, name) for name in _SETTINGS if name in frame.model_fields_set}
         if frame.context_id is None:
             self._settings |= given
@@ -249,16 +252,16 @@ class Contexts:
             turn.apply(self._settings)
 
     def _cleared(self, key: str | None, now_s: float) -> list[Action]:
-        """Drop what is not being synthesised, of the turns that have ended too: they are interrupted."""
+        """Drop text that is not being synthesised yet, even of turns that have ended already."""
         for turn in self._turns.get(key, ()):
             turn.drop()
         return self._next(key, now_s)
 
     def _taken(self, turn: Turn, frame: ClientFrame, now_s: float) -> list[Action]:
-        """Take what a frame says to an active context: its voice, then text, then the end."""
+        """Apply a frame to an active context: first its voice, then its text, then its end."""
         actions: list[Action] = []
         if frame.voice_config is not None:
-            # What came before keeps the voice that it came under.
+            # Earlier text keeps the voice that was set when it arrived.
             actions += self._queued(turn, [turn.chunker.flush()], now_s)
             problem = self._voice_problem(frame.voice_config) if frame.voice_config.voice_id else None
             if problem is not None:
@@ -275,7 +278,7 @@ class Contexts:
                 actions.append(self._warning(WarningCode.NO_VOICE_CONFIG, words, turn.context_id, turn))
             actions += self._queued(turn, turn.chunker.add(frame.text), now_s)
         elif turn.chunker.waiting:
-            # A setting may have changed what is ready.
+            # A new setting may have made waiting text ready.
             actions += self._queued(turn, turn.chunker.ready(), now_s)
         if frame.end:
             rest = turn.chunker.flush()
@@ -284,8 +287,8 @@ class Contexts:
         return actions
 
     def _queued(self, turn: Turn, chunks: list[str], now_s: float) -> list[Action]:
-        """Put chunks behind those that wait, arm the delay for what is not ready, and go on."""
-        # Blanks alone cannot be spoken.
+        """Append chunks to the queue, set the delay of the text that is not ready, and continue the turn."""
+        # Whitespace alone cannot be spoken.
         ready = [(chunk, turn.voice_config) for chunk in chunks if chunk and not chunk.isspace()]
         turn.queue.extend(ready)
         turn.queued_characters += sum(len(chunk) for chunk, _ in ready)
@@ -294,8 +297,8 @@ class Contexts:
         return actions + self._next(turn.context_id, now_s)
 
     def _slowed(self, turn: Turn, now_s: float) -> list[Action]:
-        """Count a generation request, and ask for fewer, once a second, where there are too many."""
-        # Frames are counted that have something generated, not chunks: more text at a time is what is wanted.
+        """Count a generation request. Warn at most once a second if there are too many."""
+        # Count frames and not chunks, because the client should send more text in each frame.
         turn.requests_s.append(now_s)
         while turn.requests_s[0] <= now_s - 1:
             turn.requests_s.popleft()
@@ -311,7 +314,7 @@ class Contexts:
         return [self._warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
 
     def _next(self, key: str | None, now_s: float) -> list[Action]:
-        """Go on with an id's first turn: its next chunk, its end, or the turn behind it."""
+        """Continue the first turn of an id with its next chunk or its end. Then start the next turn."""
         actions: list[Action] = []
         while turns := self._turns.get(key):
             turn = turns[0]
@@ -343,7 +346,7 @@ class Contexts:
         return [Send(FinalFrame(**turn.about()))]
 
     def _fail(self, turn: Turn, code: str, words: str) -> None:
-        """End a turn; its error is told when the turns before it are over, since nothing may follow it."""
+        """End a turn with an error. The error frame is sent after the earlier turns of the id are over."""
         turn.failure = ErrorFrame(error=words, error_code=code, fatal=True, **turn.about())
         turn.drop()
         self._end(turn, failed=True)
@@ -362,7 +365,7 @@ class Contexts:
         turn.ended = True
         self._slots.free()
         if failed:
-            # What the client has sent meanwhile belongs to this turn and not to a new one.
+            # Frames that the client sent before it saw the error belong to this turn, not to a new one.
             self._failed[turn.context_id] = None
             if len(self._failed) > _REMEMBERED_FAILURES:
                 self._failed.popitem(last=False)
@@ -380,6 +383,6 @@ class Contexts:
         return Send(WarningFrame(warning=words, warning_code=code, context_id=context_id, trace_id=trace_id))
 
     def _error(self, code: ErrorCode, words: str, context_id: str | None) -> Action:
-        """Return an error that ends nothing."""
+        """Return an error that does not end a turn."""
         about = {"context_id": context_id, "trace_id": self._trace_id}
         return Send(ErrorFrame(error=words, error_code=code, fatal=False, **about))

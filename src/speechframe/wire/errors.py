@@ -1,4 +1,4 @@
-"""Words, code and waiting time of an error answer, in any of the known shapes."""
+"""Read the message, code and waiting time of an error answer in any known shape."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
 _CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
-# A script without an end goes to the end of the text. Otherwise each `<script` would be looked at to there.
+# A script without an end tag matches to the end of the text. Otherwise every `<script` would scan to there.
 _TAG = re.compile(
     r"<(?:script|style)\b.*?(?:</(?:script|style)\s*+>|\Z)|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL
 )
@@ -41,13 +41,13 @@ class ErrorBody:
     Parameters
     ----------
     message
-        The service's words, shortened and on one line; never empty.
+        Message of the service, shortened to one line. Never empty.
     code
-        The service's own code, if it gave one: letters, digits and ``_-.:``, at most 64.
+        Error code of the service, if it sent one. At most 64 letters, digits and ``_-.:``.
     trace_id
-        The service's id of the answer, if it gave one.
+        Trace id of the answer, if the service sent one.
     text
-        The beginning of the body as text.
+        Beginning of the body as text.
     """
 
     message: str
@@ -66,9 +66,9 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
     Parameters
     ----------
     status, body, headers
-        Of the answer.
+        Parts of the answer.
     clean
-        Masks what must not be shown.
+        Function that masks secrets.
 
     Examples
     --------
@@ -91,10 +91,10 @@ def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Cl
 def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
     """Return the waiting time of an answer in seconds, or None without a usable one.
 
-    ``retry-after-ms`` beats ``Retry-After``, which holds seconds (whole or not) or an HTTP date. A date
-    counts from the answer's own ``Date``, so that a wrong clock on either side does not matter; a date gone
-    by is 0. Junk, negative and infinite values are None; a huge value is returned as it is, for the
-    caller's patience to judge.
+    ``retry-after-ms`` overrides ``Retry-After``, which contains seconds (also fractions) or an HTTP date.
+    A date counts from the answer's own ``Date`` header, so a wrong clock on either side does not matter.
+    A past date gives 0. Invalid, negative and infinite values give None. A huge value is returned unchanged,
+    because the caller decides how long it waits.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def _code(fields: Mapping[str, Any], clean: Clean) -> str | None:
 
 
 def code_of(value: str | None) -> str | None:
-    """Return a code as services have them: letters, digits and ``_-.:``, at most 64; None for other text."""
+    """Return the code if it has at most 64 letters, digits and ``_-.:``. Return None for other text."""
     return value if value is not None and _CODE.fullmatch(value) else None
 
 

@@ -1,4 +1,4 @@
-"""JSON bodies of speech calls: requests to bytes, answers to values (sections 2.1 to 2.5 and 2.7)."""
+"""Encode the JSON bodies of speech requests and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
 
 import re
 import secrets
@@ -29,7 +29,7 @@ from speechframe.wire.answers import (
 from speechframe.wire.requests import canonical, fields_of
 
 _DELIVERY = "encodeAsBase64"
-# Stands for the audio while the rest is parsed. Random, so that no body can hold it by design.
+# Replaces the audio while the rest is parsed. It is random, so that no body can contain it on purpose.
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
@@ -37,11 +37,14 @@ _WORD = itemgetter(0)  # of a word with its times
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
 _VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
-"""Of JSON: a word is five of them. Ten thousands of words too many cost a row its words, not its audio."""
+"""Limits of JSON values in an answer. A word takes five values.
+
+An answer with tens of thousands of words too many still gives its audio. Only its words are left out.
+"""
 
 
 class SpokenFields(NamedTuple):
-    """What an answer with audio calls its fields."""
+    """Names of the fields in an answer with audio."""
 
     audio: str
     url: str
@@ -54,26 +57,26 @@ _GENERATED = SpokenFields("encodedAudio", "audioFile", "audioLengthInSeconds", "
 
 @dataclass(slots=True)
 class SpokenAnswer:
-    """An answer with audio, as the service gave it (sections 2.3 and 2.5).
+    """A decoded answer with audio (sections 2.3 and 2.5).
 
     Parameters
     ----------
     audio
-        The decoded bytes; None when the audio is behind `audio_url`.
+        Decoded bytes. None if the answer gives only `audio_url`.
     audio_url
-        A URL, or a path on the service; None when empty.
+        URL of the audio, or its path on the service. None if empty.
     audio_seconds
-        The length the answer claims, in seconds; None where that is no length.
+        Length in seconds as the answer states it. None if the value is not a length.
     remaining_characters
-        The balance after the call; None when the answer does not hold a whole number.
+        Balance after the call. None if the value is not an integer.
     warning
-        The service's own warning.
+        Warning text of the service.
     notes
-        What is odd about the answer though it can be used.
+        Remarks on faults that do not prevent the use of the answer.
     words
-        Word, start and end in milliseconds from the start of the audio.
+        Each word with its start and end, in milliseconds from the start of the audio.
     transcription
-        What was said in the clip, where the voice changer tells.
+        Transcript of the input clip, if the voice changer sent one.
     """
 
     audio: bytes | None
@@ -87,15 +90,16 @@ class SpokenAnswer:
 
 
 def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes, bytes]:
-    """Return what a request asks for, and the body that asks for it, both as canonical JSON.
+    """Return the content of a request and its HTTP body, both as canonical JSON.
+
+    The content leaves out the way of delivery, because the same speech may be delivered in two ways.
 
     Parameters
     ----------
     request
         The request.
     as_base64
-        How the audio is to be delivered where the request does not say: that is in the body, and no part of
-        what is asked for.
+        Way of delivery if the request does not set one. True asks for Base64 in the answer.
 
     Examples
     --------
@@ -108,28 +112,28 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
 
 
 def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
-    r"""Return what a generate answer holds.
+    r"""Return the decoded content of a generate answer.
 
-    The Base64 value is cut out before the rest is parsed, which is most of the speed; a body where that is
-    not plainly possible is parsed as a whole, with the same result.
+    The function cuts out the Base64 value before it parses the rest, because this is much faster. A body
+    with an unclear place of the audio is parsed as a whole. The result is the same.
 
-    Forgiven, and named in ``notes``: a missing or unusable length, balance or word list, single unusable
-    words, words that run backwards, far more words than the text can have, text that is no valid Unicode.
-    Unknown fields are ignored.
+    Some faults only add a remark to ``notes``: a missing or unusable length, balance or word list, single
+    unusable words, words that run backwards, far too many words for the text, invalid Unicode. Unknown
+    fields are ignored.
 
     Parameters
     ----------
     body
-        The answer, unpacked.
+        Body of the answer, already decompressed.
     characters
-        The length of the text that was spoken; without it, any number of words is taken. It also bounds how
-        many JSON values are read at all.
+        Length of the spoken text. It limits the number of words and of JSON values. None accepts any number
+        of words.
 
     Raises
     ------
     BadAnswer
-        No JSON object, one of absurdly many values, neither audio nor URL, Base64 that is not strictly right.
-        Carries the balance where it could be read.
+        The body is not a JSON object, contains far too many values, has neither audio nor URL, or has
+        invalid Base64. The error contains the balance if it was readable.
 
     Examples
     --------
@@ -149,9 +153,9 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
 
 
 def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[SpokenAnswer, dict[str, Any]]:
-    """Return what every answer with audio holds, and all of its fields; see :func:`decode_generate`.
+    """Return the common content of an answer with audio, and all of its fields. See :func:`decode_generate`.
 
-    `most_values` is how many JSON values the answer may hold: beside the audio there are only words.
+    `most_values` is the largest number of JSON values in the answer.
     """
     try:
         cut = _without_audio(body, names.audio, most_values)
@@ -171,7 +175,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
         raise BadAnswer(words, remaining_characters=remaining)
     seconds = amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
-        # The audio is paid for and can be measured: an odd length does not make it useless.
+        # Keep the audio despite an unusable length, because it is paid for and can be measured.
         odd = shown_value(fields.get(names.seconds))
         notes.append(f"{names.seconds} is {odd}; the audio was measured instead")
     else:
@@ -183,19 +187,19 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
 
 
 def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
-    """Return fields, audio and whether text was repaired; None unless it is plain where the audio stands."""
+    """Return fields, audio and whether text was repaired. None means that the audio is not easy to find."""
     name = b'"%b"' % field.encode()
     key = body.find(name)
     colon = _COLON.match(body, key + len(name)) if key >= 0 else None
     if colon is None:
         return None
     start, end = colon.end(), body.find(b'"', colon.end())
-    # The value itself need not be searched for a second key: it holds no quote.
+    # Search for a second key only behind the value, because the value contains no quotes.
     if end <= start or body.find(name, end) >= 0:
         return None
     audio = decode_base64(memoryview(body)[start:end])
     if audio is None and body.find(b"\\", start, end) >= 0:
-        # Many JSON writers escape the slash, which is a letter of Base64.
+        # Many JSON writers escape the slash, which is a Base64 character.
         audio = decode_base64(body[start:end].replace(b"\\/", b"/"))
     if audio is None:
         return None
@@ -206,7 +210,7 @@ def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str,
         raise
     except NotJsonError:
         return None
-    # Unless the placeholder is what a parser finds there, the value belonged to something else.
+    # If the parser does not find the placeholder in this field, the value belonged to another field.
     found = isinstance(fields, dict) and fields.get(field) == _PLACE
     return (fields, audio, repaired) if found else None
 
@@ -231,14 +235,14 @@ def _whole(body: bytes, names: SpokenFields, most_values: int) -> tuple[dict[str
 
 
 def decode_voices(body: bytes) -> list[Voice]:
-    """Return the voices of a listing, whatever single fields look like.
+    """Return the voices of a listing, even if single fields are invalid.
 
-    A field that is not as the document says is left out, and so is a voice without an id.
+    Fields with invalid values are left out. Voices without an id are left out.
 
     Raises
     ------
     BadAnswer
-        The body is no JSON array.
+        The body is not a JSON array.
     """
     value = loaded(body)
     if not isinstance(value, list):
@@ -254,13 +258,13 @@ def decode_token(body: bytes) -> AuthToken:
     Raises
     ------
     BadAnswer
-        The body is no JSON object, or the token is no text.
+        The body is not a JSON object, or the token is not a string.
     """
     fields = decode_object(body)
     try:
         return AuthToken.model_validate(fields)
     except ValidationError as error:
-        # The words of pydantic would show the token.
+        # The message of pydantic would contain the token.
         names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
         raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
 
@@ -272,7 +276,7 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     words: list[tuple[str, int, int]] = []
     previous_ms, is_plain = 0, True
     try:
-        # As the document has them and in order, which is nearly always: no function call a word.
+        # Fast path for valid words in order, which is the usual case. It calls no function for a word.
         for item in value:
             word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
             is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
@@ -285,7 +289,7 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
         is_plain = False
     if not is_plain:
         words = _odd_words(value, notes)
-    # A text of one line with a million words, or one of a megabyte, is stored with the row otherwise.
+    # Otherwise the row of a short text could store a million words, or a word of one megabyte.
     if characters is not None and (
         len(words) > _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
         or sum(map(len, map(_WORD, words))) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
@@ -322,7 +326,7 @@ def _word(item: Any) -> tuple[str, int, int] | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    # A word before the audio is kept: the truth checks find it.
+    # Keep a word that starts before the audio. The truth checks report it.
     milliseconds = amount(value, _MAX_MS, least=-_MAX_MS)
     return None if milliseconds is None else round(milliseconds)
 

@@ -1,4 +1,4 @@
-"""What a WebSocket's contexts ask to be done, where active ones are counted, and what is known of one."""
+"""Actions of WebSocket contexts, the counter of active contexts, and the state of one turn."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -23,27 +23,27 @@ _MARKER_S = (BUFFER_DELAY_MS.default or 0) / 1000
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a frame to the client; frames are sent in the order of the actions."""
+    """Send a frame to the client, in the order of the actions."""
 
     frame: AudioFrame | FinalFrame | ErrorFrame | WarningFrame
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Synthesise a chunk of a turn; at most one of a turn is under way.
+    """Synthesise a chunk of a turn. A turn has at most one chunk in synthesis.
 
     Parameters
     ----------
     generation
-        Names the chunk in `audio`, `generated` and `failed`; never used twice.
+        Number of the chunk, for calls of `audio` and `generated`. It is never used twice.
     turn
-        Names the turn: a file of audio begins with it and is finished at its `Finish`.
+        Number of the turn. Each turn has one audio file, which its `Finish` completes.
     context_id
-        As the client wrote it; None is the default context.
+        Context id as the client wrote it. None is the default context.
     text
-        What is to be spoken, pause markers included.
+        Text to speak, with its pause markers.
     voice_config
-        How; None is the default voice.
+        Voice and its settings. None is the default voice.
     """
 
     generation: int
@@ -55,14 +55,14 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All of a turn is synthesised: finish its encoder and call `finished` with what that still gives."""
+    """Finish the encoder of a turn after its last chunk, and call `finished` with the last bytes."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a chunk that is being synthesised; what it still gives is ignored."""
+    """Stop the synthesis of a chunk. Audio that still arrives is ignored."""
 
     generation: int
     turn: int
@@ -70,7 +70,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the socket; its contexts are freed already."""
+    """Close the socket. Its slots are free already."""
 
     code: CloseCode
 
@@ -79,17 +79,17 @@ Action = Send | Generate | Finish | Cancel | Close
 
 
 class SlotPool(Protocol):
-    """The active contexts of a key, counted over all of its sockets."""
+    """Counter of the active contexts of a key, over all of its sockets."""
 
     def take(self) -> bool:
-        """Take a slot, or say that there is none."""
+        """Take a slot. Return False if none is free."""
 
     def free(self) -> None:
-        """Give a slot back."""
+        """Return a slot to the pool."""
 
 
 class Slots:
-    """A pool of so many slots.
+    """A pool with a fixed number of slots.
 
     Examples
     --------
@@ -103,20 +103,20 @@ class Slots:
         self.active = 0
 
     def take(self) -> bool:
-        """Take a slot, or say that there is none."""
+        """Take a slot. Return False if none is free."""
         if self.active >= self.cap:
             return False
         self.active += 1
         return True
 
     def free(self) -> None:
-        """Give a slot back."""
+        """Return a slot to the pool."""
         self.active -= 1
 
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """A context from its first frame to its final one."""
+    """The state of a context from its first frame to its final frame."""
 
     number: int
     context_id: str | None
@@ -138,28 +138,28 @@ class Turn:
     failure: ErrorFrame | None = None
 
     def apply(self, settings: Mapping[str, Any]) -> None:
-        """Cut text by the socket's settings, and before them by the turn's own."""
+        """Apply the settings of the socket. The turn's own settings override them."""
         chosen = {**settings, **self.settings}
         self.chunker.min_buffer_size = int(chosen.get("min_buffer_size", BUFFER_SIZE.default or 0))
         self.chunker.mode = PredictiveChunking(chosen.get("predictive_chunking", PredictiveChunking.STRICT))
         self.delay_s = int(chosen.get("max_buffer_delay_in_ms", BUFFER_DELAY_MS.default or 0)) / 1000
 
     def arm(self, now_s: float, *, anew: bool) -> None:
-        """Set when the text that waits has waited longest; `anew` where what waited before is gone."""
+        """Set the time when waiting text must be spoken. `anew` restarts the delay."""
         if anew or not self.chunker.waiting:
             self.due_s = None
         if self.chunker.waiting:
-            # Even where no wait is wanted, the rest of a pause marker is given its time.
+            # Wait for the rest of a pause marker even if the client set no delay.
             delay_s = max(self.delay_s, _MARKER_S) if self.chunker.in_marker else self.delay_s
             self.due_s = min(self.due_s if self.due_s is not None else inf, now_s + delay_s)
 
     def drop(self) -> None:
-        """Forget what is not being synthesised."""
+        """Drop all text that is not being synthesised yet."""
         self.chunker.flush()
         self.queue.clear()
         self.queued_characters = 0
         self.due_s = None
 
     def about(self) -> dict[str, Any]:
-        """Return what stands on each of the turn's frames."""
+        """Return the fields that every frame of the turn contains."""
         return {"context_id": self.context_id, "trace_id": self.trace_id}

@@ -1,11 +1,12 @@
-"""What the document leaves open, what we do instead, and why.
+"""Open points of the service document, with our choices and their reasons.
 
-Nothing here is the document's. The local service publishes the list at `GET /v1/limits`, so that nobody
-mistakes ours for theirs. `certainty` is `sure` (seen in public clients of services with this interface),
-`likely`, `ours` (a choice that no outside fact can settle) or `guess`.
+Nothing in this package comes from the document. The local service publishes the list at `GET /v1/limits`, so
+that readers can distinguish our choices from the document's rules. `certainty` is `sure` (seen in public
+clients of services with this interface), `likely`, `ours` (no outside fact can settle the choice) or
+`guess`.
 
-One module per chapter has the figures and names we chose, and the points that say why: `calls` (what every
-call has), `speech`, `changer`, `translate`, `dubbing`, `socket`. All of them are to be had here.
+Each chapter has a module with our figures, our names and the open points. `calls` covers all calls. The
+other modules are `speech`, `changer`, `translate`, `dubbing` and `socket`. This package exports all names.
 """
 
 from speechframe.spec.chosen import calls, changer, dubbing, socket, speech, translate
@@ -234,4 +235,4 @@ OPEN_POINTS: tuple[OpenPoint, ...] = (
     *dubbing.POINTS,
     *socket.POINTS,
 )
-"""Every open point, chapter by chapter."""
+"""All open points, in the order of the chapters."""

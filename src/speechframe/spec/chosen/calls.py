@@ -1,61 +1,61 @@
-"""What every call has: keys, headers, warnings, repeats, limits of a key, and what it costs."""
+"""Choices for all calls, such as keys, headers, warnings, repeats, limits and prices."""
 
 from speechframe.spec.chosen._point import OpenPoint
 
 INTERFACE_VERSION = "1.0.0"
-"""Version of the machine-readable description (section 9)."""
+"""Version of the OpenAPI description (section 9)."""
 TOKEN_SECONDS = 30 * 60
-"""Life of an auth token."""
+"""Lifetime of an auth token in seconds."""
 IDEMPOTENCY_SECONDS = 24 * 3600
-"""How long an idempotency key is remembered."""
+"""Seconds that the service stores an idempotency key."""
 MAX_IDEMPOTENCY_CHARACTERS = 255
-"""Of an idempotency key; longer ones are cut or refused by the servers and proxies in between."""
+"""Largest length of an idempotency key. Proxies often cut or refuse longer keys."""
 MAX_TAKE = 2**31 - 1
-"""The highest number of a take."""
+"""Highest number of a take."""
 DEFAULT_CONCURRENCY = 15
-"""Calls at once of a key of the local service that says nothing else."""
+"""Concurrent calls of a key of the local service, unless the key sets its own number."""
 DEFAULT_QUOTA_CHARACTERS = 10_000_000
-"""Characters in a billing cycle of a key of the local service that says nothing else."""
+"""Characters in a billing cycle of a key of the local service, unless the key sets its own number."""
 QUEUE_SECONDS = 5.0
-"""How long a voice change or a translation waits for a place, over the cap, before it is refused."""
+"""Seconds that a voice change or translation over the cap waits for a slot before it is refused."""
 MAX_BODY_BYTES = 256 * 1024
-"""Size of a JSON body, and of a form without its files; that of a translation is larger by its texts."""
+"""Largest JSON body, or form without its files. A translation may add the size of its texts."""
 MAX_JSON_VALUES = 5_000
-"""Values of a JSON body or frame, inner ones included."""
+"""Largest number of values in a JSON body or frame, including nested values."""
 MAX_FORM_PARTS = 200
-"""Parts of a form, repeated fields included."""
+"""Largest number of parts in a form, including repeated fields."""
 MAX_LOCALE_CHARACTERS = 64
-"""Characters of a locale; the longest that anybody uses has less than half of them."""
+"""Largest length of a locale. Real locales have less than half of it."""
 MAX_JSON_DEPTH = 32
-"""Levels that a JSON body or frame may be nested."""
+"""Largest nesting depth of a JSON body or frame."""
 UNREAD_BYTES = 256 * 1024 * 1024
-"""What may wait in memory for clients to read it, over all connections of the local service."""
+"""Largest number of unread bytes in memory, over all connections of the local service."""
 SLOWEST_READER_BYTES_S = 1024
-"""What a client reads at least, while something waits for it; who reads less is dropped."""
+"""Lowest speed of a client while bytes wait for it. A slower client is disconnected."""
 SLOW_READER_S = 60.0
-"""Seconds over which that is looked at."""
+"""Seconds over which the speed of a client is measured."""
 
 KEY_THREADS = 4
-"""Threads of a key that write its uploads, read its answers and encode its streams."""
+"""Threads per key that write uploads, read answers and encode streams."""
 KEY_LOOKUPS = 4
-"""Host names of a key that are looked up at the same time."""
+"""Host names per key that are resolved at the same time."""
 KEY_WEBHOOKS = 4
-"""Webhooks of a key that are delivered at the same time."""
+"""Webhooks per key that are delivered at the same time."""
 LOOKUP_SECONDS = 10.0
-"""How long the look-up of a host name may take, and how long it may wait for others of its key."""
+"""Seconds that a host name look-up may take, and that it may wait for others of its key."""
 
 API_KEY_HEADER = "api-key"
-"""Section 5 of the document."""
+"""Header of the API key (section 5)."""
 TOKEN_HEADER = "token"  # noqa: S105  (the name of the header of section 5)
-"""Section 5 of the document."""
+"""Header of the auth token (section 5)."""
 TRACE_HEADER = "X-Trace-Id"
-"""On every answer of the local service."""
+"""Header with the trace id, on every answer of the local service."""
 WARNING_HEADER = "X-Speech-Warning"
-"""Repeatable; one warning each."""
+"""Header of one warning. It may be repeated."""
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-"""Understood by the local service."""
+"""Header that makes a repeated call free. The local service supports it."""
 TAKE_HEADER = "X-Take"
-"""Which of several equally good takes is wanted."""
+"""Header with the number of the take, if a text has several equally good ones."""
 PROGRESS_HEADER = "X-Call-Progress"
 """A client that sends this header gets interim answers."""
 PROGRESS_SECONDS = 5.0
@@ -65,9 +65,9 @@ CALL_STATE_HEADER = "X-Call-State"
 CALL_CPU_HEADER = "X-Call-CPU-Seconds"
 """CPU time that a call has used so far, in an interim answer."""
 DEPRECATION_HEADER = "Deprecation"
-"""On answers to calls that the document deprecates."""
+"""Header on answers to calls that the document deprecates."""
 RETRY_AFTER_HEADER = "Retry-After"
-"""Seconds, with 429 and 503."""
+"""Header with the seconds to wait, with 429 and 503."""
 
 
 POINTS: tuple[OpenPoint, ...] = (
@@ -76,82 +76,81 @@ POINTS: tuple[OpenPoint, ...] = (
         "Body of an HTTP error",
         '{"error_message", "error_code", "trace_id"}; the client also reads message, error, errorMessage, '
         "errorCode and plain text.",
-        "Comparable services spell it in all of these ways, and WebSocket frames already have error_code "
-        "and trace_id.",
+        "Comparable services use all of these names. WebSocket frames already have error_code and trace_id.",
         "likely",
     ),
     OpenPoint(
         "retry-after",
         "Retry-After",
-        "Sent in seconds with 429 and 503; the client honours seconds, HTTP dates and retry-after-ms, of "
-        "any length up to the run's own patience.",
-        "A service that knows when it is free again should say so, and proxies on the way spell it "
-        "differently.",
+        "Sent in seconds with 429 and 503. The client honours seconds, HTTP dates and retry-after-ms, up to "
+        "the longest wait of the run.",
+        "A service should send the time when it is free again. Proxies use different forms of the header.",
         "ours",
     ),
     OpenPoint(
         "statuses",
-        "Which statuses where (sections 7.1 and 7.2 differ on 408 and 429)",
-        "Generate and stream answer both lists. Voice changer and translation wait in a short queue over "
-        "the cap, then 503 with Retry-After; a stalled body there is 400. Dubbing: unknown project or job "
-        "400, missing key 403, no credits fails the job. Unknown path 404, wrong method 405.",
-        "The tables are per endpoint, so each endpoint keeps to its own.",
+        "Statuses of each endpoint (sections 7.1 and 7.2 differ on 408 and 429)",
+        "Generate and stream use both lists. Over the cap, voice changer and translation wait in a short "
+        "queue and then get 503 with Retry-After. Their stalled bodies get 400. Dubbing answers an unknown "
+        "project or job with 400 and a missing key with 403. A lack of credits fails the job. An unknown "
+        "path gets 404, a wrong method 405.",
+        "The document has a table per endpoint, so each endpoint follows its own table.",
         "ours",
     ),
     OpenPoint(
         "warning-header",
-        "Warnings where the body has no `warning` field",
-        f"Response header {WARNING_HEADER} (repeatable) everywhere; the client reads both.",
-        "Nothing is replaced or ignored silently.",
+        "Warnings for bodies without a `warning` field",
+        f"Response header {WARNING_HEADER} (repeatable) on all answers. The client reads header and field.",
+        "The service never replaces or ignores a value silently.",
         "ours",
     ),
     OpenPoint(
         "missing-key",
-        "A missing key where the schema calls the header optional",
-        "403 (400 on /v1/auth/token, as the document says); a WebSocket without a key is closed like one "
-        "with a bad key.",
-        "The header is optional in the schema only: nothing is served without it.",
+        "A missing key, although the schema calls the header optional",
+        "403 (400 on /v1/auth/token, as in the document). A WebSocket without a key is closed like a "
+        "WebSocket with an invalid key.",
+        "The header is optional only in the schema. The calls still require a key.",
         "ours",
     ),
     OpenPoint(
         "token",
-        "Life and use of a token",
-        f"{TOKEN_SECONDS // 60} minutes; accepted in the token header by the voice listing only.",
-        "The document names no other call that takes it.",
+        "Lifetime and use of a token",
+        f"{TOKEN_SECONDS // 60} minutes. Only the voice listing accepts a token, in the token header.",
+        "The document names no other call that accepts a token.",
         "likely",
     ),
     OpenPoint(
         "unknown-fields",
         "Unknown fields in a JSON body",
         "Ignored, with a warning that names them.",
-        "Clients are ahead of a document; a typing error must still be seen.",
+        "Clients may be newer than the document. A typing error must still be visible.",
         "ours",
     ),
     OpenPoint(
         "tolerated-http",
-        "What public clients send over HTTP beside the document",
-        "Extra query parameters and unknown headers are ignored; numbers and truth values may be text such "
-        "as 24000.0; null is a field that is not given; "
-        "voice changer and dubbing calls with file_url may be application/x-www-form-urlencoded; FALCON "
-        "and GEN2 are models everywhere.",
+        "Requests of public clients that differ from the document",
+        "Extra query parameters and unknown headers are ignored. Numbers and truth values may be text such "
+        "as 24000.0. A null counts as an absent field. Voice changer and dubbing calls with file_url may be "
+        "application/x-www-form-urlencoded. FALCON and GEN2 are accepted as models in all calls.",
         "Existing programs must work unchanged.",
         "sure",
     ),
     OpenPoint(
         "idempotency",
         "Idempotency",
-        f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h: key, body hash, status and "
-        "billed amount are stored, never Base64 audio; a repeat is synthesised again, byte for byte, and "
-        "bills nothing; errors are not stored; the same key with another body is 400.",
-        "A batch that lost an answer can ask again without paying twice, and zero retention still holds.",
+        f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h. The service stores key, body "
+        "hash, status and billed amount, but never Base64 audio. A repeat is synthesised again with the "
+        "same bytes and is free. Errors are not stored. The same key with another body is 400.",
+        "A batch that lost an answer can repeat the call without paying twice. Zero retention still holds.",
         "ours",
     ),
     OpenPoint(
         "re-takes",
         "Re-takes",
-        f"{TAKE_HEADER}: n, at most {MAX_TAKE}, announced in /v1/limits, is mixed into the seed of "
-        "variation; absent or 0 is none. Content keys and idempotency keys contain the take.",
-        "Equal requests give equal bytes, so another take has to be asked for.",
+        f"The number in {TAKE_HEADER}, at most {MAX_TAKE}, changes the seed of variation. An absent header "
+        "and 0 give the first take. /v1/limits names the header. Content keys and idempotency keys contain "
+        "the take.",
+        "Equal requests give equal bytes, so another take needs another request.",
         "ours",
     ),
     OpenPoint(
@@ -160,86 +159,88 @@ POINTS: tuple[OpenPoint, ...] = (
         "Generate and stream: billed characters. Translation: characters of source. Voice changer: "
         "characters per second of input audio. Dubbing: credits per second of media and target locale. "
         "One table (billing).",
-        "Each in the unit that the caller knows before calling.",
+        "The caller knows each unit before the call.",
         "ours",
     ),
     OpenPoint(
         "quota",
         "Quota",
-        "One balance per key for speech, voice changer and translation; dubbing credits are a balance of "
-        "their own on the dubbing key.",
-        "The answers report them under different names.",
+        "One balance per key for speech, voice changer and translation. Dubbing credits are a separate "
+        "balance of the dubbing key.",
+        "The answers report the two balances under different names.",
         "ours",
     ),
     OpenPoint(
         "pools",
         "Concurrency pools",
-        "Contexts and HTTP streams share the streaming pool of a region; generate, voice changer and "
-        "translation share the key's other pool. A key's own cap beats the region's.",
-        "The document counts streaming by itself.",
+        "Contexts and HTTP streams share the streaming pool of a region. Generate, voice changer and "
+        "translation share the key's other pool. A key's own cap overrides the region's.",
+        "The document counts streaming separately.",
         "ours",
     ),
     OpenPoint(
         "turns",
-        "Whose work is done first",
-        "The keys with work that waits take turns, one job each: a text, a sentence of a stream, a slice of "
-        "a translation, a clip. Of one key, first come, first served. Where the queue is full, the key with "
-        "the most jobs in it gives up its last one (503) for a key with three fewer.",
-        "Fifty long texts of one key would keep all others waiting.",
+        "Order of work between keys",
+        "The keys with waiting work take turns, one job each. A job is a text, a sentence of a stream, a "
+        "slice of a translation or a clip. The jobs of one key are done in order of arrival. If the queue is "
+        "full, the key with the most jobs loses its last job (503) to a key with at least three fewer.",
+        "Otherwise fifty long texts of one key would delay all other keys.",
         "ours",
     ),
     OpenPoint(
         "two-queues",
         "Fast and slow engines",
-        "Formant voices have workers and a queue of their own. Neural voices, translation and voice change "
-        "share the others. /v1/limits publishes for each how many calls are taken at once, and the speed.",
-        "A line takes a formant engine milliseconds and a neural engine many seconds.",
+        "Formant voices have their own workers and queue. Neural voices, translation and voice change share "
+        "the other workers. For each of them, /v1/limits publishes the number of concurrent calls and the "
+        "speed.",
+        "A formant engine speaks a line in milliseconds. A neural engine needs many seconds.",
         "ours",
     ),
     OpenPoint(
         "progress",
-        "How long a client waits for an answer",
-        f"To a request with the header {PROGRESS_HEADER} the service sends an interim answer 102 every "
-        f"{PROGRESS_SECONDS:g} s while the call waits in the queue or a worker is at it, with "
-        f"{CALL_STATE_HEADER} and {CALL_CPU_HEADER}. The client's time limit then begins anew.",
-        "A call that is still worked on must not time out and be paid for nothing.",
+        "Time limit of a client for a slow answer",
+        f"If a request has the header {PROGRESS_HEADER}, the service sends an interim answer 102 every "
+        f"{PROGRESS_SECONDS:g} s while the call is queued or in progress. The answer contains "
+        f"{CALL_STATE_HEADER} and {CALL_CPU_HEADER}. The client then restarts its time limit.",
+        "A call in progress must not time out, because it would be paid without an answer.",
         "ours",
     ),
     OpenPoint(
         "body-size",
         "Size of a request",
-        f"{MAX_BODY_BYTES // 1024} KB of JSON, or of a form without its files; of a translation more, by its "
-        f"texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels, a form "
-        f"{MAX_FORM_PARTS} parts, a locale {MAX_LOCALE_CHARACTERS} characters. A body in gzip or deflate is "
-        "as large as what it unpacks to. 400 beyond.",
-        "While one request is read, no other one is: so none may take long.",
+        f"{MAX_BODY_BYTES // 1024} KB of JSON, or of a form without its files. A translation may add the "
+        f"size of its texts. JSON has at most {MAX_JSON_VALUES:,} values on {MAX_JSON_DEPTH} levels, a form "
+        f"{MAX_FORM_PARTS} parts, a locale {MAX_LOCALE_CHARACTERS} characters. The limits apply to gzip and "
+        "deflate bodies after decompression. Larger requests get 400.",
+        "The service reads one request at a time, so no request may take long.",
         "ours",
     ),
     OpenPoint(
         "unread-answers",
         "A client that does not read its answer",
-        "Audio waits on disk, or is made as it is read, and the call holds its slot until then. Who reads "
-        f"less than {SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s, while there is more, is "
-        f"dropped; so is, where more than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, "
-        "the one for which most waits.",
-        "What nobody reads must not take the memory, or the slots, of those who do.",
+        "Unread audio waits on disk, or is generated as the client reads. The call holds its slot until all "
+        "audio is read. A client is disconnected if it reads less than "
+        f"{SLOWEST_READER_BYTES_S // 1024} KB/s over {SLOW_READER_S:g} s while audio waits. If more "
+        f"than {UNREAD_BYTES // 1024**2} MB wait in memory over all connections, the "
+        "connection with the most waiting bytes is closed.",
+        "Unread answers must not take memory or slots from other clients.",
         "ours",
     ),
     OpenPoint(
         "key-shares",
-        "What blocks: host names that do not resolve, receivers of webhooks that do not answer, slow disks",
-        f"Each key has its own share: {KEY_LOOKUPS} host names are looked up at the same time, each for at "
-        f"most {LOOKUP_SECONDS:g} s, then 400. A look-up that waits that long for others of its key is "
-        f"refused with 503. {KEY_WEBHOOKS} webhooks of a key are delivered at the same time. "
+        "Blocking work, such as unresolvable host names, silent webhook receivers and slow disks",
+        f"Each key has its own share. The service resolves {KEY_LOOKUPS} host names of a key at the same "
+        f"time. A look-up over {LOOKUP_SECONDS:g} s gets 400. A look-up that waits so long for others of its "
+        f"key gets 503. The service delivers {KEY_WEBHOOKS} webhooks of a key at the same time. "
         f"{KEY_THREADS} threads of a key read and write files and encode streams.",
-        "A key whose names or receivers hang must not delay other keys.",
+        "A key with hanging host names or receivers must not delay other keys.",
         "ours",
     ),
     OpenPoint(
         "interface-version",
         "OpenAPI info.version",
         INTERFACE_VERSION,
-        "Section 9 says so.",
+        "Section 9 requires it.",
         "sure",
     ),
 )

@@ -1,4 +1,4 @@
-"""Speech and streams of it: texts, voices, formats."""
+"""Choices for speech and its streams: texts, voices and formats."""
 
 import re
 
@@ -8,25 +8,28 @@ from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.calls import DEPRECATION_HEADER
 
 MAX_TEXT_CHARACTERS = 5_000
-"""Characters of one text to speak, pause markers included."""
+"""Largest length of a text to speak, including pause markers."""
 MAX_PRONUNCIATIONS = 500
-"""Words of a pronunciation dictionary."""
+"""Largest number of words in a pronunciation dictionary."""
 MAX_PRONUNCIATION_CHARACTERS = 200
-"""Characters of a word of a pronunciation dictionary."""
+"""Largest length of a word in a pronunciation dictionary."""
 PAUSE_SECONDS = Range(0.1, 5.0)
 """Length of a pause marker, in seconds."""
 UNSPEAKABLE_SHARE = 1 / 3
-"""Of the letters of a text: where a voice cannot speak so many of them, the text is refused."""
+"""A text is refused if its voice cannot speak at least this share of the letters."""
 US_EAST_STREAM_MODEL = Model.GEN2
-"""What a stream in US-East speaks with when it names no model."""
+"""Model of a stream in US-East if the request does not name a model."""
 RAW_G711_RATE_HZ = 8000
-"""ALAW and ULAW are always mono at this rate."""
+"""Sample rate of ALAW and ULAW, which are always mono."""
 LONGEST_ANSWER_S = 60.0
-"""An `audioDuration` up to this length is kept, however short the text is."""
+"""An `audioDuration` up to this length is always accepted, even for a short text."""
 LONGEST_ANSWER_TIMES = 4.0
-"""A longer one is kept up to so many times the natural length: what it lasts when no length is asked for."""
+"""A longer `audioDuration` is limited to this multiple of the natural length.
+
+The natural length is the length of the same speech without `audioDuration`.
+"""
 SHELF_SECONDS = 24 * 3600
-"""How long an `audioFile` link lives."""
+"""Lifetime of an `audioFile` link in seconds."""
 CONTENT_TYPES: dict[Format, str] = {
     Format.WAV: "audio/wav",
     Format.MP3: "audio/mpeg",
@@ -36,7 +39,7 @@ CONTENT_TYPES: dict[Format, str] = {
     Format.ALAW: "audio/x-alaw-basic",
     Format.PCM: "audio/L16",
 }
-"""Media types of audio; `content_type` adds what PCM needs."""
+"""Media types of audio. `content_type` adds the parameters of PCM."""
 
 
 def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> str:
@@ -54,14 +57,14 @@ def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> st
 
 
 def clamped_length(field: str, asked_s: float, natural_s: float) -> tuple[float, str | None]:
-    """Return the length an answer gets, and what its caller should know where that is less than was asked.
+    """Return the length of the answer, and a warning if it is shorter than requested.
 
     Parameters
     ----------
     field
-        What the request calls it.
+        Name of the field in the request.
     asked_s, natural_s
-        The length that is asked for, and the one without asking, in seconds.
+        The requested length and the natural length, in seconds.
 
     Examples
     --------
@@ -80,7 +83,7 @@ def clamped_length(field: str, asked_s: float, natural_s: float) -> tuple[float,
 
 
 def read_clamped(warning: str) -> float | None:
-    """Return the seconds that a warning of :func:`clamped_length` names; None when it says something else.
+    """Return the seconds in a warning of :func:`clamped_length`. Return None for other warnings.
 
     Examples
     --------
@@ -99,148 +102,149 @@ POINTS: tuple[OpenPoint, ...] = (
         "maximum-text",
         "Maximum text",
         f"{MAX_TEXT_CHARACTERS:,} characters per request, 400 beyond.",
-        "The order of magnitude of comparable services.",
+        "Comparable services have limits of this order of magnitude.",
         "guess",
     ),
     OpenPoint(
         "empty-text",
-        "Empty text, text of whitespace",
-        "400; so is text without a speakable character for the voice, saying so.",
-        "There is nothing to bill and nothing to hear.",
+        "Empty text or whitespace",
+        "400. A text without any character that the voice can speak also gets 400, with this reason.",
+        "There is nothing to speak and nothing to bill.",
         "ours",
     ),
     OpenPoint(
         "unspeakable-letters",
         "Letters that the voice cannot speak",
-        "400 naming them where they are a third or more of the letters of a text; fewer are left out, with a "
-        "warning. Over a WebSocket the first chunk of a turn is such a text, and refused with a fatal error "
-        "of error_code INVALID_REQUEST; a later chunk is not billed where nothing of it is heard. A text of "
-        "which most letters are in another script than that of the voice's language is spoken, with a "
-        "warning.",
-        "What is left of such a text is not what was to be said, and nobody would pay for it.",
+        "If they are a third or more of the letters, the answer is 400 and names them. Fewer letters are "
+        "left out with a warning. Over a WebSocket, the first chunk of a turn counts as such a text. Its "
+        "refusal is a fatal error with error_code INVALID_REQUEST. A later chunk without any speech is not "
+        "billed. If most letters are in another script than that of the voice's language, the text is spoken "
+        "with a warning.",
+        "The remaining letters would not express the text, and nobody would pay for the audio.",
         "ours",
     ),
     OpenPoint(
         "ssml",
         "SSML in a text",
-        "400 with a hint at [pause 1s], rate and pitch.",
-        "Read aloud it would be billed and worthless.",
+        "400 with a hint that names [pause 1s], rate and pitch.",
+        "A voice would read the tags aloud. The audio would be billed and worthless.",
         "ours",
     ),
     OpenPoint(
         "pause-marker",
         "Range of the pause marker",
-        f"{PAUSE_SECONDS} s; outside it is clamped, with a warning. One blank, a decimal number, the unit "
-        "s. What is clearly meant as one is left out, with a warning, and not billed: in square brackets the "
-        "word pause or break, in any case, alone or with a number, which may have a unit of time. Anything "
-        "else is text.",
-        "Comparable services clamp; a marker that only we obey would be spoken, and billed, elsewhere; one "
-        "that is read aloud spoils the sentence.",
+        f"{PAUSE_SECONDS} s. A value outside the range is clamped with a warning. A marker has one blank, a "
+        "decimal number and the unit s. A text that is clearly meant as a marker is left out with a warning "
+        "and not billed. Such a text is the word pause or break in square brackets, in any case, alone or "
+        "with a number that may have a unit of time. Anything else is text.",
+        "Comparable services clamp. Other services would speak and bill a marker that only we accept. A "
+        "marker that is read aloud spoils the sentence.",
         "likely",
     ),
     OpenPoint(
         "billed-characters",
         "Billed characters",
-        "Code points of text after pause markers are removed; whitespace counts. One function bills and "
-        "estimates.",
-        "A marker is no speech; everything else is sent to the engine.",
+        "Code points of the text without its pause markers. Whitespace counts. Bills and estimates use the "
+        "same function.",
+        "A marker is not speech. The engine receives everything else.",
         "guess",
     ),
     OpenPoint(
         "pronunciation-dictionary",
         "`pronunciationDictionary`",
-        "Word to {type: IPA or SAY_AS, pronunciation}, on generate, stream, voice changer and in "
-        "voice_config; in a form it is JSON text in pronunciation_dictionary. It has at most "
-        f"{MAX_PRONUNCIATIONS} words of {MAX_PRONUNCIATION_CHARACTERS} characters. Words "
-        "that a text has not are named in a warning; over a WebSocket behind the turn.",
-        "Not in the document, but users of such services rely on it.",
+        "The field maps a word to {type: IPA or SAY_AS, pronunciation}. Generate, stream, voice changer and "
+        "voice_config accept it. In a form, pronunciation_dictionary contains JSON text. The dictionary has "
+        f"at most {MAX_PRONUNCIATIONS} words of {MAX_PRONUNCIATION_CHARACTERS} characters. A warning names "
+        "words that do not occur in the text. Over a WebSocket, the warning follows the turn.",
+        "The field is not in the document, but users of such services rely on it.",
         "ours",
     ),
     OpenPoint(
         "voice-facts",
-        "Which voice is clear",
-        "The voice listing adds engine, kind (neural or formant), licence and clarity: the share of words "
-        "(characters in Japanese) that a recogniser hears wrong, by locale, as far as it was measured.",
-        "Who chooses among a hundred voices cannot listen to all of them.",
+        "Clarity of voices",
+        "The voice listing adds engine, kind (neural or formant), licence and clarity. Clarity is the share "
+        "of words (characters in Japanese) that a recogniser gets wrong, for each measured locale.",
+        "A user cannot listen to a hundred voices before choosing one.",
         "ours",
     ),
     OpenPoint(
         "answer-length",
-        "How long an answer may be made with audioDuration (audio_duration)",
-        f"The longer of {LONGEST_ANSWER_S:g} s and {LONGEST_ANSWER_TIMES:g} times the natural length: what "
-        "the text takes without audioDuration, or the clip's. A longer one is clamped, with a warning; above "
-        "max_audio_seconds it is 400. The natural length itself, pauses included, only the text bounds.",
-        "A word that costs a few characters must not make gigabytes of silence.",
+        "Longest answer with audioDuration (audio_duration)",
+        f"{LONGEST_ANSWER_S:g} s or {LONGEST_ANSWER_TIMES:g} times the natural length, whichever is longer. "
+        "The natural length is that of the speech without audioDuration, or that of the clip. A longer value "
+        "is clamped with a warning. Above max_audio_seconds the answer is 400. Only the text limits the "
+        "natural length, including its pauses.",
+        "A word that costs a few characters must not produce gigabytes of silence.",
         "ours",
     ),
     OpenPoint(
         "voices-model",
         "`model` query of the voice listing",
-        "falcon-2, FALCON, gen2 and GEN2 are understood; the two catalogues differ.",
-        "The document's own table and error page spell it differently.",
+        "falcon-2, FALCON, gen2 and GEN2 are accepted. The two catalogues differ.",
+        "The table and the error page of the document use different spellings.",
         "sure",
     ),
     OpenPoint(
         "voice-abilities",
-        "A field that the engine of a voice cannot follow, such as pitch",
-        "The field is ignored, and the answer has a warning that names it. Pause markers are removed, with "
-        "a warning. A broken engine, voice or model is a 500, and no answer has a path of the service.",
-        "Plug-ins differ in their abilities. A caller must be able to see that speech lacks its pitch.",
+        "A field that the engine of a voice does not support, such as pitch",
+        "The field is ignored, and a warning names the field. Pause markers are removed with a warning. A "
+        "broken engine, voice or model gets 500. Answers never contain a file path of the service.",
+        "Plug-ins differ in their abilities. A caller must be able to see that the pitch was ignored.",
         "ours",
     ),
     OpenPoint(
         "g711",
         "ALAW and ULAW",
-        f"Mono at {RAW_G711_RATE_HZ} Hz; another rate or STEREO gets that with a warning, never silently.",
-        "G.711 telephony knows nothing else.",
+        f"Mono at {RAW_G711_RATE_HZ} Hz. Another rate or STEREO gives the same audio, with a warning.",
+        "G.711 telephony supports nothing else.",
         "sure (that it is forced)",
     ),
     OpenPoint(
         "audio-file-with-base64",
-        "`audioFile` when Base64 is asked",
+        "`audioFile` if the request asks for Base64",
         "The empty string, and no audio is kept.",
-        "The table requires the field; zero retention leaves nothing to point at.",
+        "The table requires the field. With zero retention there is no stored audio to link to.",
         "ours",
     ),
     OpenPoint(
         "word-durations",
         "`wordDurations`",
-        "One entry per spoken word; with wordDurationsAsOriginalText (English) one per whitespace token "
-        "of the input, as written.",
-        "Captions need the written form, timing the spoken one.",
+        "One entry per spoken word. With wordDurationsAsOriginalText (English), one entry per whitespace "
+        "token of the input, as written.",
+        "Captions need the written words. Timing needs the spoken words.",
         "likely",
     ),
     OpenPoint(
         "stream-body",
         "Body of POST /v1/speech/stream",
-        "Raw audio bytes in the asked format, chunked; Content-Type by format: "
+        "Raw audio bytes in the requested format, chunked. The Content-Type depends on the format: "
         + ", ".join(f"{name} ({audio_format})" for audio_format, name in CONTENT_TYPES.items())
         + " with ;rate=R;channels=C for PCM.",
-        "Public clients read raw chunks; the media types are the registered or customary ones.",
+        "Public clients read raw chunks. The media types are registered or customary.",
         "sure (raw, chunked), guess (media types)",
     ),
     OpenPoint(
         "us-east-model",
         "Default model for streaming in US-East",
         "gen2",
-        "The document says only that it is not falcon-2, and there are two models.",
+        "The document only excludes falcon-2. gen2 is the only other model.",
         "guess",
     ),
     OpenPoint(
         "gen2-streaming",
         "gen2 streaming is deprecated",
-        f"Works, with a {DEPRECATION_HEADER} header and a warning.",
-        "Deprecated is not removed.",
+        f"The call works, with a {DEPRECATION_HEADER} header and a warning.",
+        "A deprecated call is not a removed call.",
         "ours",
     ),
     OpenPoint(
         "stream-speech",
-        "How a stream sounds, and what it costs when it is broken off",
-        "Spoken sentence by sentence: each alone as in any other text, with a fixed pause between, at the "
-        "loudness of the voice. A stream that is broken off, by whomever, is billed for the sentences that "
-        "were spoken; a repeat with its idempotency key is billed for the rest. What is under way is never "
-        "refused because the queue is full.",
-        "What is heard first cannot wait for what comes last, and work that was done was asked for.",
+        "Sound of a stream, and the price of an interrupted stream",
+        "A stream is spoken sentence by sentence, at the loudness of the voice. Each sentence sounds the "
+        "same in every text. A fixed pause separates sentences. An interrupted stream is billed for the "
+        "spoken sentences, no matter who interrupted it. A repeat with the same idempotency key is billed "
+        "for the rest. A full queue never refuses a stream in progress.",
+        "The first sentence must not wait for the last. The client requested the sentences that were spoken.",
         "ours",
     ),
 )

@@ -1,4 +1,4 @@
-"""The behaviour that every speech engine has."""
+"""Tests of the behaviour that all speech engines share."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ __all__ = ["SpeakerSuite"]
 
 _PAUSE_S = 1.5
 _PAUSE_OFF_S = 0.35
-"""A silence may be so much longer than its marker, because a sentence ends with a breath of its own."""
+"""A silence may exceed its marker by this many seconds, because a sentence ends with a short pause."""
 _ODD = (
     "\U0001f600\U0001f44d",
     "x" * 40,
@@ -47,10 +47,9 @@ _UNSPEAKABLE = ("", "   ", "...!?", "\n\t\n", _PAUSE_ALONE, "\u200b")
 
 
 class SpeakerSuite:
-    """Tests of a speech engine: derive a class, name the engine, and let pytest find it.
+    """Tests of a speech engine. Derive a class and set `engine`, and pytest collects the tests.
 
-    The ``capabilities`` of the engine select the tests: an engine without pitch, rate or pauses need not have
-    them.
+    The ``capabilities`` of the engine select the tests. An engine may lack pitch, rate or pauses.
 
     Attributes
     ----------
@@ -68,7 +67,7 @@ class SpeakerSuite:
 
     @property
     def speaker(self) -> Speaker:
-        """The engine, made once."""
+        """The engine, which is created only once."""
         speaker: Speaker = made(type(self).engine)
         return speaker
 
@@ -81,11 +80,11 @@ class SpeakerSuite:
         return next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
 
     def say(self, text: str | None = None, **how: Any) -> Speech:
-        """Return a text as speech of that voice, without variation unless asked; remembered."""
+        """Return the speech of a text by this voice. The default has no variation. Results are cached."""
         return _said(type(self).engine, self.utterance(text, **how))
 
     def utterance(self, text: str | None = None, **how: Any) -> Utterance:
-        """Return what :meth:`say` says."""
+        """Return the utterance that :meth:`say` speaks."""
         plain: dict[str, Any] = {
             "voice_id": self.voice.voice_id,
             "locale": self.voice.locale,
