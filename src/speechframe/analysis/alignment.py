@@ -1,8 +1,8 @@
-"""When each word of a text is heard: a recogniser listens, and its words are laid upon those of the text.
+"""Find the time of each word of a text in its audio. The words of a recogniser are aligned with the text.
 
-A recogniser writes words its own way ("forty-two" for "42", "Jon" for "John"). The words of the text are
-kept: those that were heard as they are written have the times of the recogniser, and several that were heard
-otherwise share the time of what was heard instead, by length.
+A recogniser spells words in its own way ("forty-two" for "42", "Jon" for "John"). The result has the words of
+the text. A word that was recognised with the same spelling has the recogniser's times. Words that were
+recognised differently share the time of the recognised words, in proportion to their lengths.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ __all__ = ["INSTALL", "WordAligner", "laid_upon"]
 INSTALL = "pip install 'speechframe[asr]'"
 
 _LEAST_HEARD = 0.5
-"""Of the letters of a text: with fewer, the audio says something else, or the recogniser cannot tell."""
+"""Smallest share of a text's letters that must be recognised. Otherwise text and audio do not match."""
 _WITHOUT_SPACES = frozenset({"zh"})
 
 _NOTHING = Recording(np.zeros(1600, np.float32), 16_000)
@@ -39,7 +39,7 @@ class WordAligner:
     Parameters
     ----------
     recogniser
-        What listens; its model loads with the first clip.
+        The recogniser to use. Its model is loaded with the first clip.
     """
 
     def __init__(self, recogniser: Recogniser) -> None:
@@ -48,17 +48,17 @@ class WordAligner:
 
     @classmethod
     def installed(cls) -> Self:
-        """Return one with the first recogniser that works; each is tried, so its model is loaded now.
+        """Return an aligner with the first recogniser that works. A trial loads the recogniser's model.
 
         Raises
         ------
         SettingsError
-            When none does, with what to install.
+            No recogniser works. The message names the package to install.
         """
         reasons = []
         for recogniser in registry.recognisers().values():
             try:
-                # That a model is named does not say that it can be used.
+                # The trial is necessary, because the model of an installed recogniser may be unusable.
                 recogniser.recognise(_NOTHING)
                 return cls(recogniser)
             except Exception as error:  # noqa: BLE001 - a plug-in may fail in any way, and the others go on
@@ -76,23 +76,25 @@ class WordAligner:
         sample_rate_hz: int,
         channels: int,
     ) -> list[Timed]:
-        """Return the words of `text`, each with start and end in milliseconds, in order and in the audio.
+        """Return the words of `text`, each with start and end in milliseconds.
+
+        The times are in order and within the audio.
 
         Parameters
         ----------
         audio
             The encoded audio.
         text
-            What is said; pause markers do not count.
+            The spoken text. Pause markers are ignored.
         locale
-            Its language; None to find out.
+            The locale of the text. None detects the language.
         format, sample_rate_hz, channels
-            Of the audio.
+            Properties of the audio.
 
         Raises
         ------
         AudioError, EngineError
-            When the audio cannot be read, the language is not known, or other words are heard.
+            The audio cannot be read, the language is not supported, or the audio contains other words.
         """
         heard = codec.decode(audio, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
         samples = heard.samples if heard.channels == 1 else heard.samples.mean(axis=1)
@@ -105,21 +107,21 @@ class WordAligner:
 
 
 def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> list[Timed]:
-    """Return the words of a text with the times at which they were heard.
+    """Return the words of a text with their times in the audio.
 
     Parameters
     ----------
     written
         The words of the text, in order.
     heard
-        What was recognised, in order.
+        The recognised words, in order.
     audio_ms
         The length of the audio in milliseconds.
 
     Raises
     ------
     EngineError
-        When less than half of the text was heard, letter by letter.
+        Less than half of the text's letters were recognised.
 
     Examples
     --------
@@ -150,7 +152,7 @@ def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> l
 
 
 class _Piece(NamedTuple):
-    """Words of a text, from one to another, and when they are heard together; -1 for nobody knows."""
+    """A range of words of a text with a common start and end. -1 means that the time is unknown."""
 
     first: int
     last: int
@@ -163,7 +165,7 @@ def _timed(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> I
     for number, piece in enumerate(pieces):
         start_ms, end_ms = piece.start_ms, piece.end_ms
         if start_ms < 0:
-            # Not heard: what lies between the neighbours is left for it.
+            # Words that were not recognised get the time between their neighbours.
             following = pieces[number + 1].start_ms if number + 1 < len(pieces) else audio_ms
             start_ms, end_ms = now_ms, following
         start_ms = min(max(start_ms, now_ms), audio_ms)

@@ -1,4 +1,4 @@
-"""What a listening test found: votes in, scores, differences, preferences and screening out."""
+"""Analyse the votes of a listening test. The result has scores, differences, preferences and screening."""
 
 import html
 import math
@@ -57,12 +57,12 @@ _SMALLEST_P = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """What some listeners' votes say; frames that the method does not have are None.
+    """Figures of a group of listeners. Frames that do not exist for the method are None.
 
     Parameters
     ----------
     listeners, items, votes
-        How many there are.
+        Number of listeners, items and votes.
     scores
         Mean scores: the columns of :func:`~speechframe.analysis.scores.score_frame`.
     pairs
@@ -72,7 +72,7 @@ class Figures:
     preference
         Shares of each pair: :func:`~speechframe.analysis.preference.preference_frame`.
     strengths
-        Of all pairs together: :class:`~speechframe.analysis.preference.Strengths`.
+        Strengths from all pairs together: :class:`~speechframe.analysis.preference.Strengths`.
     discrimination
         Correct answers: :class:`~speechframe.analysis.discrimination.Discrimination`.
     """
@@ -101,33 +101,34 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ListeningResult:
-    """The result of a listening test; made by :func:`analyse`.
+    """The result of a listening test, as :func:`analyse` returns it.
 
-    Every figure is there twice: of all listeners (``scores`` and its neighbours, all of them also in
-    ``everyone``), and in ``kept`` without the listeners that were screened out.
+    There are two sets of figures. ``everyone`` has the figures of all listeners, which are also available as
+    ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out.
 
     Parameters
     ----------
     method
-        How the listeners were asked.
+        The test method.
     reference
-        The hidden reference's condition, if there was one.
+        The condition of the hidden reference, if there was one.
     conditions
-        What was rated or compared, by name.
+        Names of the rated or compared conditions.
     anchors
-        Those of them that are anchors, the lowest first.
+        The conditions that are anchors, the lowest first.
     compared
-        Those whose differences were tested: without the anchors, unless they were asked for.
+        The conditions whose differences were tested. Anchors are included only with ``compare_anchors``.
     confidence
-        Of all intervals.
+        Confidence level of all intervals.
     everyone
         Figures of all listeners.
     kept
-        Figures without those who were screened out: `everyone` where nobody was, None where all were.
+        Figures without the listeners who were screened out. If nobody was screened out, `kept` is `everyone`.
+        If all were screened out, `kept` is None.
     screening
-        One row a listener: :func:`~speechframe.analysis.screening.screen`.
+        One row a listener, as from :func:`~speechframe.analysis.screening.screen`.
     practice, untouched
-        Votes that were left out: practice pages, and clips that were not touched.
+        Number of votes that were left out, on practice pages and on clips that were not touched.
     """
 
     method: Method
@@ -144,32 +145,32 @@ class ListeningResult:
 
     @property
     def scores(self) -> "pd.DataFrame | None":
-        """Mean scores of all listeners; None in pair methods."""
+        """Mean scores of all listeners. None in pair methods."""
         return self.everyone.scores
 
     @property
     def pairs(self) -> "pd.DataFrame | None":
-        """Differences by all listeners; None in pair methods."""
+        """Differences by all listeners. None in pair methods."""
         return self.everyone.pairs
 
     @property
     def spread(self) -> "pd.DataFrame | None":
-        """Deviations of listeners and items; None in pair methods."""
+        """Deviations of listeners and items. None in pair methods."""
         return self.everyone.spread
 
     @property
     def preference(self) -> "pd.DataFrame | None":
-        """Shares of each pair by all listeners; None but in ab."""
+        """Shares of each pair by all listeners. None unless the method is ab."""
         return self.everyone.preference
 
     @property
     def strengths(self) -> Strengths | None:
-        """Bradley-Terry strengths by all listeners; None but in ab."""
+        """Bradley-Terry strengths by all listeners. None unless the method is ab."""
         return self.everyone.strengths
 
     @property
     def discrimination(self) -> Discrimination | None:
-        """Correct answers of all listeners; None but in abx."""
+        """Correct answers of all listeners. None unless the method is abx."""
         return self.everyone.discrimination
 
     @property
@@ -178,18 +179,18 @@ class ListeningResult:
         return tuple(self.screening.loc[self.screening["screened"], "listener"])
 
     def methods(self, *, setup: str = "") -> str:
-        """Return the paragraph on methods for a paper, with its references.
+        """Return the methods paragraph of a paper, with its references.
 
         Parameters
         ----------
         setup
-            Sentences on what the votes do not know: who the listeners were, how they listened, what was
-            levelled. They stand after the design.
+            Sentences on facts that the votes do not contain, such as the recruitment of listeners, their
+            equipment and the loudness. They are inserted after the design.
         """
         return methods_text(self, setup=setup)
 
     def summary(self) -> str:
-        """Return the result as text: figures of everyone, who was screened out, and figures without."""
+        """Return the result as text, for all listeners and without the listeners who were screened out."""
         lines = [self._headline()]
         lines += _tables(self.everyone)
         lines += ["", self._screening_in_words()]
@@ -198,7 +199,7 @@ class ListeningResult:
         return printable("\n".join(lines))
 
     def __repr__(self) -> str:
-        """Return what was analysed; :meth:`summary` tells what was found."""
+        """Return the size of the test. :meth:`summary` returns the results."""
         return printable(f"<ListeningResult {self._headline()}>")
 
     def _headline(self) -> str:
@@ -243,38 +244,39 @@ def analyse(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> ListeningResult:
-    """Return what the votes of a listening test say.
+    """Return the analysis of the votes of a listening test.
 
     Parameters
     ----------
     votes
         One row a vote, with the columns of :data:`~speechframe.analysis.votes.VOTE_SCHEMA` (those of
-        :data:`~speechframe.analysis.votes.NEEDED` are enough): a pandas frame, an Arrow table, or a list of
-        mappings. Their order does not matter.
+        :data:`~speechframe.analysis.votes.NEEDED` are enough). A pandas frame, an Arrow table, or a list of
+        mappings, in any order.
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     reference
-        The condition that is the hidden reference; ``mushra`` needs one.
+        The condition that is the hidden reference. ``mushra`` needs a reference.
     conditions
-        All conditions there may be: another one is refused. None takes what is found.
+        All allowed conditions. Votes on another condition are refused. None allows every condition.
     anchors
-        The conditions that are anchors, the lowest first, in ``mushra``. They have scores, and the last one
-        has its rule of screening; their differences are not tested, because nobody asks for them, and every
-        pair more makes the adjustment for all pairs harder on the others.
+        The conditions that are anchors in ``mushra``, the lowest first. Anchors have scores, and a screening
+        rule uses the last anchor. Their differences are not tested, because each additional pair weakens the
+        tests of all other pairs.
     compare_anchors
-        Test their differences all the same.
+        Whether to test the differences of anchors, too.
     confidence
-        How often the intervals shall hold what they estimate.
+        Confidence level of the intervals, between 0 and 1.
     duplicates
-        Where two rows are one vote: ``refuse`` them, or take the ``last`` by its time.
+        If two rows are the same vote, ``refuse`` raises an error, and ``last`` takes the latest row.
     replicates, seed
-        Of the bootstrap in ``ab``.
+        Number of bootstrap samples in ``ab``, and their seed.
 
     Raises
     ------
     AnalysisError
-        The votes cannot be analysed: no votes, a column missing, a score out of range, a vote twice, votes of
-        two tests, an unknown condition; says which rows. Or scipy is not installed.
+        The votes cannot be analysed. For example, there are no votes, a column is missing, a score is out of
+        range, a vote occurs twice, votes belong to two tests, or a condition is unknown. The message names
+        the rows. Or scipy is not installed.
 
     Examples
     --------
@@ -342,7 +344,7 @@ def _figures(
 
 def _texts(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
     columns = _SUMMARY[name]
-    # A reason stands only where there is something to explain.
+    # The column of reasons is shown only if a row has a reason.
     shown = frame[[*columns, "reason"] if (frame["reason"] != "").any() else columns]
     texts = {str(column): [_text(str(column), value) for value in shown[column]] for column in shown}
     return shown.assign(**texts)
@@ -369,7 +371,7 @@ def _html_tables(figures: Figures) -> list[str]:
 
 def _html_table(title: str, texts: "pd.DataFrame") -> str:
     def cells(tag: str, row: Iterable[Any]) -> str:
-        # Names to the left, numbers below one another, whatever the page's own style is.
+        # Names are aligned to the left and numbers to the right, in every style of the page.
         sides = ["left" if column in _NAMES else "right" for column in texts]
         return "".join(
             f'<{tag} style="text-align: {side}">{html.escape(str(value))}</{tag}>'

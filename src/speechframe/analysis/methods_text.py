@@ -1,4 +1,4 @@
-"""The paragraph on methods that a paper needs: what was asked, of whom, and how it was computed."""
+"""Write the methods paragraph of a paper, with the design, the listeners and the statistics of a test."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -36,18 +36,18 @@ REFERENCES = {
     "Davidson 1970": "Davidson, R. R. (1970). On extending the Bradley-Terry model to accommodate ties in "
     "paired comparison experiments. Journal of the American Statistical Association 65, 317-328.",
 }
-"""What the text cites, by the words it cites it with."""
+"""Full references, by the short form in the text."""
 
 
 def methods_text(result: "ListeningResult", *, setup: str = "") -> str:
-    """Return the paragraph, and under it the references it cites.
+    """Return the paragraph, followed by the references that it cites.
 
     Parameters
     ----------
     result
-        What was analysed.
+        The result of a listening test.
     setup
-        Sentences to stand after the design.
+        Sentences to insert after the design.
 
     Examples
     --------

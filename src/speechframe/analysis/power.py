@@ -1,4 +1,4 @@
-"""How many studies would find an effect: the same analysis, done on simulated votes."""
+"""Estimate the share of studies that find an effect, by the same analysis of simulated votes."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ASSUMED_SPREAD = Spread(listener=0.10, item=0.07, listener_condition=0.05, item_condition=0.05, residual=0.18)
-"""What is assumed where nothing was measured, in parts of the scale's width: MOS votes on one condition then
-have a standard deviation of .91, in the usual range of such tests. Measure yours: :meth:`Spread.of`."""
+"""Assumed spread of scores, in parts of the scale's width.
+
+MOS votes on one condition then have a standard deviation of 0.91, which is usual in such tests. Measure the
+spread of your own tests with :meth:`Spread.of`.
+"""
 
 ASSUMED_LOGIT_SD = 0.5
-"""What listeners, and items, are assumed to differ by in choices, in natural logarithms of odds."""
+"""Assumed standard deviation of listeners, and of items, in choices. The unit is natural log odds."""
 
 SIMULATIONS = 500
 
@@ -37,18 +40,18 @@ MOST_LISTENERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The share of studies that find an effect, and what was assumed.
+    """The share of studies that find an effect, and the assumptions.
 
     Parameters
     ----------
     power
         Share of the simulated studies with p below `alpha`.
     low, high
-        95 % interval of that share: simulations are a sample too.
+        95 % interval of `power`, because simulations are a sample, too.
     method, effect, listeners, items, trials_per_listener, conditions, alpha, simulations, seed
-        What was asked.
+        Arguments of the call.
     spread
-        The standard deviations that scores were drawn with; None in pair methods.
+        Standard deviations of the simulated scores. None in pair methods.
     """
 
     power: float
@@ -90,42 +93,43 @@ def power(
     simulations: int = SIMULATIONS,
     seed: int = 0,
 ) -> Power:
-    """Return how likely a study is to find an effect.
+    """Return the probability that a study finds an effect.
 
-    One condition differs from the others by `effect`; a study finds it when that condition and one given
-    other differ with p below `alpha`, adjusted for all pairs (Holm). In ab the clustered test of the pair is
-    used, in abx the exact binomial test of all answers.
+    One condition differs from the others by `effect`. A study finds the effect if this condition and a given
+    other condition differ with p below `alpha`, adjusted for all pairs (Holm). The clustered test of the pair
+    is used in ab, and the exact binomial test of all answers in abx.
 
     Parameters
     ----------
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     effect
-        Scores: the difference of means in points, before votes are rounded and cut to the scale. ab: the
-        share of a typical listener's votes, about a typical item, for the better one. abx: the share of
-        correct answers.
+        For methods with scores, the difference of means in points, before votes are rounded and limited to
+        the scale. For ab, the share of votes for the better condition, of a typical listener and item. For
+        abx, the share of correct answers.
     listeners, items, trials_per_listener
-        The study: pages a listener sees. Listeners hear an item in all conditions, on one page (``multi``,
-        ``mushra``) or on as many as there are conditions (``mos``).
+        Size of the study. A trial is a page. Each listener rates an item in all conditions, on one page
+        (``multi``, ``mushra``) or on one page for each condition (``mos``).
     conditions
-        How many are compared, with the reference and anchors of ``mushra``.
+        Number of conditions, including the reference and anchors of ``mushra``.
     spread
-        What scores vary by; None takes :data:`ASSUMED_SPREAD` times the width of the scale.
+        Standard deviations of scores. None uses :data:`ASSUMED_SPREAD` times the width of the scale.
     design
-        A frame with ``listener``, ``item`` and ``condition`` (``condition_a`` and ``condition_b`` in pair
-        methods), one row a vote: the study as it was planned, instead of the four figures above. The first
-        condition by name is the one that differs, the second the one it is compared with.
+        A planned study, which replaces the four numbers above. It is a frame with ``listener``, ``item`` and
+        ``condition`` (``condition_a`` and ``condition_b`` in pair methods), one row a vote. The first
+        condition by name differs from the others, and it is compared with the second.
     alpha
-        The p below which an effect counts as found.
+        An effect counts as found if p is below this value.
     simulations
-        How many studies are drawn.
+        Number of simulated studies.
     seed
-        What they are drawn with.
+        Seed of the simulations.
 
     Raises
     ------
     AnalysisError
-        No such method, an effect outside what can be, or a study without two listeners and items.
+        The method is unknown, the effect is out of range, or the study has fewer than two listeners, items or
+        conditions.
 
     Examples
     --------
@@ -169,25 +173,26 @@ def power(
 def listeners_needed(
     method: str, *, effect: float, wished_power: float = 0.8, most: int = MOST_LISTENERS, **study: Any
 ) -> Power:
-    """Return the smallest study of its kind that finds an effect as often as wished.
+    """Return the smallest study that finds an effect with at least the wished power.
 
-    The number of listeners is halved in on; as every step is simulated, it is right within a few per cent.
+    A binary search finds the number of listeners. Every step is a simulation, so the number is right within a
+    few per cent.
 
     Parameters
     ----------
     method, effect
         As in :func:`power`.
     wished_power
-        The share of studies that shall find the effect.
+        Share of studies that must find the effect.
     most
-        How many listeners to look among.
+        Largest number of listeners to try.
     **study
-        The other arguments of :func:`power`, but for ``listeners`` and ``design``.
+        The other arguments of :func:`power`, except ``listeners`` and ``design``.
 
     Raises
     ------
     AnalysisError
-        Not even `most` listeners are enough, as where few items set the limit; or as :func:`power` does.
+        `most` listeners are not enough, for example because there are few items. Or as :func:`power`.
 
     Examples
     --------
@@ -222,7 +227,7 @@ def listeners_needed(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Who votes on what: codes, one a vote; `second` is the other condition of a pair, above `first`."""
+    """A planned study, as arrays of codes with one entry a vote. `second` is always greater than `first`."""
 
     who: Codes
     what: Codes
@@ -256,11 +261,12 @@ def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions:
         raise AnalysisError("listeners, items, trials_per_listener and conditions are 1 or more")
     pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
     ways = conditions if kind.has_scores else len(pairs)
-    # A page of mos and of pair methods is one of the ways to hear an item; other pages hold them all.
+    # A page of mos has one condition of an item, and a page of pair methods has one pair.
+    # Pages of other methods have all conditions.
     one_page = kind.has_scores and kind.name != MOS
     heard = min(items, trials if one_page else max(1, trials // ways))
     who, turn, way = (axis.ravel() for axis in np.indices((listeners, heard, ways), dtype=np.intp))
-    # Listeners begin at different items, so that all items are heard equally often.
+    # Listeners begin at different items, so that all items get about the same number of votes.
     what = (turn + who * heard) % items
     first, second = (way, None) if kind.has_scores else (pairs[way, 0], pairs[way, 1])
     pages = heard if one_page else heard * ways

@@ -1,4 +1,4 @@
-"""One page about what was spent, by whom and on what, and until when the quota lasts."""
+"""Write a page about spending by team, operation and status, and about the end of the quota."""
 
 import contextlib
 import warnings
@@ -36,22 +36,22 @@ def report(
     tz: str = "UTC",
     by: str = "team",
 ) -> Path:
-    """Write a page about what was spent, and a CSV of its days beside it; return the page's path.
+    """Write a page about spending, and a CSV file with its days. Return the page's path.
 
     Parameters
     ----------
     path
-        Of the page, such as ``report.html``, which is replaced if it is there. The CSV beside it has the same
-        name; only the CSV of an earlier report is replaced.
+        Path of the page, such as ``report.html``. An existing page is replaced. The CSV file has the same
+        name with the suffix ``.csv``. An existing CSV file is replaced only if a report wrote it.
     source, start, end, tz
         As for :func:`usage`.
     by
-        The tag that tells teams apart.
+        The tag with the name of the team.
 
     Raises
     ------
     AnalysisError, StoreError
-        As :func:`usage`; and where the files cannot be written.
+        As :func:`usage`, or the files cannot be written.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def report(
     if page != Path(path) and page.exists():
         raise AnalysisError(f"{page} is there already: give that name to replace it, or another one")
     window = {"start": start, "end": end, "tz": tz}
-    # Opened once, so that all tables are of the same moment.
+    # The ledgers are opened once, so that all tables show the same state.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
     table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
@@ -93,7 +93,7 @@ def report(
 
 
 def _is_from_report(path: Path, csv: str) -> bool:
-    """Return whether a file may be replaced by this CSV: it is not there, or has the same columns."""
+    """Return whether this CSV may replace a file. The file must have the same columns, or not exist."""
     if not path.exists():
         return True
     with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8", newline="") as file:
@@ -111,7 +111,7 @@ def _html(table: UsageTable) -> str:
 def _svg(axes: Any) -> str:
     file, style = StringIO(), needed("matplotlib").rc_context
     with warnings.catch_warnings(), style({"svg.fonttype": "none"}):
-        # Texts stay texts, so that the browser has the letters that the font of the plot has not.
+        # Texts stay text in the SVG, so the browser's fonts can show letters that the plot's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         axes.figure.savefig(file, format="svg")
     text = file.getvalue()

@@ -1,9 +1,10 @@
-"""What is said in a medium: sentences with their times, and who speaks them.
+"""Find the sentences of a media file, with their times and speakers.
 
-The audio is recognised in pieces of bounded length, cut where it is quietest.
-Words become sentences, cut where the speaker changes; starts and ends are then
-moved to where the sound begins and ends. Speakers are told apart by the
-register of their voices: two of one register count as one.
+The audio is cut into pieces of bounded length, at quiet places, and each piece is
+recognised. The words are joined to sentences, and a change of speaker splits a
+sentence. Starts and ends are then moved to the onset and the end of the sound.
+Speakers are separated by the register of their voices, so two speakers with the
+same register count as one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,48 +28,51 @@ Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
 
 RATE_HZ = 16_000
-"""Of the samples that are listened to."""
+"""Sample rate of the audio that is recognised."""
 
 _SHORTEST_PIECE_S, _LONGEST_PIECE_S = 14.0, 28.0
-"""The recogniser's window is half a minute: what is longer it takes in two."""
+"""The recogniser's window is half a minute. It splits a longer piece itself."""
 _QUIET_S = 0.3
 _SURE = 0.8
-"""A recogniser that is less sure of another language than this may be mistaken."""
+"""A detected language contradicts the given locale only from this probability on."""
 
 _LONGEST_GAP_S = 1.2
-"""A longer silence ends a sentence without any sign, too: nobody is dubbed through it."""
+"""A longer silence ends a sentence even without punctuation. No dubbed line spans it."""
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
 
 _SHORTEST_TURN_S = 0.6
 _SHORTEST_TURN_WORDS = 3
-"""Less voiced sound, or fewer words, in another register are intonation, not another speaker."""
+"""A turn has at least so much voiced sound and so many words. Shorter changes of register are intonation."""
 _BACKGROUND_DB = 15.0
-"""A sentence that is nowhere nearer to the level of the others is music, or people in the background."""
+"""Drop a sentence whose loudest word is this far below the median sentence, as music or background talk."""
 _BETWEEN_SHARE = 0.8
-"""Of the variance of registers, what must lie between two groups of them: of a single bell it is 0.64."""
+"""Split speakers only if at least this share of the pitch variance lies between the groups.
+
+One normal distribution gives 0.64.
+"""
 _LEAST_APART_OCTAVES = 0.33
 _SMALLEST_GROUP_S = 0.8
 _REGISTER_S = 30.0
 
 _STEP_S = 0.01
 _EDGE_SHARE = 0.3
-"""Of the way from the background's level to that of the speech, in dB, where sound begins."""
+"""Sound begins at this share of the way from the background level to the speech level, in dB."""
 _FADED_SHARE = 0.15
-"""The same, of where the last sound of a word has died away."""
+"""The last sound of a word has died away below this share of the same way."""
 _FADE_S = 0.25
-"""A sound that goes on for longer is not the end of this word."""
+"""Longest time after a word in which its last sound may die away."""
 _MOST_CONTRAST_DB = 35.0
 _CLOSURE_S = 0.06
-"""Shorter silences are inside of a word that begins."""
+"""A shorter silence belongs to the word that begins."""
 _LAST_CLOSURE_S = 0.18
-"""Before the last sound of a word the recogniser may take a longer one for its end: as in "asked"."""
+"""Longest silence before the last sound of a word, as in "asked". The recogniser may end the word there."""
 _LATEST_ONSET_S = 1.5
 _EARLIEST_ONSET_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word, its span in seconds, how loud it gets, and its voiced moments in octaves above 1 Hz."""
+    """A word with its span, its highest level, and the pitch of its voiced steps in octaves above 1 Hz."""
 
     text: str
     start_s: float
@@ -85,7 +89,7 @@ _Sentence = Sequence[_Word]
 
 
 def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
-    """Return the first recogniser that is installed with a model; None if there is none."""
+    """Return the first recogniser that is installed with a model, or None."""
     for each in recognisers.values():
         try:
             _ = each.version
@@ -96,23 +100,26 @@ def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
 
 
 def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> tuple[str, list[Cue]]:
-    """Return the language, or the locale that was given, and what is said; nothing where nobody speaks.
+    """Return the language and the sentences of a recording. If nobody speaks, the list is empty.
+
+    The language is `locale` if it is given, otherwise the detected language.
 
     Parameters
     ----------
     samples
-        float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``; read piece by piece, so it may lie on disk.
+        float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``. It is read piece by piece, so it may be a
+        memory map of a file.
     recogniser
-        Who listens.
+        The recogniser to use.
     locale
-        What the medium is in; None to find out.
+        The locale of the recording. None detects the language.
 
     Raises
     ------
     Refused
         The recogniser is sure that the medium is in another language than `locale`.
     EngineError
-        Whatever the recogniser raises.
+        The recogniser failed.
     """
     words: list[_Word] = []
     language = None
@@ -126,9 +133,9 @@ def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None
 
 
 def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
-    """Return the median pitch of each speaker in Hz, in the order in which they begin; 0 where there is none.
+    """Return the median pitch of each speaker in Hz, in the order of their first sentences.
 
-    Of each speaker the first half minute is listened to.
+    The pitch is 0 for a speaker without voiced sound. Only the first half minute of each speaker is measured.
     """
     found: dict[str, list[Array]] = {}
     for each in utterances:
@@ -143,14 +150,14 @@ def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float
 
 
 def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[float, float]]:
-    """Return start and end of utterances in seconds, the end where the last sound has died away.
+    """Return start and end of utterances in seconds. An utterance ends after its last sound has died away.
 
     Parameters
     ----------
     samples
         As for :func:`heard`.
     utterances
-        Who speaks when; the end of a word is often softer than what is taken for its end.
+        Utterances with their times. Their ends may be early, because the end of a word is often soft.
     """
     return [
         (start_s, end_s + _fade_s(samples, start_s, end_s))
@@ -168,7 +175,7 @@ def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
 
 
 def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield first and end frame of pieces that a recogniser takes at once, cut at their quietest place."""
+    """Yield first and end frame of pieces that fit the recogniser's window. Cuts are at quiet places."""
     start = 0
     while len(samples) - start > _LONGEST_PIECE_S * RATE_HZ:
         first = start + round(_SHORTEST_PIECE_S * RATE_HZ)
@@ -176,7 +183,7 @@ def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
         level_db = measure.energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
         quiet_steps = round(_QUIET_S / _STEP_S)
         around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
-        # Of equally quiet places the last: fewer pieces.
+        # Cut at the last of equally quiet places, because longer pieces are fewer.
         place = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
         end = first + round(place * _STEP_S * RATE_HZ)
         yield start, end
@@ -186,7 +193,7 @@ def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
 
 
 def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None) -> Transcript:
-    """Return what a piece says, in the language that is given, or was found in the pieces before."""
+    """Return the transcript of a piece, in the language of the pieces before, if it is `known`."""
     recording = Recording(piece, RATE_HZ)
     if known is not None:
         return recogniser.recognise(recording, language=language_of(known), words=True)
@@ -214,7 +221,7 @@ def _timed(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
 
 
 def _pitch(samples: Samples) -> Array:
-    """Return the pitch in octaves above 1 Hz every :data:`_STEP_S`; NaN where there is no voice."""
+    """Return the pitch in octaves above 1 Hz every :data:`_STEP_S`. Unvoiced steps are NaN."""
     f0_hz, _ = measure.f0_track(samples, RATE_HZ, hop_ms=1000 * _STEP_S)
     return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
 
@@ -250,7 +257,7 @@ def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
 
 
 def _registers(sentences: Sequence[_Sentence]) -> list[float]:
-    """Return the pitch of each speaker in octaves, at least one."""
+    """Return the pitch of each speaker in octaves. There is at least one speaker."""
     spoken = [(_median(sentence), sum(word.voiced_s for word in sentence)) for sentence in sentences]
     known = sorted((pitch, voiced_s) for pitch, voiced_s in spoken if voiced_s)
     if not known:
@@ -260,7 +267,7 @@ def _registers(sentences: Sequence[_Sentence]) -> list[float]:
 
 
 def _groups(pitches: Array, weights: Array) -> list[float]:
-    """Return the centres of groups of sorted values, halved as long as the halves lie clearly apart."""
+    """Halve sorted pitches as long as the halves lie clearly apart. Return the centre of each group."""
     mean = np.average(pitches, weights=weights)
     variance = np.average((pitches - mean) ** 2, weights=weights)
     best: tuple[float, int] = (0.0, 0)
@@ -278,10 +285,10 @@ def _groups(pitches: Array, weights: Array) -> list[float]:
 
 
 def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
-    """Cut a sentence where its words go over to another register, for long enough to be another speaker."""
+    """Split a sentence at each change of register that lasts long enough to be another speaker."""
     marked: list[tuple[int, _Word]] = []
     for word in sentence:
-        # What has no pitch of its own belongs to what stands before it.
+        # A word without pitch belongs to the speaker of the word before.
         known = not word.voiced_s and marked
         marked.append((marked[-1][0] if known else _nearest([word], registers), word))
     runs = [(register, [word for _, word in run]) for register, run in groupby(marked, itemgetter(0))]
@@ -311,7 +318,7 @@ def _median(words: _Sentence) -> float:
 
 
 def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[float, float]]:
-    """Return where each turn is heard, in seconds, none before the end of the one before."""
+    """Return start and end of the sound of each turn, in seconds. Turns do not overlap."""
     spans: list[tuple[float, float]] = []
     end_s = 0.0
     for place, turn in enumerate(turns):
@@ -325,7 +332,7 @@ def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The level around a span of speech in dB, every :data:`_STEP_S`, that of background and of speech."""
+    """The level around a span of speech every :data:`_STEP_S`, and of background and speech, in dB."""
 
     from_s: float
     level_db: Array
@@ -334,7 +341,7 @@ class _Around:
 
     @classmethod
     def of(cls, samples: Samples, start_s: float, end_s: float) -> "_Around | None":
-        """Return it; None where there is no sound of the span."""
+        """Measure the levels around a span. Return None if the span has no samples."""
         from_s = max(0.0, start_s - _LATEST_ONSET_S)
         until_s = min(len(samples) / RATE_HZ, end_s + _LATEST_ONSET_S)
         around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
@@ -347,12 +354,12 @@ class _Around:
         return cls(from_s, level_db, floor_db, loud_db)
 
     def is_above(self, share: float) -> NDArray[np.bool_]:
-        """Return where the level is above a share of the way from the background's to that of the speech."""
+        """Return a mask of the steps above this share of the way from background to speech level."""
         return self.level_db > self.floor_db + share * (self.loud_db - self.floor_db)
 
 
 def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float) -> tuple[float, float]:
-    """Return where the sound of a turn begins and ends, by its level above that of the background."""
+    """Return start and end of the sound of a turn, by its level above the background."""
     first_s, last_s = turn[0].start_s, turn[-1].end_s
     around = _Around.of(samples, first_s, last_s)
     if around is None:
@@ -364,7 +371,7 @@ def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float
         earliest=_step(max(earliest_s, first_s - _EARLIEST_ONSET_S) - from_s),
         closure=_step(_CLOSURE_S),
     )
-    # The end is where the sound begins for who listens backwards.
+    # Find the end by running the same search on the reversed array.
     end = len(is_loud) - _onset(
         is_loud[::-1],
         len(is_loud) - _step(last_s - from_s),
@@ -375,7 +382,7 @@ def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float
 
 
 def _onset(is_loud: NDArray[np.bool_], near: int, *, earliest: int, closure: int) -> int:
-    """Return the step with which a sound begins: that goes on at `near`, or else the next one."""
+    """Return the first step of the sound that continues at `near`, or else of the next sound."""
     near = min(max(near, 0), len(is_loud) - 1)
     if not is_loud[near : near + closure].any():
         after = np.flatnonzero(is_loud[near : near + round(_LATEST_ONSET_S / _STEP_S)])

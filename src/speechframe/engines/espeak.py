@@ -1,9 +1,9 @@
 """The speech engine of the local service: espeak-ng, in 70 and more locales.
 
-Not a beautiful voice, but a fast and steady one: three milliseconds for a
-second of speech, word times, exact lengths, and the same bytes for the same
-request. It is GPL-3 and keeps global state, so the service runs it in worker
-processes; see :mod:`speechframe.engines.espeak_library`.
+The voice is not beautiful, but fast and steady. A second of speech takes three
+milliseconds. Word times and lengths are exact, and equal requests give equal bytes.
+espeak-ng is GPL-3 and keeps global state, so the service runs it in worker
+processes. See :mod:`speechframe.engines.espeak_library`.
 """
 
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ _ROUNDS = 3
 _CLOSE_ENOUGH = 0.004
 
 REVISION = 3
-"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
 class EspeakSpeaker(SentenceSpeaker):
-    """The espeak-ng engine; see :class:`speechframe.engines.base.Speaker`.
+    """The espeak-ng engine. See :class:`speechframe.engines.base.Speaker`.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class EspeakSpeaker(SentenceSpeaker):
 
     @property
     def version(self) -> str:
-        """The library's version and our :data:`REVISION`; raises EngineFault if it is not installed."""
+        """The library's version and :data:`REVISION`. Raises EngineFault if it is not installed."""
         return f"{espeak_library.engine_version()}+{REVISION}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
@@ -77,7 +77,7 @@ class EspeakSpeaker(SentenceSpeaker):
         return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
+        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
         parts, _, warnings = _planned(utterance)
         return (*warnings, *told_of_letters(parts, utterance, LOCALES[utterance.locale]))
 
@@ -107,7 +107,7 @@ def _spoken(utterance: Utterance) -> Speech:
 
 
 def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
-    """Return the voice and the style's name; raises EngineError if either is unknown."""
+    """Return the voice and the style's name. Raise EngineError if either is unknown."""
     voice = espeak_voices().get(utterance.voice_id)
     if voice is None:
         raise EngineFault(f"espeak has no voice {utterance.voice_id!r}")

@@ -1,9 +1,9 @@
-"""The espeak-ng library: a fresh image of it for every text, its word events, its phonemes.
+"""Call the espeak-ng library with a fresh copy for every text, for speech, word events and phonemes.
 
-espeak-ng keeps global state that leaks from one text into the next: the same
-words come out differently the second time. A library that is loaded, used for
-one text and unloaded gives equal bytes for equal input, in any process, and
-costs half a millisecond.
+espeak-ng keeps global state that leaks from one text into the next. So the same
+words sound different the second time. If the library is loaded, used for one text
+and unloaded, equal input gives equal bytes in any process. This costs half a
+millisecond.
 """
 
 import _ctypes
@@ -41,24 +41,24 @@ _CHARS_UTF8 = 1
 _PHONEMES = 0x100
 _IPA = 2
 TIE = "^"
-"""Stands between the letters of one sound in :func:`ipa`, as in ``t^\u0283``."""
+"""Joins the letters of one sound in the result of :func:`ipa`, as in ``t^\u0283``."""
 _TIED_IPA = _IPA | 0x80 | ord(TIE) << 8
 _RATE, _VOLUME, _PITCH, _RANGE, _WORD_GAP = 1, 2, 3, 4, 7
 _EVENT_END, _EVENT_WORD = 0, 1
 _FROM_CHARACTER = 1
 _OK = 0
 
-# From dlfcn.h: open only what is loaded already.
+# From dlfcn.h. With this flag, dlopen fails unless the library is loaded already.
 _RTLD_NOLOAD = 4
 
 _HALF_VOLUME = 50
-"""Some voices clip at the full one; loudness is made equal afterwards."""
+"""Half of the full volume, because some voices are distorted at full volume. A gain levels them later."""
 
 _LONGEST_S = 3600
-"""No text of the allowed length takes an hour: a runaway engine is stopped."""
+"""Longest audio in seconds. No allowed text is that long, so an engine that gets there is stuck."""
 
 WORDS_PER_MINUTE = range(80, 451)
-"""What the library can do; it clamps beyond."""
+"""Speeds that the library supports. It clamps other values."""
 
 _one_at_a_time = threading.Lock()
 
@@ -87,11 +87,11 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the library is to speak, in its own units.
+    """Settings of the library, in its own units.
 
-    ``voice`` is an identifier of its list with an optional variant, such as
-    ``gmw/en-US+f3``; pitch and range go from 0 to 99 with 50 in the middle; the
-    gap between words counts in 10 ms at normal speed.
+    ``voice`` is an identifier of its voice list with an optional variant, such as
+    ``gmw/en-US+f3``. Pitch and range go from 0 to 99, and 50 is normal. The gap
+    between words counts in units of 10 ms at normal speed.
     """
 
     voice: str
@@ -103,7 +103,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WordEvent:
-    """A word begins: where in the text (character, from 0) and in the audio (frame)."""
+    """The begin of a word, as character index in the text and as frame index in the audio."""
 
     position: int
     frame: int
@@ -111,7 +111,7 @@ class WordEvent:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rendered:
-    """What the library made of a text: float32 samples ``(frames,)``, their rate, where words begin."""
+    """Speech of a text: float32 samples ``(frames,)``, their rate, and the begin of each word."""
 
     samples: NDArray[np.float32]
     sample_rate_hz: int
@@ -119,18 +119,18 @@ class Rendered:
 
 
 def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: int = 1) -> Rendered:
-    """Return a text as speech; equal arguments give equal bytes.
+    """Return a text as speech. Equal arguments give equal bytes.
 
     Parameters
     ----------
     text
-        Plain text without control characters; nothing in it is markup.
+        Plain text without control characters. Markup is not interpreted.
     setting
         Voice, speed and pitch.
     phoneme_input
         Read ``[[...]]`` as phoneme names of the voice's language.
     seed
-        For the noise in breathy voices.
+        Seed of the noise in breathy voices.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def engine_version() -> str:
 
 
 def ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
-    """Return the IPA of each text, clause by clause as the library parts it.
+    """Return the IPA of each text as a list of clauses. The library splits the clauses.
 
     Parameters
     ----------
@@ -201,11 +201,11 @@ def _clauses(library: ctypes.CDLL, text: str) -> Iterator[str]:
 
 
 def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:
-    """Return the IPA of each phoneme spelling, such as ``[[tS]]``, in a language; empty when unknown."""
+    """Return the IPA of each phoneme spelling, such as ``[[tS]]``, or an empty text if it is unknown."""
     with _fresh_image() as (library, _):
         _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
-        # A first text in phoneme mode switches the mode on for what follows.
-        deaf = _Callback(lambda _wave, _frames, _event: 0)  # kept in a name: the library calls it later
+        # A first text in phoneme mode switches this mode on for the calls below.
+        deaf = _Callback(lambda _wave, _frames, _event: 0)  # this name keeps the callback alive
         library.espeak_SetSynthCallback(deaf)
         _synthesise(library, " ", _CHARS_UTF8 | _PHONEMES)
         library.espeak_TextToPhonemes.restype = ctypes.c_char_p
@@ -234,7 +234,7 @@ def _paths() -> tuple[str, str]:
 
 @contextmanager
 def _fresh_image() -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load the library, start it, unload it at the end; one at a time, since a process has one image."""
+    """Load and start the library, and unload it at the end. A lock admits one caller at a time."""
     path, data = _paths()
     with _one_at_a_time:
         _refuse_loaded(path)

@@ -1,9 +1,9 @@
-r"""Text as espeak-ng can take it, and where each character of it came from.
+r"""Prepare text for espeak-ng, and map each character back to the caller's text.
 
 espeak obeys control characters (``\x01`` begins a command) and, in phoneme
-mode, ``[[...]]``; it reads letters of a script it does not know one by one as
-"Chinese letter". None of that is speech. Whatever is changed, the map back to
-the caller's text is kept, because word times are told in the caller's words.
+mode, ``[[...]]``. It reads each letter of an unknown script as "Chinese letter".
+All of this is removed. The map back to the caller's text is kept for every
+change, because word times refer to the caller's words.
 """
 
 import re
@@ -21,7 +21,7 @@ from speechframe.spec.texts import split_pauses
 __all__ = ["SpokenText", "spoken_text", "unused_words"]
 
 ToPhonemes = Callable[[str], str]
-"""Turns IPA into the engine's own spelling; raises EngineError for what it cannot say."""
+"""Converts IPA to the engine's own spelling. Raises EngineError for a sound that the engine lacks."""
 
 _LONGEST_WORD = 40
 _LONGEST_NUMBER = 20
@@ -29,10 +29,10 @@ _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f
 # Possessive, and each run is tried at its first character only. So the time is linear for any text.
 _PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
 _SPACED_LETTER = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script with spaces: a word of the dictionary is not found inside a longer one there. Chinese
-and Japanese have no spaces, and Korean joins its particles."""
+"""A letter of a script with spaces. In such scripts, a dictionary word is not found inside a longer word.
+Chinese and Japanese do not write spaces, and Korean joins its particles."""
 _BRACKETS = {"[": "(", "]": ")"}
-"""As silent as the square ones, and no two of them begin phonemes."""
+"""Round brackets are silent, too, and two of them do not begin phonemes."""
 _JOINERS = "\u200c\u200d"
 _REWRITTEN = frozenset(
     f"<{tag}>"
@@ -42,10 +42,10 @@ _REWRITTEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """What is handed to the engine.
+    """Text for the engine.
 
-    ``origins`` has, for each character of ``text``, the index in the caller's
-    text it stands for. ``left_out`` are the letters that cannot be spoken, as often as they come.
+    ``origins`` has an index into the caller's text for each character of ``text``.
+    ``left_out`` contains each letter that cannot be spoken, once for each occurrence.
     """
 
     text: str
@@ -55,12 +55,12 @@ class SpokenText:
 
     @property
     def speakable(self) -> bool:
-        """Whether there is any letter, digit or sign at all."""
+        """Whether the text contains any letter, digit or sign."""
         return bool(self.sounding)
 
     @property
     def sounding(self) -> frozenset[int]:
-        """Which characters of the caller's text are letters, digits or signs that the engine is given."""
+        """Indices of the letters, digits and signs of the caller's text that the engine gets."""
         return frozenset(
             origin for character, origin in zip(self.text, self.origins, strict=True) if _may_sound(character)
         )
@@ -72,18 +72,18 @@ def spoken_text(
     pronunciations: Mapping[str, Pronunciation],
     to_phonemes: ToPhonemes,
 ) -> SpokenText:
-    """Return a text with its pronunciations put in and everything taken out that is no speech.
+    """Return a text with its pronunciations inserted and without characters that are not speech.
 
     Parameters
     ----------
     text
         A piece of the caller's text, without pause markers.
     locale
-        Where it is spoken: which scripts can be read.
+        The locale, with the scripts that it can read.
     pronunciations
-        Word to pronunciation. A word in small letters is found in any case, another only as written.
+        Pronunciations by word. A word in small letters matches any case. Other words match only exactly.
     to_phonemes
-        For those in IPA.
+        Converts pronunciations in IPA.
     """
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
@@ -111,14 +111,14 @@ def spoken_text(
 
 
 def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tuple[str, ...]:
-    """Return the words of a dictionary that are nowhere in a text, in the dictionary's order.
+    """Return the words of a dictionary that a text does not contain, in the dictionary's order.
 
     Parameters
     ----------
     text
-        The caller's text; pause markers do not count.
+        The caller's text. Pause markers are ignored.
     pronunciations
-        Word to pronunciation, found as :func:`spoken_text` finds them.
+        Pronunciations by word. Words match as in :func:`spoken_text`.
     """
     found = {
         word
@@ -130,7 +130,7 @@ def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tupl
 
 
 def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Yield what is said instead of a word, evenly spread over it: it may be several words for several."""
+    """Yield the characters of a pronunciation. Their origins are spread evenly over the original words."""
     for index, character in enumerate(said):
         yield character, start + index * (end - start) // len(said)
 
@@ -140,10 +140,10 @@ def _may_sound(character: str) -> bool:
 
 
 def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the text with the punctuation that would be read aloud ("dot", "exclamation") made a mere pause.
+    """Return the text with punctuation in a form that espeak does not read aloud ("dot", "exclamation").
 
-    Punctuation that stands alone joins the word before it; behind a sign it becomes a comma, set off, because
-    espeak drops the second word of an emoji's name where punctuation touches it.
+    Punctuation that stands alone joins the word before it. After a sign, punctuation becomes a comma after a
+    space, because espeak drops the second word of an emoji's name if punctuation touches the emoji.
     """
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
@@ -160,7 +160,7 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
 def _with_breaks(
     parts: Sequence[tuple[str, int]], locale: EspeakLocale, phonemes: Container[int]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the text with breaks where the engine would run out of room and drop the rest in silence."""
+    """Yield the text with breaks in long words and clauses, whose rest the engine would silently drop."""
     in_word = in_number = in_clause = 0
     for character, origin in parts:
         if origin in phonemes:
@@ -187,7 +187,7 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
 
 
 def _found(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the place of each word of the dictionary in a text, the longest first if several begin there."""
+    """Yield start, end and word for each dictionary word in a text. Prefer the longest word at a place."""
     words = _Words(pronunciations)
     folded = _folded(text) if words else ""
     at = 0
@@ -201,7 +201,7 @@ def _found(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int,
 
 
 class _Words:
-    """The words of a dictionary, found by length and hash: no text compares itself with every word."""
+    """The words of a dictionary. They are found by length and hash, so large dictionaries stay fast."""
 
     def __init__(self, pronunciations: Iterable[str]) -> None:
         self._by_length: dict[int, tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]] = {}
@@ -220,7 +220,7 @@ class _Words:
         return bool(self._lengths)
 
     def longest_at(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
-        """Return the longest word that begins at a place, and its end; None if there is none."""
+        """Return the longest word that begins at a place, or None, with the end of the word."""
         if folded[at] not in self._first or (_is_spaced(text[at]) and at and _is_spaced(text[at - 1])):
             return at, None
         for length in self._lengths:
@@ -235,13 +235,13 @@ class _Words:
 
 
 def _folded(text: str) -> str:
-    """Return a text with its capitals as small letters, each character in its place."""
+    """Return a text in small letters with the same number of characters."""
     return "".join(map(_small, text))
 
 
 @lru_cache(maxsize=8192)
 def _small(character: str) -> str:
-    # Some capitals have two small letters: then the place of each character behind would be another one.
+    # Skip forms with two letters, because they would move all characters after them.
     return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
 
 
@@ -251,7 +251,7 @@ def _is_spaced(character: str) -> bool:
 
 
 def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield the characters to speak, each with the index it stands for: the kana of Japanese."""
+    """Yield the characters to speak, each with its index in the caller's text. Japanese is read as kana."""
     at = 0
     for start, end, kana in japanese.readings(text) if locale.has_readings else ():
         yield from _cleaned(text[at:start], offset + at, locale, left_out)
@@ -265,7 +265,7 @@ def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> 
 
 
 def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield the characters to speak, each with the index it stands for."""
+    """Yield the characters to speak, each with its index in the caller's text."""
     for start, cluster in _clusters(text):
         rewritten = _rewritten(cluster)
         first = rewritten[:1] or " "
@@ -279,7 +279,7 @@ def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) 
 
 
 def _clusters(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each character with the marks that belong to it."""
+    """Yield the index of each character, and the character with its marks."""
     start = 0
     for index in range(1, len(text) + 1):
         if index == len(text) or not _belongs_to_the_one_before(text[index]):
@@ -294,10 +294,10 @@ def _belongs_to_the_one_before(character: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _rewritten(cluster: str) -> str:
-    """Return a character and its marks as the engine knows them.
+    """Return a character and its marks in a form that the engine can read.
 
-    That is a space for control characters, nothing for invisible ones, and the
-    plain letter or digit for ornamental ones.
+    A control character becomes a space. An invisible character is removed. An
+    ornamental letter or digit becomes a plain one.
     """
     first = cluster[0]
     category = unicodedata.category(first)

@@ -1,10 +1,10 @@
-# ruff: noqa: RUF001, RUF002  (IPA looks like other letters: that is its nature)
-"""The phonemes Kokoro reads: IPA of espeak-ng, or of Japanese kana, in the symbols the model has learnt.
+# ruff: noqa: RUF001, RUF002  (some IPA letters look like other letters)
+"""Convert text to the phonemes of Kokoro, from the IPA of espeak-ng or from Japanese kana.
 
-Kokoro was trained on phonemes that write a diphthong or an affricate as one
-symbol (``A`` is the vowel of "day") and that leave out what a language does not
-tell apart. The symbols and what they stand for are those of misaki, the model's
-own phonemiser (Apache-2.0).
+The phonemes of Kokoro write a diphthong or an affricate as one symbol (``A`` is
+the vowel of "day"). They omit differences that have no meaning in a language. The
+symbols and their meanings are those of misaki, the model's own phonemiser
+(Apache-2.0).
 """
 
 import re
@@ -30,11 +30,11 @@ SYMBOLS: Mapping[str, int] = MappingProxyType(
     {" ": 16}
     | {symbol: int(number) for symbol, _, number in (entry.partition("=") for entry in _TABLE.split())}
 )
-"""What the model has learnt, and its number of each."""
+"""The symbols that the model has learnt, and the model's number of each."""
 
 
 def _pairs(table: str) -> tuple[tuple[str, str], ...]:
-    """Return what is replaced by what, the longest first; a line's last word may be missing."""
+    """Return pairs of old and new symbols, the longest first. A line without a new symbol removes the old."""
     pairs = (line.strip().partition(" ") for line in table.strip().splitlines())
     return tuple(sorted(((old, new) for old, _, new in pairs), key=lambda pair: -len(pair[0])))
 
@@ -137,7 +137,7 @@ class KokoroPhonemiser(Phonemiser):
     Parameters
     ----------
     locale
-        What is spoken.
+        The locale of the text.
     """
 
     def __init__(self, locale: str) -> None:
@@ -156,7 +156,7 @@ class KokoroPhonemiser(Phonemiser):
         return [sentence for sentence in sentences if sentence]
 
     def _said_of(self, clauses: Sequence[str]) -> list[str]:
-        """Return the symbols of each clause; what stands in ``[[...]]`` as it is."""
+        """Return the symbols of each clause. Text in ``[[...]]`` stays unchanged."""
         split = [_BLOCK.split(clause) for clause in clauses]
         plain = iter(self._spoken([part for parts in split for part in parts[::2]]))
         said = ((part if index % 2 else next(plain) for index, part in enumerate(parts)) for parts in split)
@@ -166,7 +166,7 @@ class KokoroPhonemiser(Phonemiser):
         if self._locale == "ja-JP":
             return [_of_kana(text) for text in texts]
         found = espeak_library.ipa(texts, LOCALES[self._locale].language)
-        # Where espeak parts a clause for itself, at a bracket or a dash, one pauses.
+        # espeak also splits a clause at a bracket or a dash. A comma makes a pause there.
         return [self._learnt(", ".join(self._replaced(clause) for clause in clauses)) for clauses in found]
 
     def _replaced(self, ipa: str) -> str:
@@ -175,7 +175,7 @@ class KokoroPhonemiser(Phonemiser):
         return ipa.replace(TIE, "").replace("-", "")
 
     def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the symbols between two zeros, as models are trained; what it has not learnt is left out."""
+        """Return the symbols' numbers between two zeros, as in training. Unknown symbols are left out."""
         ids, starts = [0], []
         for symbol in symbols:
             starts.append(len(ids))
@@ -185,12 +185,12 @@ class KokoroPhonemiser(Phonemiser):
 
 
 def _as_learnt(mark: str) -> str:
-    """Return punctuation as the one mark that the model has learnt."""
+    """Return the mark of the model for a run of punctuation."""
     return mark[:1].translate(_AS_LEARNT)
 
 
 def _of_kana(text: str) -> str:
-    """Return kana as symbols; every other letter is left out.
+    """Return kana as symbols. Other letters are left out.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def _sounds(text: str) -> Iterator[str]:
     sound = ""
     for letter in map(_katakana, text):
         if letter in _SMALL and sound[-1:] in set("aiɯɨeo"):
-            # キャ: the vowel of the small letter instead of the other's own.
+            # In キャ, the vowel of the small letter replaces the vowel of the letter before it.
             start = sound[:-1]
             vowel = _SMALL[letter].removeprefix("j")
             palatal = letter in "ャュョ" and start[-1:] not in _PALATAL_ALREADY | {"ʲ"}

@@ -1,4 +1,4 @@
-"""The language of texts, among a few possible languages."""
+"""Detect the language of texts, among a few possible languages."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,9 @@ _CLEARLY = 4.0
 def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     """Return the language of each text.
 
-    A text of a word or two looks like many languages. Unless its own letters speak clearly for another, it
-    is taken for what most of the others surely are; in doubt about all of them, for what all are together.
+    A text of a word or two looks like many languages. Such a text gets the usual language of the call, unless
+    another language is clearly more likely. The usual language is that of most texts with a certain language.
+    If no text has a certain language, all texts together decide.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     Raises
     ------
     EngineError
-        There is no language to choose from, or py3langid is not installed.
+        None of the languages is supported, or py3langid is not installed.
 
     Examples
     --------

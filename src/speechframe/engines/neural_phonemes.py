@@ -1,9 +1,9 @@
-"""Text to the phonemes a neural model reads, sentence by sentence, and which word each of them belongs to.
+"""Convert text to the phonemes of a neural model, sentence by sentence, and find the word of each phoneme.
 
-espeak-ng returns the phonemes of a whole text and not where they come from: it
-merges function words ("so that a"), splits numbers and says abbreviations in
-full. So each word is said alone as well, and the two are laid onto each other
-with the fewest differences.
+espeak-ng returns the phonemes of a whole text without the words they belong to.
+It merges function words ("so that a"), splits numbers and expands abbreviations.
+So each word is also converted alone. Then both phoneme sequences are aligned with
+the fewest differences.
 """
 
 import re
@@ -26,23 +26,24 @@ FULL_STOP = "."
 PUNCTUATION = frozenset(".,;:!?")
 _STRESS = frozenset("\u02c8\u02cc")
 _SILENT = PUNCTUATION | _STRESS | {" ", "\u02d0", "'", '"', "(", ")", "-"}
-"""What is no sound of its own: a word is not recognised by it."""
+"""Symbols without a sound of their own. The alignment ignores them."""
 _LONGEST_SENTENCE = 400
-"""In phonemes: the memory a model takes grows with the square of it."""
+"""Longest sentence in phonemes. The memory of a model grows with the square of this length."""
 _ELLIPSIS = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
 _TITLE = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
 _BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 _SAME = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
 _NO_SOUND = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
-"""Syllable dots, slashes and brackets around the whole, tie bars: a model learnt nothing of them."""
+"""Syllable dots, tie bars, and slashes and brackets around IPA. No model has learnt them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What a model speaks in one go.
+    """A sentence for a single call of a model.
 
-    ``ids`` are the model's numbers; ``begins`` says where words begin in them: the index of a token of the
-    piece, and the indices into ``ids`` of the pause before it and of its first sound, in order.
+    ``ids`` are the model's numbers. ``begins`` has an entry for each word that begins in the sentence. The
+    entry contains the index of the word's token in the piece, and two indices into ``ids``: of the pause
+    before the word, and of its first sound.
     """
 
     ids: tuple[int, ...]
@@ -51,7 +52,7 @@ class Sentence:
 
 @dataclass(slots=True)
 class _Spelled:
-    """A sentence on its way: its phonemes, and the tokens that begin at some of them."""
+    """A sentence as phonemes, with the tokens that begin in it as pairs of token and phoneme index."""
 
     phonemes: list[str]
     begins: list[tuple[int, int]] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Phonemiser(ABC):
     Parameters
     ----------
     symbols
-        What the model has learnt.
+        Symbols that the model has learnt.
     """
 
     def __init__(self, symbols: Collection[str]) -> None:
@@ -72,14 +73,14 @@ class Phonemiser(ABC):
 
     @abstractmethod
     def _said(self, text: str) -> Sequence[Sequence[str]]:
-        """Return the sentences of a line as symbols, punctuation and spaces among them.
+        """Return the sentences of a line as symbols, including punctuation and spaces.
 
-        ``[[...]]`` in the text are symbols already.
+        Text in ``[[...]]`` consists of symbols already.
         """
 
     @abstractmethod
     def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the model's numbers of a sentence, and at which of them each symbol starts."""
+        """Return the model's numbers of a sentence, and for each symbol the index of its first number."""
 
     def pronounced(self, ipa: str) -> str:
         """Return IPA as ``[[...]]``, which is read as phonemes.
@@ -87,7 +88,7 @@ class Phonemiser(ABC):
         Raises
         ------
         EngineError
-            Symbols that the voice's model has not learnt, named.
+            The voice's model has not learnt a symbol. The message names the symbols.
         """
         words = [self._checked(word, ipa) for word in ipa.split()]
         if not any(words):
@@ -129,14 +130,14 @@ class Phonemiser(ABC):
         return symbols if any(self._sounds(symbol) for symbol in symbols) else ""
 
     def _learnt(self, ipa: str) -> str:
-        """Return IPA with the marks of a letter apart, where the model has not learnt both as one symbol."""
+        """Return IPA in symbols of the model. Split a letter from its marks if the model lacks the pair."""
         composed = unicodedata.normalize("NFC", ipa)
         return "".join(
             symbol if symbol in self._symbols else unicodedata.normalize("NFD", symbol) for symbol in composed
         )
 
     def _phonemes(self, text: str) -> list[list[str]]:
-        # The phonemiser ends a sentence at a title's full stop, and joins the words around an ellipsis.
+        # The phonemiser would end a sentence at a title's full stop, and join the words around an ellipsis.
         text = _TITLE.sub(r"\1", text)
         text = _ELLIPSIS.sub(lambda match: ", " if match[1] is None else FULL_STOP, text)
         return [list(phonemes) for phonemes in self._said(text)] if text.strip() else []
@@ -145,7 +146,7 @@ class Phonemiser(ABC):
         return symbol in self._symbols and symbol not in _SILENT
 
     def _symbols_of(self, token: Token, spoken: SpokenText, given: bytes) -> list[str]:
-        """Return the sounds of a token said alone; of phonemes that were given, those."""
+        """Return the sounds of a token alone. Phonemes that the caller gave are returned unchanged."""
         symbols: list[str] = []
         for text, is_phonemes in _runs(token, spoken, given):
             symbols.extend(symbol for symbol in (text if is_phonemes else self._alone(text)))
@@ -155,7 +156,7 @@ class Phonemiser(ABC):
         return tuple(symbol for phonemes in self._phonemes(text) for symbol in phonemes)
 
     def _numbered(self, sentence: _Spelled) -> Sentence:
-        """Return a sentence as numbers; one that ends without a mark ends as a statement does."""
+        """Return a sentence as numbers. A sentence without an end mark gets a full stop."""
         symbols = sentence.phonemes
         closed = symbols[-1] in PUNCTUATION or FULL_STOP not in self._symbols
         ids, starts = self._ids(symbols if closed else [*symbols, FULL_STOP])
@@ -167,7 +168,7 @@ class Phonemiser(ABC):
 
 
 def _parts(phonemes: list[str]) -> Iterator[list[str]]:
-    """Yield the phonemes in parts a model has room for: cut after punctuation if possible."""
+    """Yield the phonemes in parts that fit a model. Cuts are after punctuation if possible."""
     while len(phonemes) > _LONGEST_SENTENCE:
         spaces = [index for index in range(1, _LONGEST_SENTENCE) if phonemes[index] == " "]
         clauses = [index for index in spaces if phonemes[index - 1] in PUNCTUATION]

@@ -1,9 +1,9 @@
 """Neural voices: Piper models, with exact word times and repeatable takes.
 
 A voice is a file of some 60 MB. One core makes a second of speech in a tenth
-of a second. piper-tts is GPL-3 and its phonemiser keeps global state, so the
-service runs it in worker processes. A published model draws its noise anew for
-each call. Here the noise comes from the utterance, see
+of a second. The package piper-tts is GPL-3 and its phonemiser keeps global state,
+so the service runs it in worker processes. A published model draws new noise for
+each call. Here, the noise depends on the utterance. See
 :mod:`speechframe.engines.piper_model`.
 """
 
@@ -32,11 +32,11 @@ from speechframe.errors import EngineFault
 __all__ = ["PiperSpeaker"]
 
 REVISION = 3
-"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
 class PiperSpeaker(NeuralSpeaker):
-    """The Piper engine; see :class:`speechframe.engines.base.Speaker`.
+    """The Piper engine. See :class:`speechframe.engines.base.Speaker`.
 
     Its voices are the packaged voice, and the voices in the folders of the environment
     variable ``SPEECHFRAME_VOICES``.
@@ -52,7 +52,7 @@ class PiperSpeaker(NeuralSpeaker):
 
     @property
     def version(self) -> str:
-        """Piper's version and our :data:`REVISION`; raises EngineFault if Piper is not installed."""
+        """Piper's version and :data:`REVISION`. Raises EngineFault if Piper is not installed."""
         _refuse_missing()
         try:
             return f"{version('piper-tts')}+{REVISION}"
@@ -60,7 +60,7 @@ class PiperSpeaker(NeuralSpeaker):
             raise EngineFault(f"Piper is not installed as a package: {INSTALL}") from error
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice that can be used; none if Piper is not installed."""
+        """Return every usable voice. The list is empty if Piper is not installed."""
         return engine_voices()
 
     def left_out(self) -> Sequence[str]:
@@ -79,7 +79,7 @@ def _refuse_missing() -> None:
 
 
 def _found(utterance: Utterance) -> tuple[PiperFile, str]:
-    """Return the voice's files and the style's name; raises EngineError if either is unknown."""
+    """Return the voice's files and the style's name. Raise EngineError if either is unknown."""
     _refuse_missing()
     voice = piper_voices().get(utterance.voice_id)
     if voice is None:

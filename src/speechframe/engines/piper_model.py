@@ -1,9 +1,9 @@
-"""A Piper model in two repeatable steps: the lengths of the phonemes, and their sound.
+"""Run a Piper model in two repeatable steps. They compute the lengths of the phonemes, and the sound.
 
-A published model draws its noise inside, anew at each call, and returns the
-sound alone. Here the graph is cut, in memory, at the lengths of the phonemes
-and at the noise, so that both come from outside. Then equal seeds give equal
-speech, a length is exact to the frame, and the time of each phoneme is known.
+A published model draws new noise at each call, and returns only the sound. Here
+the graph is cut in memory at the phoneme lengths and at the noise. So the caller
+supplies both. Then equal seeds give equal speech, lengths are exact to the frame,
+and the time of each phoneme is known.
 """
 
 from collections.abc import Sequence
@@ -103,7 +103,7 @@ class PiperModel:
 
 
 class _Names(NamedTuple):
-    """The tensors where a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
+    """The tensors at which a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
 
     lengths: str
     rounded: str
@@ -113,7 +113,7 @@ class _Names(NamedTuple):
 
 
 def _names(graph: Graph, path: Path) -> _Names:
-    """Return the tensors where a Piper model is cut."""
+    """Return the tensors at which a Piper model is cut."""
     rounding = graph.nodes(_ROUNDING)
     if len(rounding) != 1 or _SOUND not in graph.makers:
         raise EngineFault(f"{path} is no Piper model: it contains no lengths of phonemes")

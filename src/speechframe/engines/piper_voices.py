@@ -47,7 +47,7 @@ _NAMED = re.compile(r"(?P<locale>[a-z]{2,3}_[A-Z]{2})-(?P<name>.+?)(?:-(?P<quali
 _PHONEME_TYPES = ("espeak", "text")
 """Piper's other types download models of their own."""
 _SIGNS = ("_", "^", "$")
-"""Padding, beginning and end: every model has them among its symbols."""
+"""Symbols for padding, beginning and end, which every model has."""
 _RATES_HZ = range(4000, 192_001)
 _MOST_BYTES = 1 << 24
 """Largest settings file. Those that Piper publishes have some 7 KB."""
@@ -57,9 +57,9 @@ _FOREIGN_SCRIPTS = frozenset({"ARABIC", "CJK", "CYRILLIC", "ETHIOPIC", "HEBREW",
 
 @dataclass(frozen=True, slots=True)
 class PiperFile:
-    """One voice: its name in the catalogue and its files.
+    """A voice with its name in the catalogue and its files.
 
-    The files must have the hashes of ``package``; None means that the files are the user's.
+    The files must have the hashes of ``package``. If ``package`` is None, the files are the user's.
     """
 
     locale: str
@@ -94,7 +94,7 @@ def piper_voices() -> dict[str, PiperFile]:
 
 
 def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue lists it; none if Piper is not installed."""
+    """Return the catalogue entry of every voice. The list is empty if Piper is not installed."""
     if not is_installed():
         return ()
     return tuple(_shown(voice) for voice in piper_voices().values())
@@ -155,7 +155,7 @@ def _names(file: PiperFile) -> Iterator[str]:
 
 
 def _described(model: Path) -> PiperFile:
-    """Return the voice of a model; raises EngineFault if the model or its settings cannot be used."""
+    """Return the voice of a model. Raise EngineFault if the model or its settings cannot be used."""
     settings = model.with_name(f"{model.name}.json")
     try:
         facts = readable(settings)
@@ -190,7 +190,7 @@ def _locale(code: str, settings: Path) -> str:
 def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType[str, Any] | str:
     """Return the facts in a settings file, or the reason why the file cannot be used.
 
-    Size and time are part of the cache's key: a changed file is read again.
+    Size and time are part of the cache's key, so a changed file is read again.
     """
     del modified_ns
     if size_bytes > _MOST_BYTES:
@@ -211,7 +211,7 @@ def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType
 
 
 def _facts(told: Any) -> dict[str, Any]:
-    """Return the facts of settings; raises an error of any kind if they have another shape."""
+    """Return the facts of settings. Raise an error of any kind if the settings have another shape."""
     speaks = told["espeak"]["voice"]
     numbers = told["phoneme_id_map"]
     rate_hz = int(told["audio"]["sample_rate"])

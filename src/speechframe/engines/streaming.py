@@ -56,13 +56,13 @@ _ABILITIES = MappingProxyType(
 )
 """Each ability with its field of the utterance, the neutral value, and the words for a warning."""
 _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""Every language reads numerals, and they are about as loud as the middle of a sentence."""
+"""Text for measuring loudness. Every voice reads numerals, and they are about as loud as a sentence."""
 
 Samples = NDArray[np.float32]
 
 
 def sentences(text: str) -> list[str]:
-    """Return a text in the parts that are spoken one after the other; joined, they are the text.
+    """Split a text into the parts that are spoken one after the other. The parts join to the text.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def sentences(text: str) -> list[str]:
     parts = [*chunker.add(text), chunker.flush()]
     found: list[str] = []
     for part in parts:
-        # What cannot be spoken alone, such as a pause at the end, stays with what it follows.
+        # A part that cannot be spoken alone, such as a pause at the end, is added to the part before it.
         if found and not speaks(part):
             found[-1] += part
         elif part:
@@ -87,8 +87,8 @@ def pause_seconds(before: str, after: str, rate: int = 0) -> float:
     Parameters
     ----------
     before, after
-        The texts: behind a sentence it is longer than behind a clause, and there is none within a clause or
-        beside a pause marker.
+        The texts. The silence after a sentence is longer than after a clause. Within a clause and beside a
+        pause marker, the silence is 0.
     rate
         -50 to 50, as in a request.
 
@@ -134,7 +134,7 @@ def within(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance,
         asked = getattr(utterance, field)
         if not getattr(capabilities, ability) and asked != value:
             neutral[field] = value
-            # Nobody has to ask for the variation that is the default.
+            # The default variation gets no warning, because the caller may not have requested it.
             if (ability, asked) != ("variation", VARIATION.default):
                 warnings.append(f"{shown} is not supported by this voice and was ignored")
     if not capabilities.pauses and any(isinstance(part, Pause) for part in split_pauses(utterance.text)):
@@ -195,7 +195,7 @@ def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
 
 
 def _checked(speech: Any) -> Speech:
-    """Return the speech of an engine; raises EngineFault if it is not what an engine must return."""
+    """Return the speech of an engine. Raise EngineFault if a type or value is wrong."""
     if not isinstance(speech, Speech):
         raise EngineFault(f"the engine returned {type(speech).__name__}, not Speech")
     facts: Any = speech  # a plug-in may have put anything into its fields
@@ -235,18 +235,20 @@ class SentenceSpeaker(ABC):
 
     @abstractmethod
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text; raises EngineError for one that is not to be spoken."""
+        """Return the warnings of a whole text. Raise EngineError if the text cannot be spoken."""
 
     @abstractmethod
     def _spoken(self, utterance: Utterance) -> Speech:
-        """Return an utterance as loud as the engine speaks."""
+        """Return an utterance without the gain."""
 
     @abstractmethod
     def _gain_db(self, utterance: Utterance) -> float:
         """Return the gain in dB that brings the voice to the loudness that all voices have."""
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield an utterance sentence by sentence; :mod:`speechframe.engines.streaming` says what differs.
+        """Yield an utterance sentence by sentence.
+
+        :mod:`speechframe.engines.streaming` describes the differences from a whole text.
 
         Raises
         ------
@@ -256,7 +258,7 @@ class SentenceSpeaker(ABC):
         return in_sentences(utterance, self._levelled)
 
     def _levelled(self, utterance: Utterance) -> Speech:
-        """Return an utterance as loud as its voice is."""
+        """Return an utterance with the gain of its voice."""
         speech = self._spoken(utterance)
         return replace(speech, samples=at_gain(speech.samples, self._gain_db(utterance)))
 
@@ -264,19 +266,19 @@ class SentenceSpeaker(ABC):
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
     """Yield each sentence of a text as `speak` returns it, with the pause before it.
 
-    A sentence that has nothing speakable for the voice is left out, unless all are so.
+    A sentence that the voice cannot speak is left out.
 
     Parameters
     ----------
     utterance
-        What is spoken.
+        The text, voice and settings.
     speak
         Speaks an utterance of a single sentence.
 
     Raises
     ------
     EngineError
-        No sentence can be spoken; the reason is that of the first. Any fault of the engine.
+        No sentence can be spoken. The reason is that of the first sentence. Or the engine has a fault.
     """
     refused: EngineError | None = None
     before: str | None = None

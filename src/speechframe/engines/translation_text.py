@@ -1,4 +1,4 @@
-"""Texts on their way through a translation model: in portions, and with what it cannot read kept from it."""
+"""Split texts into portions for a translation model, and protect words that the model cannot read."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from speechframe.engines.vocabulary import Alphabet
 
 __all__ = ["has_letters", "portions", "shielded"]
 
-# In portions of this length no model runs away, and its time grows with the text, not with its square.
+# In portions of this length, no model produces endless output. The time grows linearly with the text.
 PORTION_CHARACTERS = 1000
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -18,24 +18,24 @@ _ENDS = re.compile(
     r"|[\u3002\uff01\uff1f]"
 )
 
-# Tags stand between pieces; an address is nobody's language.
+# Tags separate pieces, and addresses are not translated.
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _TAG_OR_LINE_BREAK = re.compile(rf"({_TAG.pattern}|(?<!\s)[^\S\n]*+\n\s*+)")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+")
 _CHUNK = re.compile(r"\S+")
 _EDGE = " \t\"'()[].,;:!?\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u2013\u2014\u00bf\u00a1"
 _LONG_CHUNK = 40
-# Whitespace, and what a text may begin or end with unseen: a byte order mark, marks of direction.
+# Whitespace and invisible characters at the ends of a text, such as a byte order mark or marks of direction.
 _NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]"
 _ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}++|(?<!{_NOT_SEEN}){_NOT_SEEN}++\Z")
 
-# Forms that came through translation whole in at least 637 of 640 lines, best first.
+# Placeholders that survived translation unchanged in at least 637 of 640 lines, the best first.
 _FORMS = ("PZ", "XPH", "ZQX", "K7Q")
 _MOST_TOKENS = 20
 
 
 def has_letters(text: str) -> bool:
-    """Whether there is anything to translate.
+    """Return whether a text contains letters to translate.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def has_letters(text: str) -> bool:
 
 
 def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
-    """Cut a text into portions of at most `most` characters; joined they are the text.
+    """Cut a text into portions of at most `most` characters. The portions join to the text.
 
-    Cut is after a line or a sentence, else before whitespace, else anywhere.
+    Cuts are after a line or a sentence if possible, otherwise before whitespace, otherwise anywhere.
 
     Examples
     --------
@@ -69,20 +69,20 @@ def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
 
 
 def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:
-    """Return the translation of a text; what the model cannot read is in it as it was.
+    """Return the translation of a text. Words that the model cannot read stay unchanged.
 
-    Words with characters outside of the alphabet, and addresses, go as tokens that models leave alone; where
-    one is lost on the way, the text is translated in the parts between them. Tags, lines, and whitespace
-    around a line stay where they are.
+    Placeholders replace addresses, and words with characters outside of the alphabet. If a placeholder is
+    lost in translation, the parts between these words are translated one by one. Tags, lines, and whitespace
+    around lines stay in their places.
 
     Parameters
     ----------
     text
         A text of any length.
     alphabet
-        What the model can read.
+        Characters that the model can read.
     translate
-        The model; it is given one line without whitespace around it, with a letter in it.
+        Translates one line. The line contains a letter and has no whitespace around it.
     """
     pieces = []
     for portion in portions(text):
@@ -121,7 +121,7 @@ def _around(words: str, translate: Callable[[str], str]) -> str:
 
 
 def _filled(translated: str, form: str, kept: list[str]) -> str | None:
-    """Return a translation with its tokens filled in; None unless each is there exactly once."""
+    """Replace the placeholders of a translation. Return None unless each occurs exactly once."""
     token = re.compile(rf"{form}(\d+)")
     if sorted(int(number) for number in token.findall(translated)) != list(range(len(kept))):
         return None
@@ -129,7 +129,7 @@ def _filled(translated: str, form: str, kept: list[str]) -> str | None:
 
 
 def _parts(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
-    """Cut a line into what is kept from the model and what it gets, respelled where that lets it read."""
+    """Cut a line into protected words (True) and text for the model (False), respelled if that helps."""
     found: list[tuple[bool, str]] = []
 
     def put(words: str, *, kept: bool) -> None:
@@ -158,7 +158,7 @@ def _chunk(chunk: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
     elif len(inner) <= _LONG_CHUNK or _ADDRESS.fullmatch(inner):
         middle = [(True, inner)]
     else:
-        # Some scripts have no spaces: there a rare character must not keep a whole sentence.
+        # Some scripts do not use spaces. There, a rare character must not protect a whole sentence.
         middle = [(not alphabet.knows(c), c) for c in inner]
     return [
         (edges[0] is None, edges[0] if edges[0] is not None else before),

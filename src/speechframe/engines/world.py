@@ -1,9 +1,9 @@
-"""The voice changer that comes with the local service: WORLD's analysis and resynthesis.
+"""The voice changer of the local service, based on WORLD's analysis and resynthesis.
 
-What is said and how it is said stays; register, formants and spectral tilt
-become those of the other voice, as measured from what that voice says. The
-pitch is tracked by :func:`speechframe.audio.measure.f0_track`: WORLD's own
-trackers read octave errors off many voices.
+Words and intonation stay. Register, formants and spectral tilt become those of the
+other voice, which are measured from a reference sentence. The pitch is tracked by
+:func:`speechframe.audio.measure.f0_track`, because WORLD's own trackers make octave
+errors with many voices.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ from speechframe.errors import EngineError, EngineFault
 __all__ = ["WorldChanger"]
 
 REVISION = 2
-"""Goes up whenever an equal request sounds different: a run never mixes two ways of changing."""
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 _PEAK = 0.9
-"""What the speech engine's voices have too."""
+"""Highest peak of a result, as for the voices of the speech engine."""
 
 _UNVOICED = (
     "no voiced speech was heard in the clip: it was given the other voice's formants, "
@@ -36,9 +36,9 @@ _UNVOICED = (
 
 
 class WorldChanger:
-    """The WORLD voice changer; see :class:`speechframe.engines.base.Changer`.
+    """The WORLD voice changer. See :class:`speechframe.engines.base.Changer`.
 
-    It remembers what each voice measures, for as long as it lives.
+    The object caches the measurements of each voice.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class WorldChanger:
 
     @property
     def version(self) -> str:
-        """The version of pyworld and our :data:`REVISION`; raises EngineFault when it is not installed."""
+        """Version of pyworld and :data:`REVISION`. Raises EngineFault if pyworld is not installed."""
         try:
             return f"{world().__version__}+{REVISION}"
         except ModuleNotFoundError as error:
@@ -67,25 +67,24 @@ class WorldChanger:
     def change(
         self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]
     ) -> Speech:
-        """Return the clip in the other voice, as loud as it was, at 24000 Hz; equal calls give equal bytes.
+        """Return the clip in the other voice, equally loud, at 24000 Hz. Equal calls give equal bytes.
 
-        A clip without voiced speech, whispered for instance, gets the other voice's formants, and a
-        warning says so.
+        A clip without voiced speech, such as a whisper, gets the other voice's formants and a warning.
 
         Parameters
         ----------
         recording
-            The clip, of any rate. Half an hour of it needs about a gigabyte.
+            The clip, with any sample rate. Half an hour needs about a gigabyte of memory.
         conversion
-            Whose voice, and how.
+            The target voice and the settings.
         speak
-            Lets the other voice say something, to be measured: once for each voice, locale and style.
+            Speaks a reference text in the target voice, once for each voice, locale and style.
 
         Raises
         ------
         EngineError
-            A clip that is silent, shorter than 50 ms or holds values that are no numbers; a length that
-            leaves no time to speak; whatever `speak` raises; no pyworld.
+            The clip is silent, shorter than 50 ms or contains values that are not finite. Or the length
+            leaves no time to speak, `speak` fails, or pyworld is not installed.
         """
         _ = self.version
         clip = clip_of(recording)
@@ -118,7 +117,7 @@ class WorldChanger:
 
 
 def _level(samples: Samples, loudness_lufs: float) -> None:
-    """Bring samples to a loudness in place, or as near as the peak allows, and refuse what is no sound."""
+    """Scale samples in place to a loudness, as far as the peak allows. Raise EngineError for silence."""
     peak = measure.peak(samples)
     if not peak:
         raise EngineError("nothing is left of the clip: it holds next to no sound")

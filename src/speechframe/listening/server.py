@@ -1,8 +1,9 @@
-"""A listening test for people without a notebook: a page a listener, each under a link of its own.
+"""Serve a listening test to people without a notebook. Each listener gets a page under a secret link.
 
-A link holds 192 random bits and is the only way in: it leads to the listener's own page, the sounds of that
-page under names that tell nothing, and the place where its votes go. Everything else, a wrong link included,
-is the same 404. A vote is on disk before the page is told so; a reload goes on at the next trial.
+A link contains 192 random bits. It gives access to the listener's page, to the sounds of this page, and to
+the endpoint for votes. The names of sounds do not reveal their conditions. Every other address gets the same
+404, including a wrong link. A vote is on disk before the page gets its answer. A reloaded page continues with
+the next trial.
 """
 
 import asyncio
@@ -38,10 +39,10 @@ __all__ = ["ServedTest", "serve_test"]
 log = logging.getLogger("speechframe.listening")
 
 _TOKEN_CHARACTERS = 48
-"""Of hexadecimal: 192 bits."""
+"""Hexadecimal digits of a link's token, which are 192 bits."""
 _MAX_BODY_BYTES = 64 * 1024
 _HEADER_S = _BODY_S = 20.0
-"""A header section or a body that takes longer than this does not come any more."""
+"""Longest time in which a header section or a body may arrive."""
 _CLOSING_S = 5.0
 _MOST_PORT = 65_535
 _SCRIPT, _STYLE = "page.js", "page.css"
@@ -55,20 +56,20 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex",
-    # Which software answers is nobody's business.
+    # The empty header hides the server software.
     "Server": "",
 }
 
 
 class ServedTest:
-    """A listening test that is being served; made by :func:`serve_test`.
+    """A listening test that is being served. :func:`serve_test` makes it.
 
     Attributes
     ----------
     url
-        The server's address; nothing is there without a link.
+        The server's address. Without a link, every request gets a 404.
     links
-        Listener to the link that is for this listener alone.
+        Secret link of each listener, by name.
     """
 
     def __init__(self, test: Test, *, listeners: Sequence[str], host: str, port: int) -> None:
@@ -81,27 +82,27 @@ class ServedTest:
         self._progress: dict[str, tuple[int, int]] = {}
         self._taken: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         secret = secret_of(test.folder)
-        # The same links when the test is served again: they were sent around.
+        # A test that is served again has the same links, because listeners have them already.
         self._tokens = {name: secret.key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
         self.url = ""
 
     @property
     def links(self) -> dict[str, str]:
-        """Listener to the link that is for this listener alone."""
+        """Secret link of each listener, by name."""
         return {name: f"{self.url}/{token}/" for name, token in self._tokens.items()}
 
     @property
     def progress(self) -> dict[str, tuple[int, int]]:
-        """Listener to how many trials are voted on, and how many there are."""
+        """Number of trials with a vote and number of all trials, by listener."""
         return dict(self._progress)
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the test."""
         return _is_loopback(self._asked[0])
 
     def __repr__(self) -> str:
-        # Without the links: whoever has one votes as that listener.
+        # The repr omits the links, because anybody with a link can vote as its listener.
         finished = sum(done == total for done, total in self._progress.values())
         state = self.url if self._runner is not None else "closed"
         return f"<ServedTest {state}: {finished} of {counted(len(self._tokens), 'listener')} finished>"
@@ -115,30 +116,30 @@ class ServedTest:
         self.close()
 
     def start(self) -> Self:
-        """Begin to serve; :func:`serve_test` does it."""
-        # Sounds are made before links go out: what is wrong with a clip is said to who asked for the test.
+        """Start the server. :func:`serve_test` calls this."""
+        # Sounds are made before links exist, so the caller gets the error of a broken clip.
         for name in self._tokens:
             self._count(name, self._test.plan(name))
         run_sync(self._start())
         return self
 
     def close(self) -> None:
-        """Stop serving; votes that are coming in are stored first. Calling it again does nothing."""
+        """Stop the server after votes in flight are stored. A second call does nothing."""
         if self._runner is not None:
             self._runner = None
             run_sync(self._open.aclose())
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all listeners have finished, and return whether they have.
+        """Wait until all listeners have finished. Return False if the timeout ends first.
 
         Parameters
         ----------
         timeout_s
-            Seconds to wait at most; without end by default.
+            Longest wait in seconds. None waits without end.
         """
         if timeout_s is not None:
             return self._all_done.wait(timeout_s)
-        # Short waits: some platforms keep Ctrl-C waiting for a lock without a limit.
+        # The waits are short, because on some platforms Ctrl-C does not interrupt a wait without a limit.
         while not self._all_done.wait(0.2):
             pass
         return True
@@ -151,7 +152,7 @@ class ServedTest:
         app.router.add_get(f"/{{token}}/{_STYLE}", self._style)
         app.router.add_get("/{token}/clips/{clip}", self._clip)
         app.router.add_post("/{token}/messages", self._message)
-        # No log of addresses: they hold the links.
+        # There is no access log, because addresses contain the secret links.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_S, handle_signals=False)
         host, port = self._asked
         try:
@@ -179,14 +180,14 @@ class ServedTest:
         except web.HTTPException as refused:
             response = _refused(refused.status)
         except Exception:
-            # The page keeps its vote and sends it again.
+            # After a 500, the page keeps its vote and sends it again.
             log.exception("a listener's page could not be answered")
             response = _refused(500)
         response.headers.update(_HEADERS)
         return response
 
     def _listener(self, request: web.Request) -> str:
-        """Return whose link it is; all links are compared, so that time tells nothing about them."""
+        """Return the listener of a link. All links are compared, so the time does not reveal a link."""
         given = request.match_info["token"].encode()
         found = None
         for name, token in self._tokens.items():
@@ -197,7 +198,7 @@ class ServedTest:
         return found
 
     async def _slash(self, request: web.Request) -> web.Response:
-        """Lead a link that lost its last sign to its page, which names everything from there."""
+        """Redirect a link without its last slash, because the page uses relative addresses."""
         self._listener(request)
         return web.Response(status=308, headers={hdrs.LOCATION: f"{request.path}/"})
 
@@ -233,13 +234,13 @@ class ServedTest:
         return web.json_response(await self._answered(listener, message))
 
     async def _answered(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a message, the same if it comes again: its answer may not have arrived."""
+        """Return the answer to a message. A repeated message gets the same answer, in case it was lost."""
         async with self._lock:
             taken, answer = self._taken.get(listener, (None, {}))
             if message != taken:
                 answer = await asyncio.to_thread(self._test.answer, listener, message)
                 if answer.get("try_again"):
-                    # The page keeps it, and sends it again until it is taken.
+                    # After a 503, the page keeps its message and sends it again until it is accepted.
                     raise web.HTTPServiceUnavailable
                 if answer["kind"] != "refused":
                     self._taken[listener] = (message, answer)
@@ -255,35 +256,35 @@ class ServedTest:
 
 
 def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int = 20) -> ServedTest:
-    """Serve a listening test to people without a notebook, each by a link of their own.
+    """Serve a listening test to people without a notebook. Each listener gets a secret link.
 
-    It is served by this process, in the background, until it is closed. Votes are written to the test's
-    folder as they come, so that ``test.votes`` has them at any time. Served again, the test has the same
-    links (on the same port) and goes on where each listener was.
+    This process serves the test in the background until the test is closed. Votes are written to the test's
+    folder as they arrive, so ``test.votes`` contains them at any time. If a test is served again on the same
+    port, its links are the same. Each listener then continues at the next trial.
 
     Parameters
     ----------
     test
-        What :func:`listening_test` returned, or the folder of a test.
+        A test from :func:`listening_test`, or the folder of a test.
     port
-        Where; a free one by default. Choose one if the test is to be served again by the same links.
+        Port to listen on. 0 selects a free port. Choose a port if links must work again later.
     host
-        The address to listen at. By default only this machine can reach the test; with ``"0.0.0.0"`` everyone
-        on the network who has a link can, unencrypted: put a server with TLS before it for the internet.
+        Address to listen on. By default only this machine can reach the test. With ``"0.0.0.0"``, everyone on
+        the network with a link can vote, without encryption. On the internet, use a proxy with TLS.
     listeners
-        How many links there are.
+        Number of links.
 
     Returns
     -------
     ServedTest
-        With ``links``, ``progress``, ``wait()`` and ``close()``; it is a context manager.
+        A context manager with ``links``, ``progress``, ``wait()`` and ``close()``.
 
     Raises
     ------
     SettingsError
-        When the port is taken, or there would be no listener.
+        The port is taken, or an argument is not valid.
     ListeningError, StoreError
-        When there is no such test.
+        The test does not exist.
 
     Examples
     --------
@@ -306,7 +307,7 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
 
 
 async def _read(request: web.Request) -> dict[str, Any]:
-    # Not request.content_type, which takes half a second for a header of semicolons.
+    # request.content_type takes half a second for a header full of semicolons, so the header is read here.
     if request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().casefold() != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
@@ -325,7 +326,7 @@ async def _read(request: web.Request) -> dict[str, Any]:
 
 
 def _refused_below(status: HTTPStatus, words: str) -> web.Response:
-    """Answer what has not become a request."""
+    """Return the refusal of a connection whose request could not be read."""
     del words
     response = _refused(status)
     response.headers.update(_HEADERS)
@@ -346,7 +347,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _reachable(host: str) -> str:
-    """Return a host as a link names it: of all addresses of this machine the one others see."""
+    """Return the host name for links. For a wildcard address, return the address of this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -354,7 +355,8 @@ def _reachable(host: str) -> str:
     if address.is_unspecified:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
-                # Asks only for the way there; nothing is sent. The address is one for documentation.
+                # Connecting a UDP socket only looks up the route and sends nothing.
+                # The address is reserved for documentation.
                 probe.connect(("192.0.2.1", 9))
                 address = ipaddress.ip_address(probe.getsockname()[0])
             except OSError:

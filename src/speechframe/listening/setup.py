@@ -1,4 +1,4 @@
-"""What a test was set up with, and its design: files in its folder, from which it can be opened again."""
+"""Read and write the set-up and the design of a test. Its folder contains both as files."""
 
 import hashlib
 import io
@@ -36,19 +36,19 @@ _IDENTITY = (
     "training",
     "seed",
 )
-"""What makes a test this one: votes under another value of any of these are votes of another test."""
+"""Fields that identify a test. If one of them changes, the votes belong to another test."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a test was set up with.
+    """The settings of a test.
 
     Parameters
     ----------
     method
-        How listeners are asked.
+        Name of the test method, such as ``ab`` or ``mos``.
     items, conditions
-        What is said, and what is compared (with the anchors of ``mushra``).
+        Names of the items (texts) and of the compared conditions, including the anchors of ``mushra``.
     reference
         The condition that is the open and the hidden reference.
     source
@@ -56,9 +56,9 @@ class Setup:
     trials_per_listener, training, seed
         As in :func:`~speechframe.listening.design.design`.
     title, intro, prompt, consent, questions
-        What listeners read.
+        Texts for listeners.
     reveal
-        Whether a listener is told after each vote what was heard.
+        Whether the page names the conditions after each vote.
     """
 
     method: str
@@ -78,17 +78,17 @@ class Setup:
 
     @property
     def test_id(self) -> str:
-        """The name of the test: the method, and a hash of what makes it this one."""
+        """Name of the test, made of the method and a hash of the settings that identify the test."""
         known = json.dumps([getattr(self, name) for name in _IDENTITY], ensure_ascii=False)
         return f"{self.method}-{hashlib.sha256(known.encode()).hexdigest()[:_ID_DIGITS]}"
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """Those of the conditions that are anchors, the lowest first."""
+        """The conditions that are anchors, the lowest first."""
         return tuple(ANCHORS) if self.method == MUSHRA else ()
 
     def write(self, folder: Path) -> None:
-        """Write the file."""
+        """Write the set-up into a test's folder."""
         text = json.dumps(
             {"format": _FORMAT, "test_id": self.test_id, **asdict(self)}, ensure_ascii=False, indent=1
         )
@@ -102,7 +102,7 @@ class Setup:
         Raises
         ------
         StoreError
-            There is none, or it cannot be read.
+            The folder does not contain a set-up, or the set-up cannot be read.
         """
         path = folder / SETUP_NAME
         if not path.exists():
@@ -122,7 +122,7 @@ class Setup:
         return found
 
     def refuse_other(self, folder: Path) -> None:
-        """Raise ListeningError where a folder holds another test."""
+        """Raise ListeningError if a folder contains another test."""
         if not (folder / SETUP_NAME).exists():
             return
         there = Setup.read(folder)
@@ -135,7 +135,7 @@ class Setup:
 
 
 def drawn(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
-    """Return the design of a test for some listeners; see :func:`~speechframe.listening.design.design`."""
+    """Return the design of a test for some listeners. See :func:`~speechframe.listening.design.design`."""
     return design(
         setup.method,
         items=setup.items,
@@ -165,7 +165,7 @@ def read_design(folder: Path) -> "pd.DataFrame":
 
 
 def gone_on_with(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
-    """Return the design that a folder holds, with the listeners it lacks: what was drawn stays as it is."""
+    """Return the design of a folder, extended by the listeners it lacks. Existing rows do not change."""
     import pandas as pd
 
     if not (folder / _DESIGN_NAME).exists():

@@ -1,4 +1,4 @@
-"""What can be compared: clips by what is said (the item) and by what made them (the condition)."""
+"""Collect the clips of a listening test by item (usually the text) and condition (usually the voice)."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,22 +19,22 @@ __all__ = ["Material", "material_of", "nearest_in_words"]
 _SHOWN = 5
 _ROW_ID = "id"
 _KNOWN = ("voice_id", "locale", "text")
-"""What every clip says of itself, also where no column does."""
+"""Fields that every clip has, even if the source has no such column."""
 _KEYS = ("speech_request_key", "request_key")
 
 
 @dataclass(frozen=True)
 class Material:
-    """The clips of a test: every item in every condition.
+    """The clips of a test, with every item in every condition.
 
     Parameters
     ----------
     items, conditions
-        Their names, in the order in which they were found.
+        Names of items and conditions, in the order of the source.
     clips
-        Item and condition to what reads the clip.
+        Functions that read the clips, by item and condition.
     identity
-        Hash of all names and of what is heard; the same for the same material.
+        Hash of all names and of the audio. Equal material has an equal hash.
     """
 
     items: tuple[str, ...]
@@ -52,26 +52,25 @@ class _Found:
 
 
 def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:
-    """Return what listeners can compare in a source.
+    """Return the clips of a source by item and condition.
 
     Parameters
     ----------
     source
-        A run, a selection of rows, a list of these, a DataFrame with a column ``audio``; or a mapping of
-        conditions to any of these, as in ``{"ours": run, "human": recordings}``.
+        A run, a selection of rows, a list of these, or a DataFrame with a column ``audio``. A mapping of
+        conditions to any of these is also accepted, such as ``{"ours": run, "human": recordings}``.
     condition
-        The column that says what made a clip; not asked for where `source` is a mapping.
+        The column with the condition of each clip. Not used if `source` is a mapping.
     item
-        The column that says which clips are of the same thing. ``id`` is the row's own id where there is no
-        column of that name.
+        The column with the item of each clip. If no column has the name ``id``, the row id is used for it.
 
     Raises
     ------
     ListeningError
-        A column is unknown; fewer than two conditions; an item is not there, or cannot be heard, in every
-        condition (``missing`` lists which), or is there twice.
+        A column is unknown, or there are fewer than two conditions. Or an item has no playable clip in a
+        condition (``missing`` lists these), or more than one clip.
     StoreError
-        The source holds no clips.
+        The source does not contain clips.
 
     Examples
     --------
@@ -100,7 +99,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
 
 
 def nearest_in_words(asked: str, known: Collection[str]) -> str:
-    """Return what somebody may have meant, as the end of a sentence: the nearest names, and all if few."""
+    """Return the end of an error message with the most similar names and all known names."""
     close = get_close_matches(asked, sorted(known), n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
@@ -185,7 +184,7 @@ def _identity(found: Mapping[tuple[str, str], _Found]) -> str:
     total = hashlib.sha256()
     for place, one in sorted(found.items()):
         key = next((one.entry.fields[name] for name in _KEYS if one.entry.fields.get(name)), None)
-        # Clips without a call of ours are known by their bytes.
+        # Clips without a request key are identified by a hash of their audio.
         heard = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
         total.update("\0".join([*place, heard, ""]).encode())
     return total.hexdigest()

@@ -1,13 +1,12 @@
-"""The sounds of a listening test as listeners get them: equal in everything but what is to be judged.
+"""Make the sounds of a listening test. They differ only in the properties that listeners judge.
 
-All sounds of a test are mono WAV files of 16 bits at one rate, equally loud, without metadata, their lengths
-to the hundredth of a second: the size of a file tells how long it is heard, which is audible anyway, and
-nothing else. They are made once, into the
-test's folder. The rate is the highest that one of the clips has: a lower one would take away from some
-conditions what listeners are to judge, and a higher one gives nothing to the others that could be heard.
+All sounds of a test are mono WAV files of 16 bits, equally loud, with one sample rate and without metadata.
+Their lengths are rounded to hundredths of a second. So the size of a file only reveals its length, which is
+audible anyway. The sounds are made once, in the test's folder. Their rate is the highest rate of the clips. A
+lower rate would remove audible detail from some conditions, and a higher rate adds none.
 
-Every place where a sound is played has a name of its own, and the last bits of the sound differ there: equal
-names, or equal bytes, of X and of what it is compared with would tell.
+Each time a sound is played, it has a new name and different last bits. Otherwise equal names or equal bytes
+would reveal which of two sounds is X.
 """
 
 import hashlib
@@ -38,31 +37,31 @@ __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 
 _FOLDER, _INDEX = "stimuli", "index.json"
 _PEAK = 0.89
-"""A decibel below full scale: what players and resamplers add to a peak finds room."""
+"""Highest peak, a decibel below full scale. The rest is room for overshoots of players and resamplers."""
 _LENGTH_S = 0.01
-"""Lengths are whole multiples of this: one sample more or less would tell at which rate a clip was made."""
+"""Lengths are multiples of this. Exact lengths would reveal the original sample rate of a clip."""
 _THREADS = 4
 _HEADER_BYTES = 44
 
 
 @dataclass(frozen=True)
 class Sound:
-    """What was made of a clip.
+    """A sound of a test and the clip it was made from.
 
     Parameters
     ----------
     item, condition
-        What is said, and by whom or by what.
+        Item (usually the text) and condition (usually the voice) of the sound.
     file
-        Its name in the folder of sounds.
+        Name of the file in the folder of sounds.
     audio_seconds
-        Its length.
+        Length of the sound.
     source_sha256
-        Hash of the audio it was made of.
+        Hash of the source clip's audio.
     source_rate_hz, source_lufs
-        Rate and loudness of that.
+        Sample rate and loudness of the source clip.
     gain_db
-        By how much it was made louder, or softer where negative.
+        Gain that was applied. A negative gain made the sound softer.
     """
 
     item: str
@@ -76,20 +75,20 @@ class Sound:
 
 
 class Stimuli:
-    """The sounds of a test, in its folder.
+    """The sounds of a test in its folder.
 
-    Made by :func:`prepare`, and by :func:`open_stimuli` where they were made before.
+    :func:`prepare` makes the sounds. :func:`open_stimuli` opens existing sounds.
 
     Attributes
     ----------
     conditions
-        Those of the clips, then the anchors.
+        The conditions of the clips, then the anchors.
     sounds
-        What was made, by item and condition.
+        The sounds, by item and condition.
     sample_rate_hz
-        The rate of all of them.
+        Sample rate of all sounds.
     loudness_lufs
-        How loud all of them are.
+        Loudness of all sounds in LUFS.
     """
 
     def __init__(
@@ -113,21 +112,21 @@ class Stimuli:
         )
 
     def opaque_id(self, item: str, condition: str, *, listener: str, place: str) -> str:
-        """Return the name of a sound where it is played: it tells nothing, and is the same after a resume.
+        """Return a name for a sound that does not reveal the sound. It is the same after a resume.
 
         Parameters
         ----------
         item, condition
-            Of the sound.
+            Item and condition of the sound.
         listener
-            Who hears it.
+            Name of the listener.
         place
-            Where: trial and slot.
+            Trial and slot in which the sound is played.
 
         Raises
         ------
         KeyError
-            When the test has no such sound.
+            The test does not have this sound.
         """
         if (item, condition) not in self.sounds:
             raise KeyError(f"the test has no sound of {item!r} by {condition!r}")
@@ -136,27 +135,27 @@ class Stimuli:
         return name
 
     def seconds(self, opaque_id: str) -> float:
-        """Return how long the sound of a name is."""
+        """Return the length of the sound with this name."""
         return self._places[opaque_id].audio_seconds
 
     def audio(self, opaque_id: str) -> tuple[bytes, str]:
-        """Return the sound of a name as listeners get it, and its content type.
+        """Return the file and the content type of the sound with this name.
 
-        The same name gives the same bytes; at another place the last bits are others (noise at -92 dB).
+        Equal names give equal bytes. Another name of the sound gives different last bits (noise at -92 dB).
 
         Raises
         ------
         KeyError
-            When nothing has this name.
+            No sound has this name.
         StoreError
-            When the sound's file cannot be read.
+            The sound's file cannot be read.
         """
         path = Folder(self.folder).inside(f"{_FOLDER}/{self._places[opaque_id].file}")
         with storing(path, "reading a sound"):
             data = path.read_bytes()
         frames = np.frombuffer(data, "<i2", offset=_HEADER_BYTES)
         random = np.random.default_rng(int(self._secret.name("last bits", opaque_id), 16))
-        # There is room: nothing is louder than _PEAK.
+        # The noise cannot overflow, because no peak is higher than _PEAK.
         noisy = frames + random.integers(-1, 2, len(frames), np.int16)
         return data[:_HEADER_BYTES] + noisy.tobytes(), CONTENT_TYPES[Format.WAV]
 
@@ -168,25 +167,25 @@ def prepare(
     reference: str | None = None,
     anchors: bool = False,
 ) -> Stimuli:
-    """Return the sounds of a test, made into its folder unless they are there.
+    """Return the sounds of a test. Make them in the test's folder if they do not exist.
 
     Parameters
     ----------
     material
-        Every item in every condition.
+        The clips of the test, with every item in every condition.
     folder
         The test's folder.
     reference
-        The condition that anchors are made of.
+        The condition from which the anchors are made.
     anchors
-        With the anchors of MUSHRA: the reference low-passed at 3.5 and at 7 kHz.
+        Whether to add the anchors of MUSHRA, which are the reference low-passed at 3.5 and at 7 kHz.
 
     Raises
     ------
     AudioError
-        When a clip cannot be read, is silent, or is no reference to make anchors of; names it.
+        A clip cannot be read, is silent, or cannot be used for anchors. The message names the clip.
     StoreError
-        When the folder holds the sounds of another test, or cannot be written.
+        The folder contains the sounds of another test, or cannot be written.
 
     Examples
     --------
@@ -212,7 +211,7 @@ def prepare(
 
 
 def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
-    """Return the sounds of a test that were made before.
+    """Return the existing sounds of a test.
 
     Parameters
     ----------
@@ -222,7 +221,7 @@ def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
     Raises
     ------
     StoreError
-        When there are none, or they cannot be read.
+        The folder does not contain sounds, or they cannot be read.
     """
     target = Path(folder)
     path = target / _FOLDER / _INDEX
@@ -245,7 +244,7 @@ class _Task:
     cutoff_hz: float | None = None
 
     def samples(self) -> tuple[Clip, Samples]:
-        """Return the clip and its samples, mono and at its own rate."""
+        """Return the clip and its samples, in mono and with the clip's sample rate."""
         try:
             clip = self.material.clips[self.item, self.made_of]()
             samples = clip.samples if clip.samples.ndim == 1 else clip.samples.mean(axis=1)
@@ -287,7 +286,7 @@ def _measured(task: _Task) -> _Facts:
 
 def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
     rate_hz = max(each.rate_hz for each in found)
-    # The clip with the highest peak for its loudness decides for all, so that none of them clips.
+    # The clip with the highest peak for its loudness sets the loudness of all. So no sound is distorted.
     lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_PEAK / each.peak)) for each in found))
 
     def write(place: int, task: _Task, facts: _Facts) -> Sound:
@@ -303,7 +302,7 @@ def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
         return Sound(task.item, task.condition, name, round(seconds, 2), facts.sha256, facts.rate_hz, *levels)
 
     with storing(folder, "writing the sounds of a test"):
-        # Whoever could look in here would know what a sound of a blind test is.
+        # The folder is private, because its index reveals the conditions of a blind test.
         private_folder(folder)
         private_folder(folder / _FOLDER)
         sounds = list(threads.map(write, range(len(tasks)), tasks, found))
@@ -312,7 +311,7 @@ def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
             "loudness_lufs": lufs,
             "sounds": [asdict(each) for each in sounds],
         }
-        # Last: it says that everything else is there.
+        # The index is written last. So an index means that all sounds exist.
         write_private(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
     return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
 

@@ -1,4 +1,4 @@
-"""A listening test: its material, design, rules and votes; what a notebook, a server and a page share."""
+"""A listening test with its material, design, rules and votes. Notebook, server and page share this class."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -29,27 +29,27 @@ __all__ = ["LISTENERS", "MOST_LISTENERS", "Test", "open_test", "refuse_listener"
 log = logging.getLogger(__name__)
 
 LISTENERS = 20
-"""For how many listeners a design is drawn at first; more can be invited at any time."""
+"""Number of listeners of a new design. More can be invited at any time."""
 
 MOST_LISTENERS = 10_000
-"""More than a design is drawn for."""
+"""Largest number of listeners of a design."""
 
 
 class Test:
-    """A listening test, in its folder.
+    """A listening test in its folder.
 
-    Made by :func:`~speechframe.listening.making.make_test`; :func:`open_test` opens one that was made before.
+    :func:`~speechframe.listening.making.make_test` makes a test. :func:`open_test` opens an existing test.
 
     Attributes
     ----------
     setup
-        What it was set up with.
+        The settings of the test.
     folder
-        Where it lies: set-up, design, sounds and votes.
+        Folder with set-up, design, sounds and votes.
     stimuli
-        Its sounds.
+        The sounds of the test.
     listener
-        Whose pages are meant where no other listener is named.
+        Name of the listener whose page is shown by default.
     """
 
     __test__: ClassVar[bool] = False  # nothing for pytest to collect
@@ -67,41 +67,41 @@ class Test:
 
     @property
     def test_id(self) -> str:
-        """Its name: the method, and a hash of what makes it this test."""
+        """Name of the test, made of the method and a hash of the settings that identify the test."""
         return self.setup.test_id
 
     @property
     def method(self) -> str:
-        """How listeners are asked."""
+        """Name of the test method, such as ``ab`` or ``mos``."""
         return self.setup.method
 
     @property
     def title(self) -> str:
-        """What its page is called."""
+        """Title of the page."""
         return self.setup.title
 
     @property
     def design(self) -> "pd.DataFrame":
-        """Who hears what in which order; see :func:`~speechframe.listening.design.design`."""
+        """The trials of each listener in order. See :func:`~speechframe.listening.design.design`."""
         return self._design.copy()
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """The names of all listeners the design is drawn for."""
+        """The names of all listeners in the design."""
         return tuple(self._design["listener"].unique())
 
     def invite(self, listeners: int) -> tuple[str, ...]:
-        """Return the names of the first listeners; the design is drawn for them where it was not yet.
+        """Return the names of the first listeners. The design is extended if it has fewer.
 
         Parameters
         ----------
         listeners
-            How many, up to 10,000.
+            Number of listeners, up to 10,000.
 
         Raises
         ------
         ListeningError
-            That is no number of listeners.
+            `listeners` is not a valid number.
         """
         import pandas as pd
 
@@ -114,7 +114,7 @@ class Test:
         return self.listeners[:listeners]
 
     def name_of(self, listener: int | str) -> str:
-        """Return a listener's name, by number (from 1) or name; the design is drawn for a new number.
+        """Return a listener's name, by number (from 1) or name. A new number extends the design.
 
         Raises
         ------
@@ -125,12 +125,12 @@ class Test:
         return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
-        """Return what a listener's page needs, as plain values: nothing in it tells what is heard.
+        """Return the content of a listener's page as plain values. They do not reveal any condition.
 
         Parameters
         ----------
         listener
-            By number or name.
+            Number or name of the listener.
         """
         name, scale = self.name_of(listener), METHODS[self.method]
         begun, done = self._ballots.how_far(name)
@@ -157,7 +157,7 @@ class Test:
         }
 
     def clips(self, listener: int | str) -> tuple[str, ...]:
-        """Return the names of all sounds on a listener's pages; each is on one page, in one place."""
+        """Return the names of all sounds on a listener's pages. Each name has one place on one page."""
         return self._sheet(self.name_of(listener)).clips
 
     def audio(self, listener: int | str, clip_id: str) -> tuple[bytes, str]:
@@ -166,51 +166,51 @@ class Test:
         Raises
         ------
         KeyError
-            The sound is on no page of theirs.
+            The sound is not on any page of this listener.
         """
         if clip_id not in self.clips(listener):
             raise KeyError(f"there is no sound {clip_id!r} here")
         return self.stimuli.audio(clip_id)
 
     def answer(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a message of a page: ``{"kind": "begun"}``, or what :meth:`record` returns.
+        """Return the answer to a page's message. It is ``{"kind": "begun"}`` or the result of :meth:`record`.
 
         Parameters
         ----------
         listener
-            By number or name.
+            Number or name of the listener.
         message
-            What the page sent: ``begin`` or ``vote``.
+            The page's ``begin`` or ``vote``.
         """
         if message.get("kind") == VOTE:
             return self.record(listener, message)
         return self._kept(lambda: self._begin(listener, message), None)
 
     def record(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep the vote of a page: when this returns ``stored``, it is on the disk.
+        """Store the vote of a page. The vote is on disk when the answer ``stored`` is returned.
 
         Parameters
         ----------
         listener
-            By number or name.
+            Number or name of the listener.
         message
-            The page's ``vote``; see :func:`~speechframe.listening.session.vote_rows`.
+            The page's ``vote``. See :func:`~speechframe.listening.session.vote_rows`.
 
         Returns
         -------
         dict
-            ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``
-            where it breaks a rule, could not be kept (then ``try_again`` is true) or is there already, which
-            ``done`` tells.
+            ``{"kind": "stored", "trial", "reveal"}``, or ``{"kind": "refused", "trial", "message", "done"}``.
+            A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true), or
+            if the trial has a vote already (then ``done`` is true).
         """
         answer = self._kept(lambda: self._vote(listener, message), message.get("trial"))
         if answer["kind"] == "refused":
-            # A page that did not hear of it goes on, instead of voting again.
+            # A page that missed the first reply learns that its vote is stored, and moves on.
             answer["done"] = answer["trial"] in self._done(listener)
         return answer
 
     def rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows that a vote becomes, without keeping them; times are texts.
+        """Return the rows of a vote without storing them. Times are texts.
 
         Raises
         ------
@@ -228,30 +228,30 @@ class Test:
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, practice among them, with the columns of
-        :data:`~speechframe.analysis.votes.VOTE_SCHEMA`.
+        """All votes so far, including practice.
 
-        A stored vote that cannot be read is left out, and a warning in the log names its file and line.
-        """  # noqa: D205 - one sentence
+        The columns are those of :data:`~speechframe.analysis.votes.VOTE_SCHEMA`. A stored vote that cannot
+        be read is left out. A warning in the log names its file and line.
+        """
         return self._ballots.votes
 
     @property
     def answers(self) -> "pd.DataFrame":
-        """Who began when, and what they answered: one row a listener."""
+        """Start time and answers to the questions, one row a listener."""
         return self._ballots.answers
 
     @property
     def results(self) -> "ListeningResult":
-        """What the votes say so far; practice is left out."""
+        """Analysis of the votes so far, without practice."""
         return self.analyse()
 
     def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
-        """Return what votes of this test say; see :func:`~speechframe.analysis.listening.analyse`.
+        """Return the analysis of votes of this test. See :func:`~speechframe.analysis.listening.analyse`.
 
         Parameters
         ----------
         votes
-            Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
+            Votes to analyse, for example from :func:`~speechframe.read_votes`. None uses those of the folder.
         **options
             ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
         """
@@ -267,16 +267,16 @@ class Test:
         )
 
     def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
-        """Return how likely this test is to find an effect; see :func:`~speechframe.analysis.power.power`.
+        """Return the probability to find an effect. See :func:`~speechframe.analysis.power.power`.
 
         Parameters
         ----------
         effect
-            Points of the scale in methods with scores, else the share of the votes that are for one side.
+            Points of the scale for methods with scores. Otherwise the share of votes for one side.
         listeners
-            How many take part.
+            Number of listeners.
         **options
-            Further arguments of it, such as ``simulations`` and ``alpha``.
+            Further arguments of ``power``, such as ``simulations`` and ``alpha``.
         """
         from speechframe.analysis.power import power
 
@@ -284,33 +284,33 @@ class Test:
         planned = drawn(self.setup, listeners)
         planned = planned[~planned["training"]]
         if self.setup.anchors:
-            # Their differences are not tested.
+            # Differences to the anchors are not tested.
             planned = planned[~planned["condition"].isin(self.setup.anchors)]
         return power(self.method, effect=effect, design=planned, **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the paragraph on methods for a paper, by the votes so far.
+        """Return the methods paragraph of a paper, for the votes so far.
 
         Parameters
         ----------
         **options
-            As :meth:`analyse` takes them.
+            Options of :meth:`analyse`.
         """
         return self.analyse(**options).methods(setup=self._setup_in_words())
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None
     ) -> str | Path:
-        """Return one listener's test as a page that works offline, or write it to `path` and return that.
+        """Return one listener's test as an offline page, or write the page to `path` and return `path`.
 
-        Its votes are saved as a file that :func:`~speechframe.read_votes` reads.
+        The page saves its votes as a file for :func:`~speechframe.read_votes`.
 
         Parameters
         ----------
         path
-            Where to; None returns the page.
+            File to write. None returns the page.
         listener
-            Whose, by number or name; the test's own by default. Give each listener a page of their own.
+            Number or name of the listener. None uses :attr:`listener`. Give each listener a separate page.
 
         Raises
         ------
@@ -319,7 +319,7 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        # Imported here because it reads, with this class, what its pages send back.
+        # Imported here to avoid a circular import: `offline` imports `Test`.
         from speechframe.listening.offline import offline_page
 
         return saved(offline_page(self, self.listener if listener is None else listener), path)
@@ -350,7 +350,7 @@ class Test:
         except VoteRefused as error:
             return {**answer, "message": str(error)}
         except StoreError:
-            # The words name the folder, which is no business of a listener.
+            # The error names the folder. The listener's page must not show this name.
             log.exception("a vote of %s could not be kept", self.test_id)
             said = "this could not be kept; please try again, and tell who asked you to take part"
             return {**answer, "message": said, "try_again": True}
@@ -384,7 +384,7 @@ class Test:
 
 
 def refuse_listener(listener: Any, names: Collection[str]) -> None:
-    """Raise ListeningError for what is neither a listener's number nor one of the names."""
+    """Raise ListeningError unless `listener` is a valid number or one of the names."""
     if isinstance(listener, str) and listener in names:
         return
     if isinstance(listener, int) and not isinstance(listener, bool) and 1 <= listener <= MOST_LISTENERS:
@@ -400,7 +400,7 @@ def open_test(folder: str | PathLike[str]) -> Test:
     Raises
     ------
     StoreError
-        There is none, or it cannot be read.
+        The folder does not contain a test, or the test cannot be read.
     """
     target = place("folder", folder, error=StoreError)
     setup = Setup.read(target)

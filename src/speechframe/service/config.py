@@ -1,4 +1,4 @@
-"""What a service process is told: one frozen object, and how its parts are read from words."""
+"""The configuration of a service process, and the parsers of its keys."""
 
 import os
 from collections.abc import Iterable
@@ -19,17 +19,17 @@ _LONGEST_KEY = 200
 
 @dataclass(frozen=True)
 class KeySpec:
-    """A key the service accepts.
+    """A key that the service accepts.
 
     Parameters
     ----------
     key
-        The secret itself; hashed before it is stored anywhere.
+        The secret itself. Only its hash is stored.
     quota_characters
-        Characters it may use in a billing cycle (a calendar month, UTC); of a dubbing key, credits.
+        Characters that the key may use in a billing cycle (a calendar month, UTC). Dubbing keys have credits.
     concurrency
-        Requests it may have in flight, in each pool; ``None`` is the default
-        of the document (streaming) and of ``spec.chosen`` (everything else).
+        Requests that the key may have in flight, in each pool. None selects the default of the document
+        for streaming, and of ``spec.chosen`` for everything else.
     """
 
     key: SecretStr
@@ -44,19 +44,19 @@ class WorkerLimits:
     Parameters
     ----------
     start_s
-        Seconds a worker may take until it is ready.
+        Seconds that a worker may take to start.
     base_s, per_character_s, per_audio_second_s
-        CPU time in seconds that a job may use. It grows with the text and with the length of audio asked for.
+        CPU time in seconds that a job may use. It grows with the text and with the requested audio length.
         A neural voice uses about a third of it.
     per_changed_second_s
         CPU time in seconds that each second of changed audio adds, recognition included.
     idle_s
         Seconds after which a worker that uses no CPU time for its job counts as hung.
     jobs
-        Jobs after which a worker is replaced, so that no leak of a native library adds up.
+        Jobs after which a worker is replaced. This bounds a memory leak of a native library.
     memory_bytes
-        Resident memory after which it is replaced once its job is done; a neural voice with a long sentence
-        takes 1 GB.
+        Resident memory above which a worker is replaced after its job. A neural voice needs 1 GB for a long
+        sentence.
     """
 
     start_s: float = 60.0
@@ -79,7 +79,9 @@ class WorkerLimits:
         return self.base_s + self.per_character_s * characters + self.per_audio_second_s * audio_seconds
 
     def change_s(self, characters: int, changed_seconds: float, audio_seconds: float) -> float:
-        """Return the seconds of CPU time that changing a clip of this length into one of that length may use.
+        """Return the seconds of CPU time that a voice change may use.
+
+        `changed_seconds` is the length of the source clip, `audio_seconds` the length of the result.
 
         Examples
         --------
@@ -91,55 +93,55 @@ class WorkerLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceConfig:
-    """Everything a service process needs to know.
+    """The configuration of a service process.
 
     Parameters
     ----------
     data
-        Folder of keys, balances and audio; made when missing, mode 700.
+        Folder of keys, balances and audio. It is made if it is missing, with mode 700.
     keys
-        Keys to accept; without one, the key kept in ``data/key`` is used (made on first use).
+        Keys to accept. If empty, the key in ``data/key`` is used, which is made on first use.
     dub_keys
-        Keys of the dubbing calls; without one, the other keys do for these, too.
+        Keys of the dubbing calls. If empty, `keys` are accepted for these calls, too.
     host, port
-        Address to listen on; port 0 takes a free one.
+        Address to listen on. Port 0 selects a free port.
     workers
-        Worker processes; 0 is one a core, at most 4.
+        Number of worker processes. 0 is one a core, at most 4.
     dub_workers
-        Media that are dubbed at once, each in a process of its own; 0 is one for two cores.
+        Media files that are dubbed at the same time, each in its own process. 0 is one for two cores.
     body_timeout_s, header_timeout_s
-        Seconds in which a request's body and its header section must have arrived (408).
+        Seconds in which a request's body and its header section must arrive. Later requests get 408.
     grace_s
-        Seconds that requests in flight are given to finish when the service stops.
+        Seconds that requests in flight get to finish when the service stops.
     queue_limit
-        Requests of all keys that may wait for a worker before 503; 0 is 32 a worker.
+        Requests of all keys that may wait for a worker. Further requests get 503. 0 is 32 a worker.
     max_body_bytes
-        Bytes of a request body that are read before 400.
+        Largest size of a request body. A larger body gets 400.
     max_upload_bytes
-        Bytes of a file in a form, or behind a ``file_url``, that are read before 400.
+        Largest size of a file in a form or behind a ``file_url``. A larger file gets 400.
     max_audio_seconds
-        The longest ``audioDuration`` that is served, and the longest clip that is taken: the document names
-        no end, a machine's memory does.
+        The longest accepted ``audioDuration``, and the longest accepted clip. The document sets no limit,
+        but the memory of a machine is limited.
     allow_private_urls
         Whether a ``file_url`` or ``webhook_url`` may lead to addresses that are not on the public Internet.
     changer, recogniser
-        Names of the engines to use where several of a kind are installed; the first by name without one.
+        Names of the engines to use if several of a kind are installed. None selects the first by name.
     shelf_bytes
-        Bytes of audio kept for ``audioFile`` links; the oldest go first.
+        Bytes of audio kept for ``audioFile`` links. The oldest audio is removed first.
     webhook_seconds
-        Seconds over which the deliveries of a webhook are spread that is not answered.
+        Seconds over which the deliveries of an unanswered webhook are spread.
     region
-        The region this service plays: its streaming concurrency is the default of keys.
+        The region that this service imitates. Its streaming concurrency is the default of keys.
     socket_idle_s
         Seconds without traffic after which a WebSocket is closed.
     progress_s
-        Seconds between two interim answers to a call that waits or is worked on.
+        Seconds between two interim answers to a call that waits or is in work.
     slow_reader_s
-        Seconds over which a client that reads its answer too slowly is seen to do so, and dropped.
+        Seconds after which a client that reads its answer too slowly is disconnected.
     unread_bytes
-        Bytes that may wait in memory for clients to read them, over all connections.
+        Bytes of answers that may wait in memory for slow clients, over all connections.
     limits
-        When workers are replaced.
+        Limits after which workers are replaced.
     """
 
     data: Path
@@ -170,45 +172,45 @@ class ServiceConfig:
 
     @property
     def worker_count(self) -> int:
-        """How many worker processes run."""
+        """Number of worker processes."""
         return self.workers or max(1, min(4, _cores()))
 
     @property
     def dub_worker_count(self) -> int:
-        """How many media are dubbed at once."""
+        """Number of media files that are dubbed at the same time."""
         return self.dub_workers or max(1, _cores() // 2)
 
     @property
     def waiting_limit(self) -> int:
-        """How many requests may wait for a worker."""
+        """Number of requests that may wait for a worker."""
         return self.queue_limit or 32 * self.worker_count
 
 
 def _cores() -> int:
-    # The cores this process may use, which a container or taskset makes fewer than the machine has.
+    # A container or taskset may allow this process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> KeySpec:
-    """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``; `default` is the quota of one without.
+    """Return the key written as ``KEY[:QUOTA[:CONCURRENCY]]``. Without QUOTA, the quota is `default`.
 
     Raises
     ------
     SettingsError
-        For an empty key, characters that cannot stand in a header, or figures
-        that are no whole numbers. The key itself is never repeated.
+        The key is empty or has characters that a header cannot contain, or a figure is not a whole number.
+        The message never contains the key.
 
     Examples
     --------
     >>> parse_key("secret:5000:2").quota_characters
     5000
     """
-    # Figures are hidden too: of a key that holds a colon, they are a part.
+    # The figures are hidden, too, because they are a part of the secret if a key contains a colon.
     key, quota, concurrency, *_ = map(Hidden, (*Hidden(words).strip().split(":", 2), "", ""))
     if not key or len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
         raise SettingsError(
-            "a key is empty, longer than 200 characters or holds characters that cannot stand in a header; "
-            "it looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY"
+            "a key is empty, longer than 200 characters, or has characters that a header cannot contain. "
+            "Write KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY"
         )
     return KeySpec(
         SecretStr(key),
@@ -223,7 +225,7 @@ def parse_dub_key(words: str) -> KeySpec:
     Raises
     ------
     SettingsError
-        As :func:`parse_key`, and for a third figure.
+        As :func:`parse_key`, or a concurrency is given.
 
     Examples
     --------
@@ -237,7 +239,7 @@ def parse_dub_key(words: str) -> KeySpec:
 
 
 def _whole(words: str, name: str, low: int) -> int:
-    # isdecimal alone takes digits of other scripts, which int() would take too: both are harmless here.
+    # isdecimal and int() both accept digits of other scripts, which are harmless here.
     if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
         raise SettingsError(
             f"the {name} of a key is no whole number of at least {low}; "
@@ -247,12 +249,12 @@ def _whole(words: str, name: str, low: int) -> int:
 
 
 def parse_keys(text: str) -> tuple[KeySpec, ...]:
-    """Return the keys of a keys file: one a line as in :func:`parse_key`, ``#`` starts a comment line.
+    """Return the keys of a keys file. Each line is a key as in :func:`parse_key`, or a comment after ``#``.
 
     Raises
     ------
     SettingsError
-        With the number of the line that is no key.
+        A line is not a key. The message contains the line's number.
     """
     text, found = Hidden(text), []
     for number, line in enumerate(map(Hidden, text.splitlines()), start=1):
@@ -266,12 +268,12 @@ def parse_keys(text: str) -> tuple[KeySpec, ...]:
 
 
 def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
-    """Return the keys, each once.
+    """Return the keys without duplicates.
 
     Raises
     ------
     SettingsError
-        When one key is given twice with different figures.
+        A key is given twice with different figures.
     """
     found: dict[SecretStr, KeySpec] = {}
     for spec in keys:

@@ -1,12 +1,15 @@
-"""A form, from the wire to fields and files: multipart, or urlencoded when there is no file in it.
+"""Read forms into fields and files. A form is multipart, or urlencoded if it contains no file.
 
-What is taken and what is not, where the document is silent:
+The document leaves these rules open. The service follows them:
 
-- files go to disk as they come; their size is bounded, and that of all other fields together
-- an empty text, or a file without name and content, is a field that somebody left empty: not given
-- a file where none is wanted is read past: where a text is wanted that is refused, elsewhere ignored
-- a field twice is 400 unless it is a list; texts are UTF-8 whatever ``charset`` says
-- a body that stalls or is cut off is 400 here, because section 7.2 has no 408 for these calls
+- Files are written to disk while they arrive. Each file has a size limit. All other fields share another.
+- An empty text counts as not given. So does a file without name and content, which a browser sends for an
+  empty field.
+- The content of a file in a field for text, or in an unknown field, is skipped. The first is then refused,
+  the second ignored.
+- A field that is given twice is refused with 400, unless it is a list.
+- Texts are UTF-8. A ``charset`` is ignored.
+- A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
 """
 
 import contextlib
@@ -38,16 +41,16 @@ _SIZE_HINT = "send shorter fields"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What arrived.
+    """The fields and files of a request.
 
     Parameters
     ----------
     texts
-        Field to its values, in order; none is empty.
+        Text values by field, in order. No value is empty.
     files
-        Field to its file.
+        Files by field.
     passed_over
-        Names under which a file came where none is wanted; its content was not kept.
+        Fields that arrived with a file but do not take a file. The content was skipped.
     """
 
     texts: Mapping[str, tuple[str, ...]]
@@ -55,7 +58,7 @@ class Form:
     passed_over: tuple[str, ...] = ()
 
     def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
-        """Return the form as :func:`~speechframe.spec.check.check` takes it; of a file only that it is there.
+        """Return the form for :func:`~speechframe.spec.check.check`. The value of a file is empty bytes.
 
         Parameters
         ----------
@@ -65,7 +68,7 @@ class Form:
         Raises
         ------
         Refusal
-            400 for another field that came more than once.
+            400 if another field came more than once.
         """
         for name, values in self.texts.items():
             if len(values) > 1 and name not in lists:
@@ -88,7 +91,7 @@ async def received(
     threads: KeyThreads,
     turn: Callable[[int], Awaitable[object]] = _no_turn,
 ) -> AsyncIterator[Form]:
-    """Read a request's form; its files are there until the block ends.
+    """Read a request's form. Its files are removed when the block ends.
 
     Parameters
     ----------
@@ -96,19 +99,19 @@ async def received(
         Holds the limits: ``max_upload_bytes`` of files, ``max_body_bytes`` of everything else, and
         ``body_timeout_s``, the longest pause.
     uploads
-        Where files go.
+        The folder for files.
     files
         The fields that are files.
     threads
-        Write the files. They belong to the key that sends them.
+        Threads of the sending key. They write the files.
     turn
-        Waited for before a piece of so many bytes is read.
+        Awaited with the size of each piece in bytes, before the piece is processed.
 
     Raises
     ------
     Refusal
-        400 for a body that is no form, that has a text for a file or the reverse, that is too large, that
-        stalls, or that is cut off; 500 where it cannot be kept, on a full disk for instance.
+        400 if the body is not a form, has a text for a file or the reverse, is too large, stalls, or is cut
+        off. 500 if the service cannot store it, for example on a full disk.
     """
     with contextlib.ExitStack() as stack:
         reader = _Reader(config, uploads, files, threads, stack)
@@ -121,7 +124,7 @@ async def _read(
     turn: Callable[[int], Awaitable[object]],
     reader: "_Reader",
 ) -> Form:
-    # Not request.content_type, which takes half a second for a header of semicolons.
+    # request.content_type takes half a second for a header full of semicolons, so the header is read here.
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
     if kind == URLENCODED:
         return await _read_urlencoded(request, config)
@@ -143,7 +146,7 @@ async def _read(
                 await reader.take(event)
         parser.close()
     except BrokenForm as error:
-        refuse(f"the body is no form: {error}")
+        refuse(f"the body is not a form: {error}")
     except TooLarge:
         _too_large(config)
     except NotKept as error:
@@ -175,7 +178,7 @@ async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int)
 
 
 class _Reader:
-    """Puts the parts of a form where they belong."""
+    """Collects the parts of a form as texts and files."""
 
     def __init__(
         self,
@@ -199,7 +202,7 @@ class _Reader:
         self._receiver: Receiver | None = None
 
     async def take(self, event: Part | bytes | End) -> None:
-        """Take what the parser found."""
+        """Process one event of the parser."""
         if isinstance(event, Part):
             self._begin(event)
         elif isinstance(event, bytes):
@@ -208,7 +211,7 @@ class _Reader:
             await self._end()
 
     def form(self) -> Form:
-        """Return what came."""
+        """Return the form that was read."""
         texts = {name: tuple(values) for name, values in self._texts.items()}
         return Form(texts, self._files, tuple(self._passed_over))
 
@@ -241,7 +244,7 @@ class _Reader:
         part = self._part
         if self._receiver is not None:
             upload = await self._receiver.finish()
-            # What a page sends for a file that nobody chose.
+            # A browser sends a file without name and content for an empty field.
             if upload.size_bytes or part.file_name:
                 self._files[part.name] = replace(upload, file_name=part.file_name or "")
         elif part.is_file:
@@ -267,7 +270,7 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
     except TooLarge:
         _too_large(config)
     except ValueError as error:
-        refuse(f"the body is no {URLENCODED} form: {error}")
+        refuse(f"the body is not a {URLENCODED} form: {error}")
     texts: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         texts[name] = (*texts.get(name, ()), value)

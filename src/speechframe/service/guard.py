@@ -1,8 +1,8 @@
-"""Connections to addresses that callers name: to a ``file_url``, and to the receiver of a webhook.
+"""Open connections to addresses that callers name, for a ``file_url`` or a webhook.
 
 - The scheme is http or https, and the address holds no user name or password.
 - The host is on the public Internet, unless the operator allows other hosts. Every address of the host is
-  checked. The connection uses a checked address, even if the name has another one by then.
+  checked. The connection uses a checked address, even if the host name has changed its address since.
 - A host name is looked up in a thread of the key that named it, within a time limit.
 - The connection uses no proxy and sends no cookies and no key of the service.
 """
@@ -34,7 +34,7 @@ class Forbidden(Exception):
 
 
 class NotFound(Forbidden):
-    """The host has no address now, or its name server did not answer in time. Later it may have one."""
+    """The host name was not resolved, or not in time. A later attempt may succeed."""
 
 
 class _Pinned(AbstractResolver):
@@ -74,7 +74,7 @@ def parsed(words: str) -> URL:
     if len(words) > _LONGEST_URL:
         raise Forbidden(f"it has more than {_LONGEST_URL:,} characters")
     try:
-        # Keep the caller's quoting if possible: quoting a signed address again would break its signature.
+        # Keep the caller's quoting if possible, because new quoting breaks a signed address.
         plain = words.isascii() and words.isprintable() and " " not in words
         return checked(URL(words, encoded=plain))
     except (ValueError, TypeError):
@@ -84,7 +84,7 @@ def parsed(words: str) -> URL:
 def checked(url: URL) -> URL:
     """Return an address without its fragment, or raise :class:`Forbidden`."""
     if url.scheme not in {"http", "https"} or not url.raw_host:
-        raise Forbidden("it is no http or https address")
+        raise Forbidden("it is not an http or https address")
     if url.raw_user is not None or url.raw_password is not None:
         raise Forbidden("it holds a user name or password")
     if url.port is None or url.port < 1:
@@ -176,7 +176,7 @@ def _address(words: str) -> Address:
 
 
 def _literal(host: str) -> tuple[Address, ...]:
-    """Return the address that a host is written as; nothing for a name."""
+    """Return the address of a host that is written as an address. Return nothing for a name."""
     try:
         return (_address(host),)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keys and tokens: who may ask, found by hash, never stored or logged as they are."""
+"""Keys and tokens of callers. They are found by hash, and the secrets are never stored or logged."""
 
 import hashlib
 import hmac
@@ -21,18 +21,18 @@ _SALT = "salt"
 
 @dataclass(frozen=True)
 class Key:
-    """A key that was recognised: what may be known of it afterwards.
+    """An accepted key without its secret.
 
     Parameters
     ----------
     key_hash
-        Stands for the key in every table.
+        Identifies the key in every table.
     fingerprint
-        Stands for it in logs and, equally, in the caller's run folders.
+        Identifies the key in logs. The caller's run folders contain the same fingerprint.
     quota_millis
-        Thousandths of a character it may use in a billing cycle.
+        Thousandths of a character that the key may use in a billing cycle.
     concurrency
-        Its own cap, if it has one.
+        The key's own limit of requests in flight, if there is one.
     """
 
     key_hash: bytes
@@ -42,16 +42,16 @@ class Key:
 
 
 class KeyRing:
-    """The keys of this process, and the way to find one by what a caller sent.
+    """The keys that this process accepts. It finds the key for a secret that a caller sent.
 
     Parameters
     ----------
     salt
-        Secret of the data folder: equal keys hash differently in another folder.
+        Secret of the data folder. Equal keys have different hashes in different folders.
     specs
-        The keys that are accepted. Keys of an earlier start are not; their balances stay.
+        The accepted keys. Keys of an earlier start are refused, but their balances are kept.
     balance
-        Which balance of a key this is about: one key hashes differently for each, and so has several.
+        Name of a balance. A key can have several balances, because its hash depends on this name.
     """
 
     def __init__(self, salt: bytes, specs: Iterable[KeySpec], balance: str = "") -> None:
@@ -71,13 +71,13 @@ class KeyRing:
         return iter(self._keys)
 
     def hashed(self, secret: str) -> bytes:
-        """Return what stands for a secret of the caller's in the database."""
+        """Return the salted hash of a caller's secret, as the database stores it."""
         return hashlib.blake2b(
             secret.encode(errors="surrogateescape"), key=self._salt, person=self._balance, digest_size=32
         ).digest()
 
     def find(self, secret: str) -> Key | None:
-        """Return the key a caller sent, in a time that does not depend on how much of it is right."""
+        """Return the key a caller sent. The time taken does not depend on how many characters are right."""
         return self.find_hash(self.hashed(secret))
 
     def find_hash(self, key_hash: bytes) -> Key | None:
@@ -90,25 +90,25 @@ class KeyRing:
 
 
 def salt_of(connection: sqlite3.Connection) -> bytes:
-    """Return the data folder's salt, made the first time.
+    """Return the data folder's salt. The first call makes the salt.
 
     Raises
     ------
     SettingsError
-        The salt is damaged. Without it no key has its balance.
+        The salt is damaged. Without the salt, no key finds its balance.
     """
     connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
     (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()
     if not isinstance(salt, bytes):
         raise SettingsError(
-            "the salt in the database of the data folder is damaged, and without it no key has its balance: "
-            "put the database back as it was, or give another folder (--data, SPEECHFRAME_SERVICE)"
+            "the salt in the database of the data folder is damaged, so no key finds its balance. "
+            "Restore the database from a backup, or use another folder (--data, SPEECHFRAME_SERVICE)"
         )
     return salt
 
 
 def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
-    """Keep the quota of each key in force; what it has used stays as it is."""
+    """Store the quota of each accepted key. The amount that a key has used does not change."""
     connection.executemany(
         "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key_hash) "
         "DO UPDATE SET quota_millis = excluded.quota_millis, seen_at = excluded.seen_at",
@@ -125,7 +125,7 @@ def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple
 
 
 def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key | None:
-    """Return the key a token was issued for, while both are good."""
+    """Return the key of a token, if the token has not expired and the key is accepted."""
     row = connection.execute(
         "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?", (ring.hashed(token), now())
     ).fetchone()
@@ -133,12 +133,12 @@ def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key
 
 
 def own_key(data: Path) -> KeySpec:
-    """Return the key kept in ``data/key``, made on first use with mode 600.
+    """Return the key in ``data/key``. The first call makes the file, with mode 600.
 
     Raises
     ------
     SettingsError
-        When the file holds no key or cannot be read.
+        The file does not contain a key, or cannot be read or made.
     """
     path = data / KEY_FILE
     try:
@@ -152,8 +152,8 @@ def own_key(data: Path) -> KeySpec:
 
 
 def _make_key_file(path: Path) -> None:
-    # Written whole under another name, then linked: of two services that start at once one makes the
-    # key, both read the same, and neither ever sees half of it.
+    # The whole file is written under another name and then linked. If two services start at the same time,
+    # one of them makes the key. Both read this key, and neither reads half of a key.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     part.touch(mode=0o600, exist_ok=False)
     try:

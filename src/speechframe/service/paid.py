@@ -1,4 +1,4 @@
-"""What calls that cost something have in common: take, idempotency key, reservation, refusals."""
+"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals."""
 
 import contextlib
 import hashlib
@@ -28,20 +28,20 @@ _WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHE
 
 @dataclass(frozen=True)
 class Bill:
-    """What a call costs and who pays.
+    """The price of a call and the key that pays.
 
     Parameters
     ----------
     key
-        Who pays.
+        The key that pays.
     mark
-        The request's idempotency key and what it is bound to, if it has one.
+        Hash of the request's idempotency key and of its content. None without an idempotency key.
     millis
-        Thousandths of a character.
+        The price in thousandths of a character.
     words
-        What costs that, for a refusal: ``the text has 12 billed characters``.
+        The reason for the price in a refusal, such as ``the text has 12 billed characters``.
     operation
-        What the books call it, as :data:`speechframe.spec.billing.PRICES` does.
+        The operation's name, as in :data:`speechframe.spec.billing.PRICES`.
     """
 
     key: Key
@@ -52,12 +52,12 @@ class Bill:
 
 
 def take_of(request: web.Request) -> int:
-    """Return the take a request asks for; 0 without the header (chosen: takes).
+    """Return the take that a request wants. Without the header, the take is 0 (chosen: takes).
 
     Raises
     ------
     Refusal
-        400 for a header that is no take.
+        400 if the header is not a take.
     """
     header = request.headers.get(chosen.TAKE_HEADER)
     if header is None:
@@ -69,28 +69,30 @@ def take_of(request: web.Request) -> int:
     ):
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"{chosen.TAKE_HEADER} is no take (got {shown(header)}); "
+            f"{chosen.TAKE_HEADER} is not a take (got {shown(header)}); "
             f"allowed: integer from 0 to {chosen.MAX_TAKE}",
         )
     return int(words)
 
 
 def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
-    """Return what a request's idempotency key is bound to; None without the header (chosen: idempotency).
+    """Return the hash of a request's idempotency key with the hash of its content (chosen: idempotency).
+
+    Without the header, return None.
 
     Parameters
     ----------
     operation
         The endpoint's name.
     content
-        What is asked for, canonically; how the answer is delivered is no part of it.
+        The request in canonical form, without options that only concern the delivery of the answer.
     take
-        The take that is asked for.
+        The take that the request wants.
 
     Raises
     ------
     Refusal
-        400 for a key that is empty or too long.
+        400 if the key is empty or too long.
     """
     header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
     if header is None:
@@ -106,14 +108,14 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
 
 
 def check_done(reply: Reply, problem: str) -> None:
-    """Refuse with 500 where a worker could not do its job, and the request is not to blame."""
+    """Refuse with 500 if a worker failed and the request was valid."""
     if reply.facts.failed is not None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Turn what can go wrong on the way into the answer it gets."""
+    """Translate internal errors into HTTP refusals."""
     try:
         yield
     except Saturated as full:
@@ -138,12 +140,12 @@ def refusals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
-    """Hold a slot for a call that waits for none, and turn what can go wrong into the answer it gets.
+    """Hold a slot for the length of a block. Translate errors of the block into refusals.
 
     Raises
     ------
     Refusal
-        429 when the key's cap is reached; see :func:`refusals` for the others.
+        429 at once if the key's cap is reached. :func:`refusals` raises the others.
     """
     words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
     with (
@@ -155,12 +157,12 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
 
 
 def slot_in_time(state: State) -> contextlib.AbstractContextManager[None]:
-    """Turn it into an answer that a call which waits for its slot got none: section 7.2 has no 429 for it.
+    """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
 
     Raises
     ------
     Refusal
-        503 when the block meets :class:`NoSlot`.
+        503 if the block raises :class:`NoSlot`.
     """
     words = "in flight, which is its limit, and none ended in time"
     return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
@@ -178,21 +180,21 @@ def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncIterator[quota.Reservation]:
-    """Hold what a call costs; given back unless the block settles it (an error, a client that went away).
+    """Reserve the price of a call. Release the reservation if the block fails or the client disconnects.
 
     Parameters
     ----------
     state
         The service.
     bill
-        What is held.
+        The price, and the key that pays.
     clip
-        The file the audio goes to; removed when the call fails.
+        The file for the audio. It is removed if the call fails.
 
     Raises
     ------
     Refusal
-        402 when the quota does not cover it.
+        402 if the quota does not cover the price.
     """
     reservation = quota.make_reservation(state.owner.name, bill.key, bill.mark, bill.operation)
 
@@ -200,7 +202,7 @@ async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncI
         try:
             quota.reserve(connection, reservation, bill.millis)
         except quota.QuotaExhausted:
-            # What is missing may be what a service that was killed had reserved.
+            # A killed service may have left reservations. Release them and retry once.
             if not state.owner.reap(connection):
                 raise
             quota.reserve(connection, reservation, bill.millis)
@@ -215,7 +217,7 @@ async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncI
             f"quota {short.left_millis // billing.CREDIT:,} are left (what is in flight counts as used)",
         ) from None
     except BaseException:
-        # After a settle that did happen this changes nothing: the reservation is gone by then.
+        # A settled call is not affected, because settling has removed its reservation.
         state.database.post(lambda connection: quota.release(connection, reservation.id))
         if clip is not None:
             state.shelf.remove([clip.file_name])

@@ -1,9 +1,8 @@
-"""Interim answers: a caller learns that its call waits, or is worked on, and keeps waiting.
+"""Send interim answers with status 102, so that clients can wait for long calls without a timeout.
 
-A client that asks for them gets an HTTP status 102 every few seconds while its
-call has a job in the queue or in a worker. So the client needs no time limit for
-work that goes on. Other clients get none: some of them take any status but 100
-for the end of the answer.
+A client can request interim answers with a header. It gets one every few seconds
+while its call has a job in the queue or in a worker. Other clients do not get interim
+answers, because some of them take any status but 100 for the end of the answer.
 """
 
 import asyncio
@@ -17,22 +16,22 @@ from speechframe.spec import chosen
 
 
 class Progress:
-    """Sends interim answers to the callers that asked for them.
+    """Sends interim answers to the callers that requested them.
 
     Parameters
     ----------
     every_s
-        Seconds between two of them.
+        Seconds between two interim answers.
     """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        # By the id of the request, which has no hash.
+        # The keys are id(request), because a request is not hashable.
         self._calls: dict[int, tuple[web.BaseRequest, set[PendingJob]]] = {}
 
     @contextmanager
     def follow(self, request: web.Request) -> Iterator[None]:
-        """Send interim answers to a request for the length of a block, if its caller asks for them."""
+        """Send interim answers to a request for the length of a block, if its header requests them."""
         if request.headers.get(chosen.PROGRESS_HEADER) is None or request.version < (1, 1):
             yield
             return
@@ -59,7 +58,7 @@ class Progress:
 
 
 def _interim_answer(jobs: set[PendingJob]) -> bytes:
-    """Return a 102 that gives the state of a call with these jobs."""
+    """Return a 102 answer with the state of a call that has these jobs."""
     state = "working" if any(job.is_begun for job in jobs) else "queued"
     cpu_s = sum(job.cpu_s for job in jobs)
     return (

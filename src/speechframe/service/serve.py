@@ -1,4 +1,4 @@
-"""The service as a command: ``speechframe serve`` and ``python -m speechframe.service`` are both this."""
+"""Run the service as a command, ``speechframe serve`` or ``python -m speechframe.service``."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ log = logging.getLogger("speechframe.service")
 
 DEFAULT_PORT = 8099
 FAILED = 1
-"""Exit code when the service cannot start; 2 is a wrong option, as everywhere with argparse."""
+"""Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
 
 _STDIN = "-"
 _PARENT_LOOK_S = 1.0
@@ -44,16 +44,16 @@ _TIMES = (
     (
         "--body-timeout-s",
         ServiceConfig.body_timeout_s,
-        "in which headers and body of a request must arrive, each",
+        "in which the headers of a request must arrive, and again its body",
     ),
-    ("--job-timeout-s", WorkerLimits.base_s, "of CPU time for a job; more are added for its length"),
+    ("--job-timeout-s", WorkerLimits.base_s, "of CPU time that a job may use; a longer job may use more"),
     ("--idle-timeout-s", WorkerLimits.idle_s, "without any CPU use after which a job counts as hung"),
-    ("--progress-s", ServiceConfig.progress_s, "between two interim answers to a call that is worked on"),
+    ("--progress-s", ServiceConfig.progress_s, "between two interim answers to a call that is in work"),
     ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
     (
         "--webhook-s",
         ServiceConfig.webhook_seconds,
-        "over which the deliveries of a webhook are spread that is not answered",
+        "over which the deliveries of an unanswered webhook are spread",
     ),
     ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
 )
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Hidden,
         metavar="KEY[:CREDITS]",
         help=f"a key of the dubbing calls, with credits a month ({chosen.DEFAULT_DUB_CREDITS:,}); "
-        "repeatable. Without one, the other keys do for these calls, too",
+        "repeatable. Without one, these calls accept the other keys",
     )
     parser.add_argument(
         "--dub-workers", type=int, default=0, metavar="N", help="media dubbed at once (one for two cores)"
@@ -143,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for kind in ("changer", "recogniser"):
         parser.add_argument(
-            f"--{kind}", metavar="NAME", help=f"{kind} to use where several are installed (the first by name)"
+            f"--{kind}", metavar="NAME", help=f"{kind} to use if several are installed (the first by name)"
         )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     parser.add_argument(
@@ -166,15 +166,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until told to stop; return 0, or 1 when the service could not start.
+    """Serve until a signal stops the service. Return 0, or 1 if the service could not start.
 
     Parameters
     ----------
     options
-        What a parser with :func:`add_arguments` made.
+        Parsed options of :func:`add_arguments`.
     """
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    # What is kept is the user's alone, also in a folder that others may look into.
+    # Only this user may read the service's files, even in a folder that others can read.
     os.umask(0o077)
     try:
         _check_extra()
@@ -205,8 +205,8 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
     Raises
     ------
     SettingsError
-        For a key that is none, a file that cannot be read, a number out of range, or an address other
-        machines can reach without ``--allow-remote``.
+        A key is not valid, a file cannot be read, a number is out of range, or other machines can reach the
+        address and ``--allow-remote`` is missing.
     """
     if not options.allow_remote and not is_loopback(options.host):
         raise SettingsError(
@@ -215,7 +215,9 @@ def config_of(options: argparse.Namespace) -> ServiceConfig:
         )
     highest_port = 65_535
     if not 0 <= options.port <= highest_port:
-        raise SettingsError(f"{options.port} is no port; 0 to {highest_port}, where 0 takes a free one")
+        raise SettingsError(
+            f"{options.port} is not a port; allowed: 0 to {highest_port} (0 takes a free port)"
+        )
     for name in ("workers", "dub_workers", "queue", "shelf_mb"):
         if getattr(options, name) < 0:
             raise SettingsError(f"--{name.replace('_', '-')} must not be negative")
@@ -257,13 +259,13 @@ def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
         raise SettingsError(f"the keys file {name} cannot be read: {error.strerror}") from None
     keys = parse_keys(text)
     if not keys:
-        raise SettingsError(f"the keys file {name} holds no key")
+        raise SettingsError(f"the keys file {name} does not contain a key")
     return keys
 
 
 def _from_stdin() -> Hidden:
-    # Up to an empty line and no byte further: what follows, or its end, is the parent's sign of life.
-    # A BytesIO does not show what it holds.
+    # Read up to an empty line and not a byte further. --die-with-parent needs the rest of the input.
+    # The repr of a BytesIO does not show its content, so no traceback shows the keys.
     text, before = BytesIO(), b"\n"
     while (byte := os.read(0, 1)) and not byte == before == b"\n":
         text.write(byte)
@@ -310,7 +312,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
             state.live.stopping.set()
             server.close()
             await _first_of(state.finished(), at_once.wait(), limit_s=config.grace_s)
-            # What is still not done is told so: 503, not a cut connection.
+            # Unfinished calls now get a 503 instead of a cut connection.
             await state.pools.close()
         finally:
             await runner.cleanup()
@@ -319,7 +321,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
     def asked() -> None:
-        # The second time is meant.
+        # A second signal stops the service at once.
         (at_once if stop.is_set() else stop).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -362,7 +364,7 @@ def _listening(config: ServiceConfig) -> socket.socket:
         ) from None
     except OSError as error:
         if isinstance(error, socket.gaierror):
-            raise SettingsError(f"{config.host} is no address of this machine") from None
+            raise SettingsError(f"{config.host} is not an address of this machine") from None
         raise SettingsError(
             f"cannot listen on {config.host}:{config.port}: {error.strerror}. Is the service running "
             "already? Choose another port with --port, or 0 for a free one."
@@ -378,7 +380,7 @@ def _announce(
     as_json: bool,
 ) -> None:
     port = listener.getsockname()[1]
-    # An address to listen on everywhere is none to connect to.
+    # Clients cannot connect to the wildcard address of a server.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - a comparison
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if as_json:
@@ -391,7 +393,7 @@ def _announce(
 
 
 async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Do some work, and cancel it when the service is stopped meanwhile: workers may take long to start."""
+    """Wait for work and return True. If the service is stopped first, cancel the work and return False."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

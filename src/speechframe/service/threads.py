@@ -1,8 +1,8 @@
 """Threads for work that blocks, such as a slow disk or a name server that does not answer.
 
-A thread cannot be cancelled. So each key has threads of its own, up to a bound: a key whose work hangs waits
-for itself, and never keeps the work of another key waiting. asyncio's own threads (``asyncio.to_thread``) are
-few and shared by everybody. The service uses them for its own files alone.
+A thread cannot be cancelled. So each key has threads of its own, up to a bound. If the work of a key hangs,
+only this key waits. The threads of ``asyncio.to_thread`` are few, and all keys share them. The service uses
+them only for its own files.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class FairThreads:
 
 
 class KeyThreads:
-    """The threads of one key; made by :meth:`FairThreads.of`."""
+    """The threads of one key. :meth:`FairThreads.of` makes them."""
 
     def __init__(self, threads: FairThreads) -> None:
         self._threads = threads
@@ -94,7 +94,7 @@ class KeyThreads:
                 result.set_result(function(*args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
-            # The loop may be closed: the process does not always wait for its threads.
+            # The loop may be closed, because the process does not always wait for its threads.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._free.release)
 

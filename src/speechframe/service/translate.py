@@ -1,9 +1,9 @@
-"""``POST /v1/text/translate`` (section 2.6): texts in one list, their translations in the same order.
+"""Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
 
-The order of checks is that of generate. What differs, by section 7.2: over the
-cap a call waits for a short while and is then 503, and a body that stalls is
-400. A call is done in slices, as many at once as there are workers, so that a
-long one neither keeps others waiting nor outlives its caller.
+The checks have the same order as for generate. Section 7.2 has two differences. If
+the key's cap is reached, a call waits a short while and then gets 503. A body that
+stalls gets 400. A call is split into slices, and one slice for each worker is under
+way at a time. So a long call does not block others, and ends with its caller.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from speechframe.spec.translate import (
     Translation,
 )
 
-# A character may be written as two escapes of six bytes each; what stands around the texts is little.
+# JSON may write a character as two escapes of six bytes each. The other fields need little.
 _MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
 _SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
 
@@ -46,7 +46,7 @@ _SLICE_TEXTS = 50
 
 @dataclass(frozen=True)
 class Call:
-    """A request that is good: what is to be done and what it costs."""
+    """A valid request with its target locale, its price and its warnings."""
 
     request: TranslateRequest
     target: str
@@ -56,16 +56,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which text goes which way.
+    """The route of each text through the translation models.
 
     Parameters
     ----------
     routes
-        One a text, in order; None for a text that is in the target's language already.
+        One route a text, in order. None if the text is already in the target language.
     target
-        The locale that comes out.
+        The locale of the translations.
     warnings
-        What is to be said of it.
+        Warnings about the routes.
     """
 
     routes: tuple[Route | None, ...]
@@ -153,7 +153,7 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.Respons
 
 
 async def _plan(state: State, call: Call) -> Plan:
-    """Return the route of each text, by the language that is given or found."""
+    """Return the route of each text, by its given or detected language."""
     texts = call.request.texts
     if call.request.source_language is not None:
         languages = [call.request.source_language] * len(texts)
@@ -190,7 +190,7 @@ def _told(routes: Sequence[Route | None], call: Call) -> list[str]:
 
 @dataclass
 class _Slice:
-    """Portions of texts that go one way, and the places (text, portion) that each of them has."""
+    """Portions of texts with the same route. The places of each are pairs of text index and portion index."""
 
     route: Route
     portions: list[str]
@@ -209,7 +209,7 @@ class _Slice:
 
 
 def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
-    """Gather the portions of texts into slices; what is there several times goes once."""
+    """Collect the portions of texts into slices. Equal portions with the same route are translated once."""
     places: dict[tuple[Route, str], list[tuple[int, int]]] = {}
     for text, (pieces, route) in enumerate(zip(cut, routes, strict=True)):
         if route is not None:
@@ -228,13 +228,13 @@ def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> lis
 async def _translated(
     state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
 ) -> list[str]:
-    # In a thread, because long texts take some time.
+    # Splitting long texts takes some time, so a thread does it.
     cut = await asyncio.to_thread(lambda: [portions(text) for text in texts])
     slices = _slices(cut, routes)
     todo = iter(slices)
 
     async def work() -> None:
-        # Slices are taken one by one: those of other calls come between them in the workers' queue.
+        # Each task queues one slice at a time, so slices of other calls get their turn in between.
         for part in todo:
             steps = [fields_of(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
@@ -257,7 +257,7 @@ async def _done(
     state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
 ) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)
-    # The call was let in when there was room: what it has done by now is not thrown away.
+    # The call passed the check of room before, so a full queue must not refuse its later slices.
     pool = state.pools.slow
     reply = await pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed

@@ -1,9 +1,9 @@
-"""Webhooks: delivered at least once, each with an id and signed, to addresses that :class:`Guard` allows.
+"""Deliver webhooks at least once, signed and with an id, to addresses that :class:`Guard` allows.
 
 A webhook is a row until a receiver answers with a 2xx status, or until all tries are used. A service process
 claims a row by moving its due time. If the process dies, the row is due again.
 
-Keys take turns. Each key has a bounded number of deliveries at the same time, so receivers that never answer
+Keys take turns. Each key has a bounded number of deliveries at the same time. So receivers that never answer
 delay only the webhooks of their own key.
 """
 
@@ -31,7 +31,7 @@ from speechframe.wire.dubbing import webhook_signature
 log = logging.getLogger("speechframe.service")
 
 _ANSWER_S = 10.0
-"""The longest a receiver may take."""
+"""Longest time that a receiver may take for its answer."""
 _AT_ONCE = 16 * chosen.KEY_WEBHOOKS
 """Deliveries of all keys at the same time."""
 _LOOK_S = 5.0
@@ -57,7 +57,7 @@ def add(connection: sqlite3.Connection, key_hash: bytes, url: str, secret: str |
 
 
 def pause_s(tries: int, seconds: float) -> float:
-    """Return the seconds to wait after so many tries. Each pause is twice the last one; all take `seconds`.
+    """Return the seconds to wait after so many tries. Each pause is twice the last. Their sum is `seconds`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Webhooks(Background):
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
-        # Look-ups of its own: host names of media that hang do not delay the webhooks of their key.
+        # This guard has its own look-ups, so slow host names of media files do not delay webhooks.
         self._guard = Guard(allow_private=config.allow_private_urls)
         self._of_keys: Counter[bytes] = Counter()
 
@@ -100,7 +100,7 @@ class Webhooks(Background):
         return self._in_turn(webhook)
 
     def _next_key(self, connection: sqlite3.Connection) -> bytes | None:
-        """Return the key whose turn it is: one with the fewest deliveries under way, then the longest due."""
+        """Return the key with the fewest deliveries under way. Among equals, return the longest due."""
         rows = connection.execute(
             "SELECT key_hash, MIN(due_at) FROM webhooks WHERE due_at <= ? "
             "AND id NOT IN (SELECT value FROM json_each(?)) GROUP BY key_hash",

@@ -1,9 +1,9 @@
-"""A worker process: does one job at a time. Jobs and replies pass through its pipes.
+"""Run a worker process. It does one job at a time, and gets jobs and sends replies through its pipes.
 
-Run as ``python -m speechframe.service.worker PARENT_PID``. A native library
-that crashes, hangs or leaks does so here, and costs one request. The process
-ends with its service: at the end of its standard input, or, in the middle of a
-job, by a signal of the kernel when the parent dies.
+Run as ``python -m speechframe.service.worker PARENT_PID``. If a native library
+crashes, hangs or leaks, only this process fails, and one request. The process ends
+with its service. Between jobs, it ends at the end of its standard input. During a
+job, the kernel signals the death of the parent.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def main() -> None:
     # Ctrl-C in a terminal signals the whole group, but the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, replies = _pipes()
-    # The service logs what is left out: once, and not once a worker.
+    # The service itself logs left-out engines once. Workers would repeat the log records.
     logging.getLogger("speechframe").setLevel(logging.ERROR)
     _send_hello(replies, _hello())
     while (job := _read_job(jobs)) is not None:
@@ -78,7 +78,7 @@ def _hello() -> dict[str, Any]:
     for report in reports:
         if report.works:
             engines[report.kind][report.name] = report.version
-    # An engine that is broken or not installed costs its own offer, and nothing else.
+    # A broken or missing engine does not affect the other engines.
     broken = {f"{report.kind} {report.name}": report.problem for report in reports if not report.works}
     left_out = [report.problem for report in reports if not report.works and not report.is_missing]
     left_out += [words for report in reports for words in report.left_out]

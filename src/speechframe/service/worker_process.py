@@ -1,4 +1,4 @@
-"""One worker process: started, told a job at a time, ended."""
+"""Start a worker process, send it one job at a time, and end it."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,10 @@ from speechframe.service.job import JOB_HEAD, REPLY_HEAD, Reply, read_facts
 from speechframe.settings.hidden import environment_without_keys
 
 END_S = 2.0
-"""How long a worker that has closed its pipes may take to be gone: how it ended is worth a moment."""
+"""Seconds to wait for the exit of a worker that closed its pipes. Its exit status explains the failure."""
 
-# One thread each: the processes are the parallelism. Buffers of audio stay on the heap instead of being
-# mapped and unmapped for every job: a seventh of the CPU of a short line.
+# Each process uses one thread, because several processes run in parallel. Audio buffers stay on the heap.
+# Mapping and unmapping them for every job takes a seventh of the CPU time of a short line.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -51,12 +51,12 @@ class WorkerProcess:
 
     @classmethod
     async def started(cls, limit_s: float) -> "WorkerProcess":
-        """Start a process, and wait until it has said which engines it has.
+        """Start a process, and wait until it has reported its engines.
 
         Raises
         ------
         SettingsError
-            When it does not come up within `limit_s`, or no engine that speaks works.
+            The process does not start within `limit_s`, or no speech engine works.
         """
         process = await spawned("speechframe.service.worker", str(os.getpid()))
         try:
@@ -64,7 +64,7 @@ class WorkerProcess:
                 hello = await _hello(process)
         except BaseException as error:
             if isinstance(error, asyncio.IncompleteReadError):
-                # It ends by itself; how, is worth a moment.
+                # The process is about to exit. Wait for its exit status, which the message contains.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), END_S)
             await killed(process)
@@ -76,7 +76,7 @@ class WorkerProcess:
         return cls(process, hello)
 
     async def ask(self, message: bytes) -> Reply:
-        """Have a job done."""
+        """Send a job to the process and return the reply."""
         self.jobs += 1
         self._in.write(message)
         await self._in.drain()
@@ -85,11 +85,11 @@ class WorkerProcess:
         return Reply(read_facts(facts), words, audio)
 
     async def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process, even during a job."""
         await killed(self.process)
 
     def cpu_s(self) -> float:
-        """Return the CPU time in seconds that the process and its children have used; blocks a little."""
+        """Return the CPU time in seconds that the process and its children used. This blocks a little."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
             for process in (self._usage, *self._usage.children(recursive=True)):
@@ -98,7 +98,7 @@ class WorkerProcess:
         return total
 
     def describe_end(self) -> str:
-        """Return a phrase for the log that says how the process ended."""
+        """Return a phrase for the log with the signal or exit status that ended the process."""
         code = self.process.returncode
         if code is None:
             return "does not answer"
@@ -106,7 +106,7 @@ class WorkerProcess:
 
 
 async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Start a module of ours as a process, with pipes to it and no key of anybody."""
+    """Start a module of speechframe as a process with pipes. Its environment does not contain keys."""
     spawning = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,
@@ -123,16 +123,16 @@ async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
-        # asyncio, interrupted while it connects the pipes, leaves a process and its pipes behind.
+        # If asyncio is cancelled while it connects the pipes, the process and the pipes are left behind.
         await killed(await spawning)
         raise
 
 
 async def killed(process: asyncio.subprocess.Process) -> None:
-    """End a process, whatever it does, and close its pipes."""
+    """Kill a process, even during a job, and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    # Its pipes are read to their end and closed, whatever was left in them; a cancellation waits for that.
+    # Read the pipes to their end and close them. A cancellation waits until this is done.
     ending = asyncio.ensure_future(process.communicate())
     try:
         await asyncio.shield(ending)

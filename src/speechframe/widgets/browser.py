@@ -1,4 +1,4 @@
-"""A run's rows by pages: sorted, filtered, searched, heard, and kept or rejected by a key."""
+"""Browse a run's rows page by page. Users sort, filter, search, play, and keep or reject rows by a key."""
 
 import logging
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ _START = (
 
 
 class DatasetBrowser(ClipWidget):
-    """A run's rows, page by page, with a player and a place for verdicts.
+    """A run's rows, page by page, with a player and controls for reviews.
 
-    Made by :func:`browse`. What is said of a row is on the disk at once: ``run.reviews``.
+    :func:`browse` makes a browser. A review is on disk at once, and ``run.reviews`` contains it.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class DatasetBrowser(ClipWidget):
     page_rows
         Rows a page.
     reviewer
-        Who reviews; by default who runs this process.
+        Name of the reviewer. None uses the user of this process.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class DatasetBrowser(ClipWidget):
     rows
         The rows of the page that is shown.
     found
-        How many rows the filters and the search leave.
+        Number of rows that match the filters and the search.
     loads
         Calls whose audio was sent to the page, in order.
     """
@@ -106,13 +106,13 @@ class DatasetBrowser(ClipWidget):
         Parameters
         ----------
         page
-            Counted from 0; the last one where there are fewer.
+            Number of the page, from 0. A number that is too high shows the last page.
         search
-            Rows whose text or id has this in it, in small letters or capitals.
+            Show only rows whose text or id contains these characters. Case is ignored.
         status
-            Rows with this status; all for ``""``.
+            Show only rows with this status. ``""`` shows all.
         verdict
-            ``keep``, ``reject``, or ``none`` for rows without a verdict; all for ``""``.
+            Show only rows with ``keep``, ``reject``, or ``none`` for no verdict. ``""`` shows all.
         by, descending
             Column to sort by: ``row`` (the run's own order), ``text``, ``voice``, ``locale``, ``status``,
             ``seconds`` or ``verdict``.
@@ -120,7 +120,7 @@ class DatasetBrowser(ClipWidget):
         Raises
         ------
         ValueError
-            For what is none of these.
+            An argument has another value.
         """
         page = whole("page", page, low=0)
         choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATUSES)), "verdict": (verdict, VERDICTS)}
@@ -148,12 +148,12 @@ class DatasetBrowser(ClipWidget):
 
     @property
     def view(self) -> Selection:
-        """The rows that search and filters leave, in the run's order: they go wherever a run goes."""
+        """The rows that match search and filters, in the run's order. Functions accept them like a run."""
         return Selection(self.run, tuple(sorted(self._reader.places(self._arranged))))
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """The rows that search and filters leave, in the order they are shown in."""
+        """The rows that match search and filters, in the order of the browser."""
         view = self.view
         at = {place: k for k, place in enumerate(view.positions)}
         return view.to_pandas().iloc[[at[place] for place in self._reader.places(self._arranged)]]
@@ -161,7 +161,7 @@ class DatasetBrowser(ClipWidget):
     # -- messages --------------------------------------------------------------------
 
     def on_show(self, message: dict[str, Any]) -> None:
-        """Show another page, or the rows in another way."""
+        """Show another page, or change the order, the search or the filters."""
         try:
             self.show(
                 message.get("page") or 0,
@@ -175,7 +175,7 @@ class DatasetBrowser(ClipWidget):
             self.trouble = str(error)
 
     def on_open(self, message: dict[str, Any]) -> None:
-        """Show a row of the page with its words and its waveform."""
+        """Open a row of the page with its words and its waveform."""
         row = self._shown(message)
         if row is None:
             return
@@ -188,11 +188,11 @@ class DatasetBrowser(ClipWidget):
         self.run.refresh()
         (now,) = self._reader.page([row["place"]])
         if now != row:
-            # What is said of a row is said of what is heard here, which may be newer than the list.
+            # A review refers to the audio that is played here, which may be newer than the list.
             self.rows = [now if one is row else one for one in self.rows]
         self._opened_as = _made_as(now)
         entry = self._reader.entry(row["place"])
-        # What was opened a moment ago may just be asked for.
+        # The page may still load the audio of rows that were opened a moment ago.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
         self._opened = dict(list(self._opened.items())[-_OPENED:])
         self.shelf = self._reader.shelf(self._opened.values())
@@ -201,7 +201,7 @@ class DatasetBrowser(ClipWidget):
             self.opened = {**entry.to_page(), "place": row["place"], "fields": self._reader.others(entry)}
 
     def on_review(self, message: dict[str, Any]) -> None:
-        """Write down what is said of a row; the page keeps it until it is told that it is on the disk."""
+        """Store the review of a row. The page keeps the review until the answer confirms the storage."""
         if not self.editable:
             return
         row_id = str(message["row"])
@@ -224,7 +224,7 @@ class DatasetBrowser(ClipWidget):
         self._open_again()
 
     def _open_again(self) -> None:
-        """Open the row that is open once more if it was made anew: what is heard is what a verdict is of."""
+        """Reload the open row if its audio was made again, because a verdict refers to the audio played."""
         row = self._shown(self.opened)
         if row is not None and _made_as(row) != self._opened_as:
             self.on_open(row)
@@ -237,21 +237,22 @@ class DatasetBrowser(ClipWidget):
     def to_html(
         self, path: str | PathLike[str] | None = None, *, limit: int = _IN_A_PAGE, title: str = "Rows"
     ) -> str | Path:
-        """Return the rows that are left, in their order, as one page with their audio in it, or write it.
+        """Return the matching rows as one page that contains their audio, or write the page to `path`.
 
-        The page sorts, filters, searches and plays with no network; verdicts are shown, not given there.
+        The page sorts, filters, searches and plays without a network. It shows verdicts but cannot change
+        them.
 
         Parameters
         ----------
         path
-            Where to write it; None returns the page.
+            File to write. None returns the page.
         limit
-            Rows at most.
+            Largest number of rows.
         title
-            What the page is called.
+            Title of the page.
         """
         places = self._reader.places(self._arranged)[: whole("limit", limit)]
-        # The page goes on in this order; what search and filters left is all that it has.
+        # The page starts with this order. It contains only the rows that match search and filters.
         by, descending = self._arranged.by, self._arranged.descending
         entries = [self._reader.entry(place) for place in places]
         shelf = self._reader.shelf(entries)
@@ -281,14 +282,14 @@ class DatasetBrowser(ClipWidget):
         return saved(page, path)
 
     def to_text(self) -> str:
-        """Return how many rows there are and what was said of them."""
+        """Return the numbers of rows and of verdicts as text."""
         said = self._reader.reviews
         kept, rejected = ((said["verdict"] == verdict).sum() for verdict in (KEEP, REJECT))
         rows = counted(self.total, "row")
         return f"<DatasetBrowser: {self.found:,} of {rows}, {kept:,} kept, {rejected:,} rejected>"
 
     def to_table(self) -> str:
-        """Return the page that is shown as a table."""
+        """Return the current page as a table."""
         head = ["row", "text", "voice", "length", "status", "verdict", "comment"]
         rows = [
             [
@@ -306,20 +307,21 @@ class DatasetBrowser(ClipWidget):
 
 
 def _made_as(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what changes in a row of the list when it is made anew."""
+    """Return the fields of a row that change if its audio is made again."""
     return row["status"], row["sha256"]
 
 
 def browse(
     run: Run | str | PathLike[str], *, page_rows: int = _PAGE_ROWS, reviewer: str | None = None
 ) -> DatasetBrowser:
-    """Return a browser of a run's rows: to sort, search and hear them, and to keep, reject and correct them.
+    """Return a browser that sorts, searches and plays a run's rows, and stores reviews of them.
 
-    Only the page that is looked at is read, and audio when it is played. Keys: ``k`` keeps, ``r`` rejects,
-    ``u`` takes that back, ``c`` comments, ``t`` corrects the text, space plays, arrows move. What is said is
-    in the run's folder at once (``run.reviews``), with who said it and the sha256 of what was heard;
-    ``resume(run, redo="rejected")`` makes another take of rejected rows. A corrected text changes no row by
-    itself: put it into the table, and ``resume(run, table=frame)`` makes what changed.
+    Only the current page is read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
+    it, ``u`` undoes the verdict, ``c`` comments, ``t`` corrects the text, space plays, and arrows move.
+
+    A review is in the run's folder at once (``run.reviews``), with the reviewer and the sha256 of the audio.
+    ``resume(run, redo="rejected")`` makes another take of rejected rows. A corrected text alone does not
+    change a row. Put the text into the table, and ``resume(run, table=frame)`` makes the changed rows.
 
     Parameters
     ----------
@@ -328,14 +330,14 @@ def browse(
     page_rows
         Rows a page, up to 1,000.
     reviewer
-        Who reviews; by default who runs this process.
+        Name of the reviewer. None uses the user of this process.
 
     Raises
     ------
     ValueError
-        When `run` is neither, or another argument is not what it says above.
+        An argument has another value than described above.
     NotARun
-        When the folder holds no run.
+        The folder does not contain a run.
 
     Examples
     --------

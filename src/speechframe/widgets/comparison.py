@@ -1,4 +1,4 @@
-"""The same texts by several voices, side by side, with their price before anything is spent."""
+"""Compare voices on the same texts, side by side. The price is shown before credits are spent."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,23 +31,23 @@ __all__ = ["VoiceComparison", "compare_voices"]
 _REFRESH_S = 0.25
 PLANNED, RUNNING, READY = "planned", "running", "ready"
 _OWN = ("table", "text", "voice", "wait", "dry_run")
-"""What a comparison says to :func:`speechframe.generate` itself."""
+"""Arguments of :func:`speechframe.generate` that the comparison sets itself."""
 
 
 class VoiceComparison(ClipWidget):
-    """Each text by each voice: switching keeps the place, and what is preferred is kept.
+    """Each text by each voice. Switching voices keeps the playing position, and preferences are kept.
 
-    Made by :func:`compare_voices`. Nothing is spent before the button is pressed or :meth:`generate` is
-    called.
+    :func:`compare_voices` makes a comparison. It spends credits only if the button is pressed or
+    :meth:`generate` is called.
 
     Attributes
     ----------
     stage
         ``"planned"``, ``"running"`` or ``"ready"``.
     run
-        The run behind it.
+        The run that makes the clips.
     preferred
-        Place of a text to the voice that was preferred.
+        Preferred voice of each text, by index of the text.
     """
 
     script = "comparison"
@@ -74,7 +74,7 @@ class VoiceComparison(ClipWidget):
         estimate = run.estimate
         amount = f"{estimate.credits:,.10g} credits"
         if not estimate.calls:
-            # Everything was made before: there is nothing to be confirmed.
+            # All clips exist already, so the user has nothing to confirm.
             return {"stage": READY, "cost": "made before: nothing is spent", **_grouped(shelf)}
         wrong = [f"{p['field']} {p['problem']}" for p in run.problems]
         return {
@@ -85,7 +85,7 @@ class VoiceComparison(ClipWidget):
         }
 
     def on_generate(self, _: dict[str, Any]) -> None:
-        """Begin to make the clips, as the page asks."""
+        """Start to make the clips when the button is pressed."""
         self._begin()
 
     def generate(self) -> "VoiceComparison":
@@ -94,7 +94,7 @@ class VoiceComparison(ClipWidget):
         Raises
         ------
         SpeechframeError
-            What ended the run; clips that were made are there all the same.
+            The run failed and has no rows to show.
         """
         self._begin()
         if self._work is not None:
@@ -116,7 +116,7 @@ class VoiceComparison(ClipWidget):
             if not isinstance(error, (SpeechframeError, OSError)):
                 raise
         finally:
-            # Whatever it was: a page that says "running" for ever helps nobody.
+            # The stage is set after any error, so that the page never shows "running" for ever.
             self.stage = READY
 
     async def _run_through(self) -> None:
@@ -140,7 +140,7 @@ class VoiceComparison(ClipWidget):
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """A row a clip: text, voice, audio, words, credits, and whether it was preferred for its text."""
+        """One row a clip, with text, voice, audio, words, credits, and whether the clip is preferred."""
         import pandas as pd
 
         places = {text: k for k, text in enumerate(_texts(self.shelf))}
@@ -165,7 +165,7 @@ class VoiceComparison(ClipWidget):
     def to_html(
         self, path: str | PathLike[str] | None = None, *, title: str = "Comparison of voices"
     ) -> str | Path:
-        """Return the comparison as one page with its audio in it, or write it to `path` and return that."""
+        """Return the comparison as one page that contains its audio, or write the page and return `path`."""
         state = {
             "stage": READY,
             "cost": self.cost,
@@ -180,11 +180,11 @@ class VoiceComparison(ClipWidget):
         return saved(page, path)
 
     def to_text(self) -> str:
-        """Return what is compared, and at what stage it is."""
+        """Return the stage and the number of clips as text."""
         return f"<VoiceComparison: {self.stage}, {counted(len(self.shelf), 'clip')}>"
 
     def to_table(self) -> str:
-        """Return the clips as a table; before they are made, what they would cost."""
+        """Return the clips as a table. Its caption is the price, if the price is known."""
         rows = [[entry.text, _voice(entry), _length(entry)] for entry in self.shelf.entries]
         return table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
 
@@ -212,7 +212,7 @@ def _texts(shelf: Shelf) -> list[str]:
 
 
 def _grouped(shelf: Shelf) -> dict[str, Any]:
-    """Return the clips by text, as the page takes them."""
+    """Return the clips grouped by text, in the format of the page."""
     shown = clips_of(shelf)
     by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _texts(shelf)}
     for entry, clip in zip(shelf.entries, shown["clips"], strict=True):
@@ -225,26 +225,26 @@ def _grouped(shelf: Shelf) -> dict[str, Any]:
 
 
 def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **options: Any) -> VoiceComparison:
-    """Return a comparison of voices over the same texts; its page asks before it spends.
+    """Return a comparison of voices on the same texts. Its page spends credits only after a click.
 
     Parameters
     ----------
     voices
-        Ids or names of voices; or a run, some of its rows, or a list of runs that were made before: then
-        there are no `texts`.
+        Ids or names of voices. Or existing clips, as a run, some of its rows, or a list of runs. Existing
+        clips need no `texts`.
     texts
-        What each voice says.
+        Texts that each voice speaks.
     **options
-        Any other argument of :func:`speechframe.generate`: ``locale``, ``style``, ``run_dir``,
-        ``max_credits`` ... A run of the same texts and voices is used again and costs nothing.
+        Any other argument of :func:`speechframe.generate`, such as ``locale``, ``style``, ``run_dir`` or
+        ``max_credits``. An existing run with the same texts and voices is used again and costs nothing.
 
     Raises
     ------
     ValueError
-        For fewer than two voices, no text, or something else than texts among them; for texts or options
-        beside runs, and for options that a comparison sets itself.
+        There are fewer than two voices, or no text, or a voice or text is not a string. Or texts or options
+        are given with runs, or an option that the comparison sets itself.
     SpeechframeError
-        When the service cannot be asked for the price.
+        The service could not return the price.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     >>> comparison = spf.compare_voices(["nora", "miles"], ["Good morning."])  # doctest: +SKIP
     >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
     """
-    # A column of a frame holds names, too.
+    # `voices` may also be a column of a DataFrame.
     given = [voices] if isinstance(voices, (str, Run, Selection)) else _listed("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
         if texts is not None or options:

@@ -1,4 +1,4 @@
-"""A run while it is made: how far it is, what it spends, how it sounds; stopped and resumed by a click."""
+"""Show progress, spending and newest clips of a run. Buttons stop and resume the run."""
 
 import asyncio
 import html
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["RunDashboard", "show", "watch"]
 
 TICK_S = 0.25
-"""Between two updates at least: servers of notebooks hold back who says more."""
+"""Shortest time between two updates. Notebook servers throttle more frequent messages."""
 
 _NEWEST = 4
 _KEPT_CLIPS = 24
 _CLIPS_S = 2.0
 _SHARE = 10
-"""Looking takes one part in so many of the time: a long run's folder is looked at less often."""
+"""Reading the run takes at most one part in so many of the time. So a slow folder is read less often."""
 _LONGEST_PAUSE_S = 5.0
-"""Even then: one slow look on a busy machine must not leave the page behind for a minute."""
+"""Longest pause. One slow read on a busy machine must not stop the page for a minute."""
 
 
 def pause_s(cost_s: float) -> float:
-    """Return how long to wait after a look that took `cost_s`.
+    """Return the seconds to wait after reading a run took `cost_s`.
 
     Examples
     --------
@@ -53,28 +53,28 @@ def pause_s(cost_s: float) -> float:
 
 
 class RunDashboard(ClipWidget):
-    """A run's bar, rate, failures, spending and newest clips, with buttons that stop and resume it.
+    """A run's bar, rate, failures, spending and newest clips, with buttons that stop and resume the run.
 
-    Made by :func:`watch`.
+    :func:`watch` makes a dashboard.
 
     Parameters
     ----------
     run
         The run.
     options
-        Run options for Resume, beside those of the run's last call in this process.
+        Run options for Resume, in addition to those of the run's last call in this process.
 
     Attributes
     ----------
     run
-        The run; after Resume it is the live one again.
+        The run. After Resume, the run is live again.
     figures
-        What is shown: ``run.progress.to_dict()``, status, failures and retries by error code.
+        The figures shown: ``run.progress.to_dict()``, status, failures and retries by error code.
     burn
-        What was left over time: ``points`` and ``forecast`` are pairs of seconds and what was left.
+        Amount left over time. ``points`` and ``forecast`` are pairs of seconds and amount left.
     offer
-        Of a stopped run with a budget: ``spent_credits``, the ``max_credits`` that would do for the rest, and
-        both in ``words``, with the price of the rest.
+        Offer for a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice for the
+        rest, and a sentence in ``words`` with the price of the rest.
     loads
         Calls whose audio was sent to the page, in order.
     """
@@ -125,12 +125,12 @@ class RunDashboard(ClipWidget):
             self._following = submit(self._keep_looking())
 
     async def _keep_looking(self) -> None:
-        """Show the run until it has ended; on the package's own loop, the reading beside it."""
+        """Update the page until the run has ended. A thread reads the run, so the event loop stays free."""
         while not self._closed:
             try:
                 is_live = await asyncio.to_thread(self._show)
             except (SpeechframeError, OSError) as error:
-                # Nobody waits for this: a page that stood still would say "running" for ever.
+                # No caller gets this error. Without a message, the page would show "running" for ever.
                 self.trouble = str(error)
                 return
             if not is_live:
@@ -139,11 +139,11 @@ class RunDashboard(ClipWidget):
             await asyncio.sleep(self._pause_s)
 
     def _show(self) -> bool:
-        """Bring the page up to date by one message; return whether more is to come."""
+        """Update the page with one message. Return whether the run is still live."""
         with self._looking:
             began = time.monotonic()
             seen = self._watcher.look()
-            # Counters of this process cost nothing to look at, the folder of another one does.
+            # Reading counters of this process is free. Reading the folder of another process is not.
             cost_s = 0.0 if seen.is_here else time.monotonic() - began
             self._pause_s = pause_s(cost_s)
             if self._closed:
@@ -163,12 +163,12 @@ class RunDashboard(ClipWidget):
         began = time.monotonic()
         keys = self.run.newest(_NEWEST)
         for key in reversed(keys):
-            # The newest stand at the end: what leaves the shelf is what was shown longest ago.
+            # The newest clips are last, so the clip that was shown longest ago leaves the shelf first.
             self._known[key] = self._known.pop(key) if key in self._known else self._clip_of(key)
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
         entries = [entry for entry, _ in self._known.values()]
-        # Clips that have left the page stay on the shelf for a while: somebody may just have asked for one.
+        # Clips that left the page stay on the shelf for a while, because the page may still load them.
         self.shelf = Shelf(
             entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
         )
@@ -192,16 +192,16 @@ class RunDashboard(ClipWidget):
     # -- buttons ---------------------------------------------------------------------
 
     def on_stop(self, message: dict[str, Any]) -> None:
-        """Stop the run: calls in flight finish, the others stay pending."""
+        """Stop the run. Calls in flight finish, and the others stay pending."""
         del message
         self.asked = "stop"
         self.run.stop()
-        # A busy kernel hears of the click late: nobody else may look at a run that has ended meanwhile.
+        # A busy kernel handles the click late. If the run has ended meanwhile, only this updates the page.
         if self._show():
             self._follow()
 
     def on_resume(self, message: dict[str, Any]) -> None:
-        """Go on with what is missing, with another ``max_credits`` where the message has one."""
+        """Resume the run. A ``max_credits`` in the message replaces the former one."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
         more: RunOptions = {}
@@ -234,7 +234,7 @@ class RunDashboard(ClipWidget):
         self._follow()
 
     def _price_rest(self) -> None:
-        """Find out what the rest of a stopped run with a budget costs: a plan, which sends no call."""
+        """Plan the rest of a stopped run with a budget to get its price. A plan does not send calls."""
         if self._watcher.max_credits is not None and self.figures["can_resume"]:
             self._pricing = submit(self._offer_rest())
 
@@ -259,7 +259,7 @@ class RunDashboard(ClipWidget):
     # -- the end, and without a front end ---------------------------------------------
 
     def close(self) -> None:
-        """Let go of the page; the run goes on."""
+        """Close the page. The run continues."""
         self._closed = True
         for work in (self._following, self._pricing):
             if work is not None:
@@ -267,7 +267,7 @@ class RunDashboard(ClipWidget):
         super().close()
 
     def to_text(self) -> str:
-        """Return the run in a line."""
+        """Return the run's state in one line."""
         f = self.figures
         failed = "".join(f", {f[name]:,} {name}" for name in ("suspect", "failed") if f[name])
         failed += f", {counted(f['retries'], 'retry', 'retries')}" if f["retries"] else ""
@@ -285,24 +285,24 @@ class RunDashboard(ClipWidget):
 
 
 def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunDashboard:
-    """Return a dashboard of a run: one that is live here, that another process makes, or that has ended.
+    """Return a dashboard of a run. The run may be live here or in another process, or it may have ended.
 
     Parameters
     ----------
     run
         A run, or its folder.
     **options
-        Run options for its button Resume: ``service`` and the like. What the run's last call in this process
-        was given holds without being said.
+        Run options for the button Resume, such as ``service``. Options of the run's last call in this process
+        are used by default.
 
     Raises
     ------
     ValueError
-        When it is neither a run nor a path.
+        `run` is neither a run nor a path.
     SettingsError
-        For an option that there is not, or that cannot have this value.
+        An option does not exist, or has a wrong value.
     NotARun
-        When the folder holds no run.
+        The folder does not contain a run.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def watch(run: Run | str | PathLike[str], **options: Unpack[RunOptions]) -> RunD
 
 
 def show(run: Run) -> None:
-    """Show a run's dashboard in the cell that makes the run."""
+    """Show a run's dashboard in the notebook cell that starts the run."""
     from IPython.display import display
 
     display(watch(run))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Clips under one another: waveform, words that light up, ratings."""
+"""Play a list of clips, with waveforms, highlighted words and ratings."""
 
 from os import PathLike
 from pathlib import Path
@@ -23,23 +23,23 @@ __all__ = ["ClipPlayer", "play"]
 
 
 class ClipPlayer(ClipWidget):
-    """Clips that play on click or by the space bar, one at a time, with the word that is heard lit up.
+    """Clips that play by a click or the space bar, one at a time. The current word is highlighted.
 
-    Made by :func:`play`.
+    :func:`play` makes a player.
 
     Parameters
     ----------
     shelf
         The clips.
     rates
-        With five marks under each clip.
+        Whether to show five marks under each clip.
 
     Attributes
     ----------
     ratings
-        Clip id to mark, 1 to 5, as given so far.
+        Marks from 1 to 5 so far, by clip id.
     plays
-        Clip id to how often it was begun.
+        Number of times that each clip was started, by clip id.
     loads
         Clips whose audio was sent to the page, in order.
     """
@@ -58,7 +58,7 @@ class ClipPlayer(ClipWidget):
 
     @property
     def results(self) -> "pd.DataFrame":
-        """What was rated and played so far: a row a clip."""
+        """Ratings and numbers of plays so far, one row a clip."""
         import pandas as pd
 
         rows = [
@@ -75,7 +75,7 @@ class ClipPlayer(ClipWidget):
         return frame.astype({"rating": "Int64"})
 
     def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "Clips") -> str | Path:
-        """Return the player as one page with its audio in it, or write it to `path` and return that."""
+        """Return the player as one page that contains its audio, or write the page and return `path`."""
         state = {
             **clips_of(self.shelf),
             "total": self.shelf.total,
@@ -87,12 +87,12 @@ class ClipPlayer(ClipWidget):
         return saved(page, path)
 
     def to_text(self) -> str:
-        """Return how many clips there are, and how long they are together."""
+        """Return the number of clips and their total length as text."""
         seconds = sum(entry.audio_seconds for entry in self.shelf.entries)
         return f"<ClipPlayer: {len(self.shelf):,} of {counted(self.shelf.total, 'clip')}, {seconds:,.1f} s>"
 
     def to_table(self) -> str:
-        """Return the clips as a table: what can be seen without a kernel."""
+        """Return the clips as a table, which is visible without a kernel."""
         rows = [
             [entry.label, entry.voice_id or "", f"{entry.audio_seconds:.2f} s", entry.problem or entry.text]
             for entry in self.shelf.entries
@@ -111,27 +111,27 @@ def play(source: Any, *, label: Any = None, limit: int | None = 200, rates: bool
 def play(
     source: Any, *, label: Any = None, limit: int | None = 200, rates: bool = True
 ) -> ClipPlayer | StreamPlayer | DubPlayer:
-    """Return a player for the clips of a run, of some of its rows, or of several runs; a stream; or dubs.
+    """Return a player for clips, for a stream, or for dubbed videos.
 
     Parameters
     ----------
     source
-        A run, a selection of rows, a list of these, a clip, a list of clips, or a DataFrame with a column
-        ``audio``. Or what :func:`speechframe.stream` returns: it is heard while it arrives. Or a run of
-        :func:`dub`: its videos, with their cues and originals.
+        Clips, as a run, a selection of rows, a list of these, a clip, a list of clips, or a DataFrame with a
+        column ``audio``. Or a stream of :func:`speechframe.stream`, which plays while it arrives. Or a run of
+        :func:`dub`, whose videos are shown with their cues and originals.
     label
-        ``col("name")`` of what each clip is called; the row's id by default.
+        Column with the label of each clip, as ``col("name")``. None uses the row's id.
     limit
-        Clips at most; None for all.
+        Largest number of clips. None shows all.
     rates
-        With five marks under each clip: ``player.results`` holds what was chosen. A stream has none.
+        Whether to show five marks under each clip. ``player.results`` contains the marks. A stream has none.
 
     Raises
     ------
     StoreError
-        When there is nothing in it that could be played.
+        The source does not contain anything to play.
     ValueError
-        For a `limit` that is no whole number from 1 on, or `rates` that are neither True nor False.
+        `limit` is not a whole number from 1 on, or `rates` is neither True nor False.
 
     Examples
     --------
