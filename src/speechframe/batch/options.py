@@ -1,4 +1,4 @@
-"""The options of every verb: the run's folder, its pace, its budget."""
+"""The run options of all verbs, such as the run's folder and its budget."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -119,7 +119,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def _is_folder(value: Any) -> Any:
-    # A remote folder may come as an object that knows its own filesystem, such as a UPath.
+    # A remote folder may be an object with its own filesystem, such as a UPath.
     if not isinstance(value, (str, PathLike, Folder)) and not hasattr(value, "fs"):
         raise ValueError
     return value
@@ -196,9 +196,9 @@ _configured: dict[str, Any] = {}
 
 
 def configure_options(**values: Any) -> None:
-    """Set run options for every later call in this process. ``None`` takes one back.
+    """Set run options for every later call in this process. ``None`` resets an option to its default.
 
-    An unknown option or a value that is not allowed raises SettingsError, and nothing is set.
+    An unknown option or a value that is not allowed raises SettingsError. Then no option is set.
     """
     Options.of(**values)
     _configured.update(values)
