@@ -181,7 +181,7 @@ class _Connection(RequestHandler):
         if self._request_count != before:
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
-            # Nobody handles a request, so these bytes are the beginning of a header section.
+            # No request is being handled, so these bytes are the beginning of a header section.
             self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._header_late)
 
     def connection_lost(self, exc: BaseException | None) -> None:

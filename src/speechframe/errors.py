@@ -372,7 +372,7 @@ class BudgetExceeded(_OfTheUser):
 
     @property
     def left_credits(self) -> float:
-        """Credits left of the limit. 0 if the limit was lowered, or other runs spent more meanwhile."""
+        """Credits left of the limit. 0 if more was already spent, for example by other runs."""
         return max(0.0, self.max_credits - self.spent_credits)
 
 
@@ -461,14 +461,14 @@ class ListeningError(SpeechframeError):
 
 
 class VoteRefused(ListeningError):
-    """A vote, or the start of a session, breaks a rule of its test. None of its data was stored.
+    """A vote, or a listener's start of a test, breaks a rule of the test. None of its data was stored.
 
     Parameters
     ----------
     message
         The rule, in words for the listener. The words never name a condition.
     trial
-        Number of the trial at fault. None for the start of a session.
+        Number of the trial at fault. None for the start of a test.
     """
 
     def __init__(self, message: str, *, trial: int | None = None) -> None:

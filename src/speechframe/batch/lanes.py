@@ -120,7 +120,7 @@ class Cap:
         """Learn from a refusal that came while `beside` other calls were in flight.
 
         `is_lone` is True if no other call was in flight when the call began and when it ended, and the answer
-        had no Retry-After. Returns True if no cap explains the refusals: then the service limits calls per
+        had no Retry-After. Returns True if no cap explains the refusals. Then the service limits calls per
         second.
         """
         # The service may have refused the call at any time since it began. Calls that have passed since then
@@ -155,7 +155,7 @@ class Cap:
         return is_per_second
 
     def adopt(self, limit: int, *, is_least: bool) -> None:
-        """Adopt the limit of another process. With `is_least` nothing was refused: the cap may be higher."""
+        """Adopt the limit of another process. With `is_least` the cap may be higher than this limit."""
         limit = max(1, min(limit, self.max_limit))
         if not is_least:
             self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
@@ -252,7 +252,7 @@ class Lane:
         self._rest_s = 0.0  # length of the last rest, 0.0 once a call has reached the service again
         self._pause_s = 0.0  # length of the last pause after a refusal, 0.0 once a call has passed
         self._not_before_s = self._last_began_s = -math.inf
-        self._retry_at = 0.0  # Unix time of the service's Retry-After: no call begins earlier
+        self._retry_at = 0.0  # no call begins before this Unix time (Retry-After)
         self._refused_at = 0.0  # Unix time of the last refusal in any process
         self._unavailable_calls = 0  # number of unavailable calls since the last answer
         self._processes = 1

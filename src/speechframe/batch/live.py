@@ -28,7 +28,7 @@ RUNNING, STOPPED = "running", "stopped"
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
-"""Run options that apply to one call only, or that the run's folder stores."""
+"""Run options that apply to one call of a verb only, or that the run's folder stores."""
 
 
 class Run(StoredRun):

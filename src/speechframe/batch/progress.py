@@ -81,7 +81,7 @@ class Progress:
         self.finished: float | None = None
         # One function per reader of the outcomes, which wakes that reader.
         self.followers: list[Callable[[], object]] = []
-        # Nobody can follow a run whose caller waits for its end.
+        # A run whose caller waits for its end has no readers of outcomes.
         self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
         self._count = 0
         self._lock = threading.Lock()

@@ -117,8 +117,9 @@ class Cache:
     def put(self, key: str, row: Row, audio: bytes | None) -> bool:
         """Store the answer of a call, without its text and its cost. Return whether it was stored.
 
-        If the folder is not writable, no error is raised. One warning is logged, and the run goes on without
-        the cache. From time to time this method also prunes the cache, which takes seconds for 10 GB.
+        If an entry cannot be written, no error is raised. One warning is logged, and the run goes on without
+        the cache. If a limit is set, this method also prunes from time to time. Pruning takes seconds for
+        10 GB.
         """
         kept = {name: value for name, value in row.items() if name not in _NOT_KEPT and value is not None}
         said = json.dumps({"values": kept, "has_audio": audio is not None}).encode() + b"\n" + (audio or b"")

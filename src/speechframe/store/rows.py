@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
 MOST_AUDIO_BYTES = 2 << 30
-"""Audio that :meth:`Rows.to_pandas` takes into memory at most."""
+"""Largest amount of audio in bytes that :meth:`Rows.to_pandas` reads into memory."""
 
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
 NO_WORDS = "no words were found in the audio"
@@ -144,16 +144,16 @@ class Rows(ABC):
         Parameters
         ----------
         columns
-            Names in the result; None for all.
+            Names of columns in the result. None for all columns.
         audio
-            With the column of audio, when `columns` is None.
+            True includes the audio column if `columns` is None.
         batch_rows
-            Rows a batch at most.
+            Largest number of rows in a batch.
         """
         return self.joined(columns, audio=audio).batches(batch_rows)
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
-        """Return the rows as one Arrow table; see :meth:`to_pandas`."""
+        """Return the rows as one Arrow table, like :meth:`to_pandas`."""
         joined = self.joined(columns, audio=audio)
         size, batches = 0, []
         for batch in joined.batches():
@@ -173,14 +173,14 @@ class Rows(ABC):
         Parameters
         ----------
         columns
-            Names in the result, beside the index; None for all but audio.
+            Names of columns in the result, beside the index. None for all columns without audio.
         audio
-            With the column ``audio`` (dicts of ``bytes`` and ``path``).
+            True includes the column ``audio`` (dicts of ``bytes`` and ``path``).
 
         Raises
         ------
         StoreError
-            When that is more than 2 GB of audio: use :meth:`batches`.
+            If the rows contain more than 2 GB of audio. Use :meth:`batches` instead.
         """
         import pandas as pd
 
