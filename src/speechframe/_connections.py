@@ -1,10 +1,11 @@
-"""The connections of a server: how many there may be, how long they may take, and what its log says of them.
+"""Limits on the number of connections of a server, on their header time, and on its log.
 
-Both servers of the project listen with this: the local service, and a listening test that is served. aiohttp
-has no bound on connections, no time limit for a header section, and answers broken HTTP in plain text with a
-traceback in the log; all of this is decided in its connection class, so ours is made from it. Where there is
-no room for a new connection, the one that has been idle for longest is closed; where none is idle, the new
-one gets 503.
+Both servers of the project use this module: the local service, and a served listening test. aiohttp does not
+limit connections or the time of a header section. It answers broken HTTP in plain text, with a traceback in
+the log. Its connection class decides all this, so the class here is a subclass of it.
+
+If a server is full, it closes the connection that has been idle for longest. If no connection is idle, a new
+connection gets 503.
 """
 
 import asyncio
@@ -24,22 +25,22 @@ from aiohttp.web_protocol import RequestHandler
 __all__ = ["RETRY_S", "Connections", "raise_descriptor_limit", "repeats_counted"]
 
 RETRY_S = 1.0
-"""What a 503 tells for want of room: the next connection to be idle is closed at once."""
+"""Seconds in the Retry-After of a 503 from a full server. Short, because a connection may be idle soon."""
 
 _MOST = 4096
-"""Connections of one server, where the process may have twice as many descriptors."""
+"""Largest number of connections of one server, if the process may have twice as many descriptors."""
 _LIMITS: dict[str, Any] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 5.0,
     "access_log": None,
-    # Bodies arrive as they were sent. The rest of a refused body is thrown away, and unpacking it first would
-    # let anybody without a key keep the loop busy. A handler that accepts a body unpacks it within a bound.
+    # Do not decompress bodies here. The rest of a refused body is discarded, and decompressing it first would
+    # let clients without a key block the loop. A handler that accepts a body decompresses it within a limit.
     "auto_decompress": False,
 }
 _REFUSED_S = 1.0
-"""How long a connection that finds no room is given to send its request: earlier answers get lost."""
+"""Seconds that a refused connection has to send its request. An answer before the request may get lost."""
 _ACCEPTED_AT_ONCE = 16
-"""By asyncio, before it looks at what becomes of them: so many may be beyond the bound for a moment."""
+"""Number of connections that asyncio accepts in one step. So many may briefly exceed the limit."""
 _WAITING_TO_BE_ACCEPTED = 512
 _REPEAT_S = 60.0
 _REMEMBERED_LINES = 1000
@@ -48,17 +49,17 @@ Refusal = Callable[[HTTPStatus, str], web.Response]
 
 
 class Watcher(Protocol):
-    """Is told of every connection with which something can be sent."""
+    """Gets a call for each new and each lost connection."""
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
-        """Take that a connection was made."""
+        """Note a new connection."""
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
-        """Take that a connection is lost."""
+        """Note the loss of a connection."""
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as the most connections need, as far as that is allowed."""
+    """Raise the descriptor limit of this process for the largest number of connections, if allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * _MOST if hard == resource.RLIM_INFINITY else min(2 * _MOST, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -72,16 +73,16 @@ class Connections:
     Parameters
     ----------
     server
-        What handles their requests.
+        The aiohttp server that handles requests.
     refusal
-        Makes the answer where no handler does: 400 for what is no HTTP, 408 for a header section that is
-        late, 500 for a failure outside of the handlers, 503 where there is no room.
+        Makes the answers without a handler: 400 for broken HTTP, 408 for a late header section, 500 for a
+        failure outside of the handlers, and 503 for a full server.
     header_timeout_s
         Seconds from the first byte of a request to the end of its header section.
     log
-        Where failures are told.
+        Logger for failures.
     watcher
-        Told of each connection, where somebody is to be.
+        Optional watcher of the connections.
     """
 
     def __init__(
@@ -96,22 +97,23 @@ class Connections:
         self.server, self.refusal, self.header_timeout_s, self.log = server, refusal, header_timeout_s, log
         self.watcher = watcher
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # The other half is for files, databases, child processes and what requests lead to.
+        # The other half of the descriptors is for files, databases, child processes and outgoing requests.
         self.most = _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // 2)
-        # Weak: a connection that fails before it is made is never told to be lost.
+        # Weak references, because `connection_lost` is not called if a connection fails early.
         self._open: WeakSet[_Connection] = WeakSet()
         self._refused: WeakSet[_Refused] = WeakSet()
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
-        """Accept the connections of a bound socket."""
+        """Accept connections on a bound socket."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._made, sock=listener, backlog=_ACCEPTED_AT_ONCE)
-        # asyncio has one number for how many it accepts at once and how many may wait in the kernel.
+        # `backlog` sets two numbers, the connections accepted in one step and the kernel's queue. So set the
+        # kernel's queue again.
         listener.listen(_WAITING_TO_BE_ACCEPTED)
         return server
 
     def forget(self, connection: "_Connection | _Refused") -> None:
-        """Take that a connection is closed."""
+        """Remove a closed connection."""
         if isinstance(connection, _Connection):
             self._open.discard(connection)
         else:
@@ -131,7 +133,7 @@ class Connections:
         return connection
 
     def raw_refusal(self, status: HTTPStatus, words: str) -> bytes:
-        """Return a refusal as bytes, for a connection that has no request to answer."""
+        """Return a refusal as bytes, for a connection without a parsed request."""
         response = self.refusal(status, words)
         body = response.body if isinstance(response.body, bytes) else b""
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
@@ -141,7 +143,7 @@ class Connections:
 
 
 class _Connection(RequestHandler):
-    """A connection that there is room for."""
+    """An accepted connection."""
 
     __slots__ = ("__weakref__", "_all", "_header_timer")
 
@@ -154,12 +156,12 @@ class _Connection(RequestHandler):
 
     @property
     def idle_until_s(self) -> float | None:
-        """When it is closed for being idle, by the loop's clock; None while it is at something."""
+        """Time of the loop's clock at which an idle connection is closed. None for a busy connection."""
         waits = self._waiter is not None and not self._waiter.done() and self._header_timer is None
         return self._next_keepalive_close_time if waits else None
 
     def drop(self) -> None:
-        """Close it now, whatever it has still to send: another one gets its place."""
+        """Close the connection at once and discard unsent data, to make room for another connection."""
         transport = self.transport
         self._all.forget(self)
         self.force_close()
@@ -167,23 +169,23 @@ class _Connection(RequestHandler):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Have it watched."""
+        """Report the new connection to the watcher."""
         if self._all.watcher is not None:
             self._all.watcher.add(self, transport)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on, and watch the clock while they are no request yet."""
+        """Pass bytes on. Run the header timer until they make a whole request header."""
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
             self._stop_timer()
         elif self._header_timer is None and self._waiter is not None and not self._waiter.done():
-            # Nobody handles a request, so these bytes are the beginning of a header section.
+            # No request is being handled, so these bytes are the beginning of a header section.
             self._header_timer = self._loop.call_later(self._all.header_timeout_s, self._header_late)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the clock, and be forgotten."""
+        """Stop the timer and remove the connection everywhere."""
         self._stop_timer()
         self._all.forget(self)
         if self._all.watcher is not None:
@@ -209,7 +211,7 @@ class _Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer broken HTTP, and whatever the application let through."""
+        """Answer broken HTTP, and exceptions that the application did not catch."""
         del message
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun; it can only be cut off")
@@ -224,25 +226,25 @@ class _Connection(RequestHandler):
 
 
 class _Refused(asyncio.Protocol):
-    """A connection that there is no room for: it gets 503 when its request comes, and is closed soon."""
+    """A connection to a full server. It gets 503 when its request comes, and is closed soon."""
 
     def __init__(self, connections: Connections, patience_s: float) -> None:
         self._all, self._patience_s = connections, patience_s
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the request, for a short while."""
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - what TCP sockets have
+        """Wait a short time for the request."""
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - true for TCP sockets
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._end)
 
     def data_received(self, data: bytes) -> None:
-        """Answer what comes first; what comes behind it is read, or closing would take the answer back."""
+        """Answer the first bytes, and read the rest. Closing with unread bytes would destroy the answer."""
         del data
         self._answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Be forgotten."""
+        """Stop the timer and remove the connection."""
         del exc
         self._timer.cancel()
         self._all.forget(self)
@@ -252,7 +254,7 @@ class _Refused(asyncio.Protocol):
             self._answered = True
             words = f"all {self._all.most:,} connections are in use; try again in {RETRY_S:g} s"
             self._transport.write(self._all.raw_refusal(HTTPStatus.SERVICE_UNAVAILABLE, words))
-            with contextlib.suppress(OSError):  # the other end may have gone by now
+            with contextlib.suppress(OSError):  # the client may have closed the connection
                 self._transport.write_eof()
 
     def _end(self) -> None:
@@ -262,7 +264,7 @@ class _Refused(asyncio.Protocol):
 
 @contextlib.contextmanager
 def repeats_counted(*loggers: str) -> Iterator[None]:
-    """Have each warning and error of some loggers told once a minute, and how often it came meanwhile."""
+    """Log equal warnings and errors of some loggers once a minute, with the number of repeats."""
     repeats = _Repeats()
     for name in loggers:
         logging.getLogger(name).addFilter(repeats)
@@ -275,15 +277,15 @@ def repeats_counted(*loggers: str) -> Iterator[None]:
 
 
 class _Repeats(logging.Filter):
-    """Passes a line that it has not seen for a while, and counts the others."""
+    """Passes a line if it was not logged in the last minute, and counts its repeats."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Line to when it was passed and how often it came since.
+        # Line to the time at which it passed and the number of repeats since then.
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a line is passed."""
+        """Return whether a line passes."""
         if record.levelno < logging.WARNING:
             return True
         now_s = time.monotonic()
@@ -299,7 +301,7 @@ class _Repeats(logging.Filter):
         return True
 
     def tell(self, now_s: float) -> None:
-        """Forget the lines that were told a while ago, and say how often each came since."""
+        """Remove the lines that passed over a minute ago, and log the number of repeats of each."""
         for line, (told_s, count) in list(self._seen.items()):
             if told_s + _REPEAT_S <= now_s and line in self._seen:
                 del self._seen[line]

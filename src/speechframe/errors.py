@@ -11,27 +11,27 @@
     │   ├── RateLimited             429  more requests in flight than the plan allows
     │   ├── ServerError             500
     │   └── Unavailable             503  the service is saturated or the region is down
-    ├── ConnectionFailed            no answer; ``sent`` says whether it may have been billed
+    ├── ConnectionFailed            no answer; ``sent`` is True if the call may have been billed
     │   └── TimedOut
-    ├── BadAnswer                   a 200 that cannot be used: truncated, undecodable, not audio
-    │   └── StreamBroken            a stream that ended before its end; what came of it is kept
+    ├── BadAnswer                   an unusable answer with status 200: truncated, not audio ...
+    │   └── StreamBroken            a stream ended early; the audio received so far is kept
     ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
     ├── JobFailed                   a dubbing job, or a locale of it, failed
     ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
-    ├── EngineError                 an engine of the local service cannot do what it was asked
-    │   └── EngineFault             the engine, or a file of it, is at fault: not the request
-    ├── AudioError                  bytes that are no audio, or audio that cannot be encoded
-    ├── AnalysisError               votes that cannot be analysed as asked; ``rows`` lists where
+    ├── EngineError                 an engine of the local service cannot carry out a request
+    │   └── EngineFault             the engine or one of its files is at fault, not the request
+    ├── AudioError                  bytes that are not audio, or audio that cannot be encoded
+    ├── AnalysisError               data that cannot be analysed; ``rows`` lists the rows at fault
     ├── StoreError                  a run folder cannot be read or written
     │   ├── NotARun                 the folder holds no run
     │   ├── RunLocked               another process has the run open
     │   └── RunMismatch             a run cannot be mixed with this: operation, service, layout
     ├── SettingsError               a key, address or option is missing or contradicts another
-    └── ListeningError              a listening test that cannot be made or gone on with as asked
-        └── VoteRefused             a vote that breaks a rule of its test; ``trial`` says which
+    └── ListeningError              a listening test that cannot be made or continued as requested
+        └── VoteRefused             a vote that breaks a rule of its test; ``trial`` is the trial
 
-An error carries data, so that nobody has to parse its text. The classes of
-section 7.1 are found by status in :data:`BY_STATUS`; nothing here holds a key.
+Errors carry data, so programs need not parse their texts. :data:`BY_STATUS` maps the statuses of section 7.1
+to classes. Errors never contain a key.
 """
 
 import os
@@ -46,22 +46,22 @@ from speechframe.spec.codes import Status
 
 
 class SpeechframeError(Exception):
-    """The root: ``except speechframe.SpeechframeError`` catches whatever this package raises."""
+    """The root class. ``except speechframe.SpeechframeError`` catches all errors of this package."""
 
     millicredits: int | None = None
-    """Thousandths of a credit that the service used all the same; None if it does not say."""
+    """Thousandths of a credit that the service charged despite the error. None if it reports no charge."""
 
     def __str__(self) -> str:
-        """Return the message, without characters that do something to a terminal."""
+        """Return the message without control characters for terminals."""
         return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with every field and note, so that an error survives a process boundary."""
+        """Pickle with all fields and notes, so that other processes get the whole error."""
         return (_rebuilt, (type(self), self.args, self.__dict__.copy()))
 
 
 def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpeechframeError:
-    # Not by its __init__: what that needs by name is among the fields.
+    # Skip __init__, because its keyword arguments are already among the fields.
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
@@ -73,16 +73,16 @@ _KEY = re.compile(
     r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
     re.IGNORECASE,
 )
-"""A key as a text in a line of code, and the parts of an address that may hold one."""
+"""Matches a key in a line of code, and the parts of an address that may contain a key."""
 
 
 class _OfTheUser(SpeechframeError):
-    """An error of whoever made the call: notebooks show its words and the user's own line, not our frames."""
+    """A mistake in the caller's code or input. Notebooks show only the message and the user's line."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows; with ``SPEECHFRAME_DEBUG=1`` the whole trace.
+        """Return the lines for IPython to show. With ``SPEECHFRAME_DEBUG=1`` return the whole trace.
 
-        Neither has the locals of frames, and keys that were typed into a line of code are masked.
+        Both leave out local variables, and mask keys in lines of code.
         """
         import traceback
 
@@ -90,7 +90,7 @@ class _OfTheUser(SpeechframeError):
             return _masked("".join(traceback.format_exception(self)))
         frames = traceback.extract_tb(self.__traceback__)
         ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
-        # The line that called this package: the one before the first frame of ours.
+        # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
@@ -107,21 +107,21 @@ class ServiceError(SpeechframeError):
     Parameters
     ----------
     message
-        What the service said, shortened; never the request's text or key.
+        Message of the service, shortened. It never contains the request's text or key.
     status
         The HTTP status.
     code
-        The service's own error code, if it gave one.
+        The service's error code, if the answer has one.
     trace_id
         The service's id of this answer, for its support.
     body
         The beginning of the answer's body as text.
     retry_after_s
-        Seconds the service asked to wait, if it did.
+        Seconds to wait before the next attempt (Retry-After), if the answer has them.
     row_key
         The ``request_key`` of the row, in a batch.
     attempts
-        How many attempts were made, this one included.
+        Number of attempts, this attempt included.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ServiceError(SpeechframeError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later (408, 429, 500, 503)."""
+        """True if the same request may succeed later (408, 429, 500, 503)."""
         known = Status.of(self.status)
         return known.retryable if known is not None else False
 
@@ -204,11 +204,11 @@ BY_STATUS: Mapping[int, type[ServiceError]] = MappingProxyType(
         503: Unavailable,
     }
 )
-"""Status to class; a status that is not listed becomes a plain :class:`ServiceError`."""
+"""Maps each status to its class. Other statuses raise a plain :class:`ServiceError`."""
 
 
 def service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
-    """Return the error class of `status` with its data filled in.
+    """Return an error of the class for `status`, with the given fields.
 
     Examples
     --------
@@ -219,15 +219,15 @@ def service_error(message: str, *, status: int, **fields: Any) -> ServiceError:
 
 
 class ConnectionFailed(SpeechframeError):
-    """No answer came: refused, reset, or cut off.
+    """No answer came, because the connection was refused, reset or cut off.
 
     Parameters
     ----------
     message
-        What failed, with the host and never the key.
+        The failure, with the host but never the key.
     sent
-        False when it is certain that the service never saw the whole request,
-        so that nothing can have been billed and a retry is safe.
+        False if the service certainly did not get the whole request. Then nothing was billed and a retry is
+        safe.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -236,22 +236,22 @@ class ConnectionFailed(SpeechframeError):
 
 
 class TimedOut(ConnectionFailed):
-    """No answer within the time limit; it may have been billed when ``sent``."""
+    """No answer came within the timeout. The call may have been billed if ``sent`` is True."""
 
 
 class BadAnswer(SpeechframeError):
-    """A 200 that cannot be used: broken JSON, broken Base64, audio that does not decode.
+    """An answer with status 200 is unusable. Its JSON, its Base64 or its audio is broken.
 
     The call was most likely billed.
 
     Parameters
     ----------
     message
-        What is wrong with the answer.
+        The fault of the answer.
     trace_id
         The service's id of this answer.
     remaining_characters
-        The balance after the call, where it could still be read.
+        The balance after the call, if the answer still contains a readable balance.
     """
 
     def __init__(
@@ -263,16 +263,16 @@ class BadAnswer(SpeechframeError):
 
 
 class StreamBroken(BadAnswer):
-    """A stream that ended before its end: cut off, silent for too long, too large, or closed by its reader.
+    """A stream ended early. It was cut off, silent for too long, too large, or closed by its reader.
 
-    What came is kept by the stream (``stream.audio``), and was most likely billed.
+    The audio received so far is kept in ``stream.audio``, and was most likely billed.
 
     Parameters
     ----------
     message
-        What happened.
+        The cause.
     received_bytes
-        How much audio had come.
+        Number of audio bytes received so far.
     trace_id
         The service's id of the answer.
     """
@@ -283,14 +283,14 @@ class StreamBroken(BadAnswer):
 
 
 class JobFailed(SpeechframeError):
-    """A dubbing job, or a locale of it, failed; what the service used all the same is in the ledger.
+    """A dubbing job, or one locale of the job, failed. The ledger contains the credits charged despite that.
 
     Parameters
     ----------
     message
-        What the service said.
+        Message of the service.
     code
-        The service's word for it, such as ``LANGUAGE_NOT_SUPPORTED``, if it gave one.
+        The service's error code, such as ``LANGUAGE_NOT_SUPPORTED``, if there is one.
     """
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
@@ -299,16 +299,16 @@ class JobFailed(SpeechframeError):
 
 
 class InvalidRows(_OfTheUser):
-    """Rows that must not be sent; nothing was spent.
+    """Some rows are invalid, so nothing was sent and nothing was spent.
 
     Parameters
     ----------
     problems
-        One mapping a problem, with ``row``, ``row_id``, ``field``, ``problem``,
-        ``value`` and ``allowed``; ``pandas.DataFrame(error.problems)`` shows them all.
+        One mapping per problem, with ``row``, ``row_id``, ``field``, ``problem``, ``value`` and ``allowed``.
+        ``pandas.DataFrame(error.problems)`` shows them all.
     total, rows
-        Number of problems, and of rows that have one. Both are counted in `problems` by default; they are
-        larger if `problems` holds only the first of very many.
+        Number of problems, and number of rows with a problem. By default both are counted in `problems`. They
+        are larger if `problems` contains only the first problems of very many.
     """
 
     SHOWN = 5
@@ -342,16 +342,16 @@ class InvalidRows(_OfTheUser):
 
 
 class BudgetExceeded(_OfTheUser):
-    """The next call would pass a limit; it was not made.
+    """The next call was not made, because its price would exceed a limit.
 
     Parameters
     ----------
     message
-        What is left, what the rest would cost and what to do.
+        The credits left, the price of the remaining calls, and advice.
     max_credits, spent_credits, needed_credits
-        The limit, what is settled and reserved of it, and what the calls that remain need.
+        The limit, the amount spent or reserved, and the price of the remaining calls. All are in credits.
     limit
-        Which limit: ``run`` (``max_credits``), or the name of a budget over many runs, such as
+        Name of the limit: ``run`` (``max_credits``), or a budget shared by many runs, such as
         ``max_credits_per_month``.
     """
 
@@ -372,12 +372,12 @@ class BudgetExceeded(_OfTheUser):
 
     @property
     def left_credits(self) -> float:
-        """What was left of the limit; 0 where it is passed already (it was lowered, or others spent too)."""
+        """Credits left of the limit. 0 if more was already spent, for example by other runs."""
         return max(0.0, self.max_credits - self.spent_credits)
 
 
 class EngineError(SpeechframeError):
-    """An engine of the local service cannot do what it was asked; the words say why."""
+    """An engine of the local service cannot carry out a request. The message contains the reason."""
 
 
 class EngineFault(EngineError):
@@ -388,20 +388,20 @@ class EngineFault(EngineError):
 
 
 class AudioError(SpeechframeError):
-    """Bytes that are no audio, or audio that cannot be encoded as asked."""
+    """Bytes are not audio, or audio cannot be encoded as requested."""
 
 
 class AnalysisError(SpeechframeError):
-    """Data that cannot be analysed as asked, or a library that is needed for it.
+    """Data cannot be analysed as requested, or a library for the analysis is missing.
 
     Parameters
     ----------
     message
-        What is wrong, what is allowed and what to do.
+        The fault, the allowed values, and advice.
     column
-        The column it is about, if it is about one.
+        The column at fault, if there is one.
     rows
-        Positions of all the rows it is about, from 0, in the table that was given.
+        Positions of all rows at fault in the given table, counted from 0.
     """
 
     def __init__(self, message: str, *, column: str | None = None, rows: Sequence[int] = ()) -> None:
@@ -411,11 +411,11 @@ class AnalysisError(SpeechframeError):
 
 
 class StoreError(SpeechframeError):
-    """A run folder cannot be read or written; what was acknowledged is still on disk."""
+    """A run folder cannot be read or written. All acknowledged data is still on disk."""
 
 
 class NotARun(StoreError, _OfTheUser):
-    """The folder holds no run."""
+    """The folder does not contain a run."""
 
 
 class RunLocked(StoreError, _OfTheUser):
@@ -423,15 +423,15 @@ class RunLocked(StoreError, _OfTheUser):
 
 
 class RunMismatch(StoreError, _OfTheUser):
-    """A run cannot be mixed with this: another operation, service identity, audio format or layout."""
+    """The run in the folder has another operation, service identity, audio format or layout."""
 
 
 class SettingsError(_OfTheUser):
-    """A key, address or option is missing, or contradicts another; says what to set."""
+    """A key, address or option is missing or contradicts another. The message names the setting to change."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that a misspelled one is nearest to; empty where none is near.
+    """Return a question with the known name nearest to a misspelled `name`, or an empty text.
 
     Examples
     --------
@@ -445,14 +445,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class ListeningError(SpeechframeError):
-    """A listening test that cannot be made, or gone on with, as asked.
+    """A listening test cannot be made, or cannot be continued, as requested.
 
     Parameters
     ----------
     message
-        What is wrong, what is allowed and what to do.
+        The fault, the allowed values, and advice.
     missing
-        (item, condition) of every clip that is missing, where it is about clips.
+        Pairs (item, condition) of all missing clips, if clips are missing.
     """
 
     def __init__(self, message: str, *, missing: Sequence[tuple[str, str]] = ()) -> None:
@@ -461,14 +461,14 @@ class ListeningError(SpeechframeError):
 
 
 class VoteRefused(ListeningError):
-    """A vote, or a beginning, that breaks a rule of its test; nothing was kept of it.
+    """A vote, or a listener's start of a test, breaks a rule of the test. None of its data was stored.
 
     Parameters
     ----------
     message
-        The rule, in words for the listener: they name no condition.
+        The rule, in words for the listener. The words never name a condition.
     trial
-        The trial it is about; None for the beginning.
+        Number of the trial at fault. None for the start of a test.
     """
 
     def __init__(self, message: str, *, trial: int | None = None) -> None:

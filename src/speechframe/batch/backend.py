@@ -1,7 +1,7 @@
-"""The seam between runs and services: how a row becomes a call, and what is kept of its answer.
+"""The interface between runs and services.
 
-A run knows nothing of HTTP, of speech or of any service. A backend knows nothing of queues, budgets or
-folders.
+A backend converts rows to calls and answers to records. A run contains no code for HTTP, for speech or for a
+service. A backend contains no code for queues, budgets or run folders.
 """
 
 import hashlib
@@ -21,30 +21,30 @@ from speechframe.store.schema import KEY_BYTES, PERSON, call_key
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: what is asked for, what is sent, and what it costs.
+    """One call, with its content, its body and its price.
 
     Parameters
     ----------
     content
-        What is asked for, in canonical form: requests with equal content share one call and one answer.
+        The request in canonical form. Requests with equal content share one call and one answer.
     body
-        What :meth:`Backend.send` needs. It is written to the run's folder, so a resume needs nothing else.
+        Data for :meth:`Backend.send`. The run's folder contains the body, so a resume needs no other data.
     price
-        Thousandths of a credit.
+        Price in thousandths of a credit.
     characters
-        Billed characters.
+        Number of billed characters.
     facts
-        Columns of the ledger that are known before the call: ``model``, ``locale``, ``voice_id``, ``format``.
-        They also stand in the row's record.
+        Ledger columns with a value before the call: ``model``, ``locale``, ``voice_id``, ``format``. The
+        row's record contains them, too.
     varies
-        Whether another take would sound different. Where it would not, a retake is the first take and free.
+        True if another take would sound different. If False, a retake is the first take and free.
     parts
-        The requests of several rows that go in this one call; empty for a call of one row. Price and
-        characters are their sums.
+        The requests of several rows in this one call. Empty for a call of one row. The price and the
+        characters of the call are the sums over its parts.
     base_key, take, key
-        Set by the run: the key of the first take, 0 or the number of a later take, and the key of this call.
+        Set by the run. Key of the first take, number of the take (0 is the first), and key of this call.
     row_id
-        Set by the run: the first row that has this call.
+        Set by the run. Id of the first row with this call.
     """
 
     content: bytes
@@ -61,7 +61,7 @@ class Request:
 
     @property
     def rows(self) -> "tuple[Request, ...]":
-        """The requests that get a record each: the parts, or this one."""
+        """The requests that get a record each. These are the parts, or without parts this request."""
         return self.parts or (self,)
 
     def as_take(self, take: int) -> "Request":
@@ -72,7 +72,7 @@ class Request:
 def packed(parts: Iterable[Request], body: bytes) -> Request:
     """Return one call for several rows, which sends `body` for all of them."""
     parts = tuple(parts)
-    keys = "".join(part.key for part in parts).encode()  # the same for the same rows in the same order
+    keys = "".join(part.key for part in parts).encode()  # equal for equal rows in equal order
     return Request(
         b"",
         body,
@@ -91,25 +91,26 @@ class Attempt:
     Attributes
     ----------
     lane
-        Name of the lane it goes to.
+        Name of the lane of the attempt.
     deadline_s
-        Seconds it may take, download included; None for the backend's own limit. The run ends it then,
-        unless the backend :attr:`~Backend.is_long`.
+        Timeout of the attempt in seconds, download included. None for the backend's own timeout. The run ends
+        the attempt at the timeout, unless the backend :attr:`~Backend.is_long`.
     idempotency_key
-        The same for every attempt of this call; None where the service promises nothing for it.
+        A key that is the same for all attempts of this call. None if the service does not promise free
+        repeats.
     take
-        0, or the number of a later take.
+        Number of the take. 0 is the first take.
     noted
-        What an earlier attempt noted, even in a process that was killed; None without.
+        Data that an earlier attempt noted, even in a process that was killed. None without such data.
     note
-        ``await attempt.note(data)`` returns when `data` is on disk: the address of an answer before it is
-        downloaded, the id of a job before it is waited for.
+        ``await attempt.note(data)`` returns once `data` is on disk. Note the address of an answer before its
+        download, or the id of a job before waiting for the job.
     admit
-        ``await attempt.admit(n)`` before `n` bytes of an answer are read: it returns when there is room for
-        them in memory, and raises :class:`BadAnswer` when there never will be.
+        Call ``await attempt.admit(n)`` before reading `n` bytes of an answer. The call returns once memory is
+        available. It raises :class:`BadAnswer` if the bytes can never fit.
     extend
-        Call it when the service reports that it still has the call in its queue or works on it. The time
-        limit of the attempt then begins anew, unless the user set one with ``timeout_s``.
+        Call this function when the service reports that the call is still queued or in progress. The timeout
+        of the attempt then begins again, unless the user has set ``timeout_s``.
     """
 
     lane: str
@@ -124,40 +125,42 @@ class Attempt:
 
 @dataclass(slots=True)
 class Answer:
-    """A good answer as it came. :meth:`Backend.records` finds out whether it can be used.
+    """An answer with status 200, not yet decoded. :meth:`Backend.records` checks it and makes records.
 
     Parameters
     ----------
     data
-        Whatever the backend needs to make records of it.
+        Data from which the backend makes records. The run does not read it.
     trace_id, latency_ms, balance
-        The service's id of the answer, the time of the attempt, and the characters left on the key.
+        The service's id of the answer, the duration of the attempt, and the characters left on the key.
     release
-        Called once in the event loop when the answer is judged, with whether it fits its request. The backend
-        uses the connection for another call only then, and closes it if the answer may be another call's.
+        Function that the run calls once in the event loop, after it has judged the answer. The argument is
+        True if the answer fits its request. Only then may the backend use the connection for another call.
+        With False the backend closes the connection, because the answer may belong to another call.
     """
 
     data: Any
     trace_id: str | None = None
     latency_ms: float | None = None
     balance: int | None = None
-    release: Callable[[bool], object] = field(default=bool, repr=False)  # by default nothing is held
+    release: Callable[[bool], object] = field(default=bool, repr=False)  # does nothing by default
 
 
 @dataclass(slots=True)
 class Record:
-    """What is kept of an answer for one row.
+    """The stored result of one row.
 
     Parameters
     ----------
     values
         The backend's columns, without the bytes of ``audio``.
     audio, audio_name
-        The bytes of the column ``audio``, and the name that stands beside them in ``audio.path``.
+        The bytes of the column ``audio``, and the file name for ``audio.path``.
     warnings
-        What the service or the backend remarked about this answer.
+        Remarks of the service or of the backend about this answer.
     millicredits, basis
-        What it cost, where that is not the request's price; ``computed``, or ``reported`` by the service.
+        Cost in thousandths of a credit if it differs from the request's price. `basis` is ``computed``, or
+        ``reported`` for a cost that the service reported.
     """
 
     values: dict[str, Any]
@@ -170,7 +173,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What speaks against an answer, whose row is ``suspect``: a word for ``error_code``, and a sentence."""
+    """A reason why an answer is suspect. Its row gets the status ``suspect``.
+
+    `code` is the row's ``error_code``. `words` is a sentence for people.
+    """
 
     code: str
     words: str
@@ -183,16 +189,17 @@ class LaneSpec:
     Parameters
     ----------
     name
-        What people call it, such as the name of a region.
+        Name for people, such as the name of a region.
     identity
-        What tells it from all others: service, address, key fingerprint and pool. Runs whose lanes have one
-        identity share its permits on this machine.
+        Text that distinguishes the lane from all others: service, address, key fingerprint and pool. Runs on
+        this machine share the permits of lanes with the same identity.
     published
-        How many calls the service says it takes at once: never passed. None where it says nothing.
+        Concurrency cap that the service publishes. The lane never exceeds it. None if the service publishes
+        no cap.
     guess
-        How many to begin with where nothing is published or learned; None for the run's choice.
+        First limit if no cap is published or learned. None for the run's choice.
     is_fallback
-        Only used while no other lane works.
+        True if the lane is used only while no other lane works.
     """
 
     name: str
@@ -204,12 +211,12 @@ class LaneSpec:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How much work of one kind a service takes, as the service publishes it.
+    """The published throughput of a service for one kind of work.
 
     Parameters
     ----------
     calls_at_once
-        Number of calls that the service works on at the same time. More calls only wait there.
+        Number of calls that the service works on at the same time. Further calls wait in its queue.
     characters_per_second
         Usual speed of all these calls together, in billed characters.
     """
@@ -220,27 +227,28 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a backend found out about its service.
+    """Facts about a service that a backend has opened.
 
     Parameters
     ----------
     lanes
-        Where calls may go, the preferred first.
+        Lanes for the calls, the preferred lane first.
     repeats_free_s
-        For how many seconds the service bills a repeat with the same idempotency key once; 0: never.
+        Time in seconds during which a repeat with the same idempotency key is free. 0 if repeats are never
+        free.
     takes
-        Whether the service makes other takes.
+        True if the service makes other takes.
     balance
-        Characters left on the key, if it is known.
+        Number of characters left on the key, or None if unknown.
     key_fingerprint
-        What tells the key apart without giving it away.
+        Short hash that distinguishes the key from other keys without revealing it.
     is_local
-        Whether it is an embedded local service.
+        True for an embedded local service.
     throughputs
-        By kind of work (see :meth:`Backend.work_of`): what the service takes in each lane. A kind that is not
-        listed has no limit but those of the lanes.
+        Throughput of each lane by kind of work (see :meth:`Backend.work_of`). A kind that is not listed is
+        limited only by the lanes.
     facts
-        What else stands in run.json, such as a hash of the voices.
+        Further entries for run.json, such as a hash of the voices.
     """
 
     lanes: tuple[LaneSpec, ...]
@@ -254,52 +262,52 @@ class Opened:
 
 
 class Backend(ABC):
-    """How the rows of a run become calls of a service, and answers become rows.
+    """Converts rows of a run to calls of a service, and answers of the service to rows.
 
-    It is opened once for each run. :meth:`check` is called in a thread, one row at a time, before anything is
-    sent; :meth:`send` in the event loop, many at a time; :meth:`records` and :meth:`judge` in a thread, one
-    answer at a time. It must have `operation`, `columns`, :meth:`open`, :meth:`close`, :meth:`check`,
-    :meth:`send` and :meth:`records`; all else has a default.
+    The run opens a backend once. It calls :meth:`check` in a thread, one row at a time, before any call is
+    sent. It calls :meth:`send` in the event loop, many at a time. It calls :meth:`records` and :meth:`judge`
+    in a thread, one answer at a time. A backend must define `operation`, `columns`, :meth:`open`,
+    :meth:`close`, :meth:`check`, :meth:`send` and :meth:`records`. All other members have a default.
 
     Attributes
     ----------
     operation
-        What the run does, in one word; run.json and the ledger say it.
+        Name of the work in one word, for run.json and the ledger.
     columns
-        What is stored of an answer. ``audio`` and ``words`` are known by name to what plays and exports.
+        Stored columns of an answer. Players and exports use the columns ``audio`` and ``words``.
     arguments
-        Names of the arguments of a row. Empty: every column of the table is one, except those that hold bytes
-        and are not `carried`: they only come back with the table.
+        Names of the arguments of a row. If empty, every column of the table is an argument. Columns of bytes
+        are then arguments only if they are `carried`, and otherwise just stay in the table.
     data_arguments
-        Those whose bare string names a column; a bare string of any other argument is a constant.
+        Arguments whose bare string names a column. A bare string of any other argument is a constant.
     table_arguments
-        Those that hold for the whole table: a list is one value, not one for each row.
+        Arguments of the whole table. A list is one value for them, not one value per row.
     carried
-        Data arguments whose values may be of any kind, such as bytes or arrays, and are handed to
-        :meth:`check` as they are instead of being stored with the table.
+        Data arguments with values of any kind, such as bytes or arrays. :meth:`check` gets these values
+        unchanged, and they are not stored with the table.
     unit, remark
-        What one call is to people who count them, and what else they are to know before a run starts.
+        The word for one call in counts, and a remark for people before the run starts.
     service
-        Identity of the service: part of every key. Known once it is open.
+        Identity of the service, which is part of every key. Set by :meth:`open`.
     folder
-        The run's folder, set before rows are checked: what a call needs and is nowhere else can be kept in
+        The run's folder, set before rows are checked. A backend may store data for its calls in
         ``folder / "clips"``. A body names such files relative to the folder, which may be renamed before the
         call is sent.
     max_answer_bytes
-        The largest answer that the caller allows (``max_answer_mb``), set before anything is sent.
+        The largest answer that the caller allows (``max_answer_mb``), set before any call is sent.
     is_long
-        Whether an attempt may take hours. The run then sets no end to it: ``timeout_s`` is
-        :attr:`Attempt.deadline_s` of each exchange within it, and the backend keeps to that.
+        True if an attempt may take hours. The run then sets no timeout for the attempt. The backend must
+        apply ``timeout_s``, as :attr:`Attempt.deadline_s`, to each exchange within the attempt.
     leaves_files
-        Whether answers are files in the run's folder, which no other run can have from the cache.
+        True if answers are files in the run's folder. Other runs cannot get such answers from the cache.
     is_budgeted
-        Whether a limit holds for what the run spends, set before rows are checked.
+        True if the run's spending has a limit. Set before rows are checked.
     tell
-        Says something to whoever watches the run; set when it starts.
+        Function that shows a message to the user of the run. Set when the run starts.
 
     Examples
     --------
-    See ``tests/promises/test_backends.py``: a backend of sixty lines.
+    See ``tests/promises/test_backends.py`` for a backend of sixty lines.
     """
 
     operation: str
@@ -316,33 +324,33 @@ class Backend(ABC):
     is_long: bool = False
     leaves_files: bool = False
     is_budgeted: bool = False
-    tell: Callable[[str], object] = staticmethod(str)  # says nothing
+    tell: Callable[[str], object] = staticmethod(str)  # shows nothing
 
     @abstractmethod
     async def open(self) -> Opened:
-        """Find out what the service offers; spends nothing.
+        """Open the service and return its capabilities. This call spends nothing.
 
         Raises
         ------
         SpeechframeError
-            When the service cannot be used at all.
+            If the service cannot be used at all.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back what :meth:`open` took."""
+        """Close all resources that :meth:`open` acquired."""
 
     async def is_answering(self) -> bool:
-        """Return whether the service answers, although calls to it have timed out; by default False."""
+        """Return True if the service answers although calls have timed out. The default is False."""
         return False
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the kind of work of a request with these facts; by default the operation."""
+        """Return the kind of work of a request with these facts. The default is the operation."""
         del facts
         return self.operation
 
     def source(self, table: Any) -> Any:
-        """Return what is opened as the table instead of what was handed in; by default just that."""
+        """Return the table to open for the caller's `table`. The default is `table` itself."""
         return table
 
     def expand(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -351,18 +359,18 @@ class Backend(ABC):
 
     @abstractmethod
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the row's request, or everything that is wrong with it, by argument; asks nobody.
+        """Return the row's request, or all its problems by argument. This call uses no network.
 
         Parameters
         ----------
         values
-            The row's arguments; what was not given, or is null in the table, is not there.
+            The row's arguments. Arguments that were not given, or are null in the table, are left out.
         """
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls for some requests, lazily; by default one each.
+        """Yield the calls for some requests, lazily. The default is one call per request.
 
-        It is asked again for each half of a pack that was refused.
+        The run calls this method again for each half of a refused pack.
         """
         return requests
 
@@ -373,40 +381,40 @@ class Backend(ABC):
         Raises
         ------
         ServiceError
-            For every status but 200.
+            For every status other than 200.
         ConnectionFailed
-            When no answer came; its `sent` says whether it may have been billed.
+            If no answer came. Its `sent` is True if the call may have been billed.
         BadAnswer
-            For an answer with status 200 that cannot be read.
+            If an answer with status 200 cannot be read.
         """
 
     @abstractmethod
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return what is kept for each of ``request.rows``, or why one has nothing.
+        """Return a record, or an error, for each of ``request.rows``.
 
-        A BadAnswer is of a row that was billed, any other error of one that was not.
+        A BadAnswer means that the row was billed. Any other error means that the row was not billed.
 
         Raises
         ------
         BadAnswer
-            When the answer is of no use for any row.
+            If the answer is unusable for all rows.
         """
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return what speaks against a record of one row; by default nothing.
+        """Return the reasons why the record of one row is suspect. The default is none.
 
         Parameters
         ----------
         request, record
-            Of the row.
+            The request and the record of the row.
         learned
-            For what the backend learns from the answers of one run; empty at its start.
+            Memory of the backend over all answers of one run. Empty at the start of the run.
         """
         del request, record, learned
         return []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ; by default those of JSON objects."""
+        """Return the names of the arguments in which two bodies differ. The default compares JSON objects."""
         try:
             old, new = json.loads(before), json.loads(after)
             return tuple(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
@@ -414,17 +422,20 @@ class Backend(ABC):
             return ("request",)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
-        """Finish a run whose calls have all ended, while it is locked, unless its end was asked for."""
+        """Finish a run after all its calls have ended, while the run is still locked.
+
+        Return early once `is_stopped` returns True.
+        """
         del run, is_stopped
 
     def describe(self, price: int) -> str | None:
-        """Return in words what a price is paid for, such as seconds of audio; None to say just the price."""
+        """Return the billed amount in words, such as seconds of audio, or None to show only the price."""
         del price
         return None
 
 
 MAKERS: dict[str, Callable[[Any, Mapping[str, Any]], Backend]] = {}
-"""What makes the backend of an operation, so that a run finds its own by what run.json says.
+"""Function that makes the backend of each operation. A resumed run finds its backend by its run.json.
 
-It gets ``service`` as the run was given it, and those arguments of the run that are constants.
+The function gets the option ``service`` and the constant arguments of the run.
 """

@@ -1,8 +1,9 @@
-"""Makes the calls of a run: workers send them, and one booker writes their answers to the journal.
+"""Makes the calls of a run. Workers send calls, and one booker writes their answers to the journal.
 
-A worker sends a call, hands its answer or error to the booker, and takes the next call at once; it is at most
-one answer ahead of the booker. So a burst of answers is followed by a burst of calls, not by bookkeeping. The
-booker judges answers in a thread and writes one after the other; a row counts once it is written.
+A worker sends a call, passes its answer or error to the booker, and takes the next call at once. It is at
+most one answer ahead of the booker. So a burst of answers leads to a burst of calls, without a wait for
+bookkeeping. The booker judges answers in a thread and writes one after the other. A row counts once its
+record is written.
 """
 
 import asyncio
@@ -45,17 +46,17 @@ from speechframe.store.schema import (
 
 TICK_S = 0.25
 UNAVAILABLE_S = 60.0
-"""A run stops when every lane has been unreachable for so long, or for ``patience_s`` if that is shorter."""
+"""A run stops if all lanes are unreachable for this time, or for ``patience_s`` if that is shorter."""
 FIRST_ANSWERS = 10
-"""A run stops when so many answers were of no use and none has been usable."""
+"""A run stops if this number of answers was unusable and none was usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 MOST_JUDGED_AT_ONCE = 32
 MOST_ANSWER_BYTES = 256 << 20
-"""How much memory all answers together may take until they are written down."""
+"""Largest memory of all answers together that are not written yet."""
 RETRIED = "retried"
-"""What the ledger says of a failed attempt after which its rows are sent again."""
+"""Status in the ledger of a failed attempt whose rows are sent again."""
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
-"""Verdicts on calls that were certainly not billed and are repeated as far as attempts and patience allow."""
+"""Verdicts on calls that were certainly not billed. They are repeated within max_attempts and patience_s."""
 
 
 class _EndedAttempt(NamedTuple):
@@ -64,11 +65,11 @@ class _EndedAttempt(NamedTuple):
     call: Call
     lane: Lane
     outcome: Answer | SpeechframeError
-    booked: asyncio.Event  # set when it is written down
+    booked: asyncio.Event  # set once the attempt is written to the journal
 
 
 def _begin_anew(limit: asyncio.Timeout, limit_s: float) -> None:
-    """Let a time limit that has not ended yet begin anew."""
+    """Restart a timeout that has not expired yet."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time() + limit_s)
 
@@ -103,17 +104,17 @@ class Engine:
         self._judge_thread = ThreadPoolExecutor(1, "speechframe-judge")
         self._disk_thread = ThreadPoolExecutor(1, "speechframe-disk")
         self._cutting: asyncio.Future[None] | None = None
-        self._held_bytes: dict[int, int] = {}  # memory of answers not written down yet, by id of the call
-        self._judge_memory: dict[str, Any] = {}  # what `Backend.judge` learns from the answers
+        self._held_bytes: dict[int, int] = {}  # id of the call to the memory of its unwritten answer
+        self._judge_memory: dict[str, Any] = {}  # memory of `Backend.judge` over all answers
         self._is_cancelled = False
         self._usable = self._unusable = 0
         self._announced_until: float | None = None
 
     async def run(self) -> None:
-        """Return when every call has ended, or the queue was stopped and what was under way has ended.
+        """Return once all calls have ended, or once the calls under way have ended after a stop.
 
-        Whatever else ends it (a full disk, a bug) leaves the journal as a kill would, for the next run to
-        recover.
+        Any other error, such as a full disk or a bug, leaves the journal as after a kill. The next run
+        recovers the journal.
         """
         helpers = {asyncio.create_task(self._book()), asyncio.create_task(self._tick())}
         try:
@@ -136,9 +137,10 @@ class Engine:
             self._journal.close()
 
     def stop(self, *, drain: bool, reason: StopReason) -> None:
-        """Send no more calls; those under way end, or (no `drain`) are cancelled and may have been billed."""
+        """Send no more calls. Without `drain` also cancel the calls under way, which may have been billed."""
         self._queue.stop(reason)
-        # Do not drain jobs, which may take hours: they go on, and the next run finds them by what is noted.
+        # Do not wait for jobs, because they may take hours. The jobs go on at the service, and the next run
+        # finds them by their notes.
         if not drain or self._backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
@@ -151,10 +153,10 @@ class Engine:
         self._workers -= done
         for task in done:
             if not (task.cancelled() and self._is_cancelled):
-                task.result()  # a call's error is returned, not raised: what a task raises ends the run
+                task.result()  # tasks return the errors of calls, so an error raised here ends the run
 
     def _start_workers(self) -> None:
-        """Start the workers that lanes lack."""
+        """Start the missing workers of all usable lanes."""
         for lane in choose(self._lanes):
             while lane.workers_to_add > 0 and not self._queue.is_over:
                 lane.workers += 1
@@ -162,7 +164,7 @@ class Engine:
 
     async def _work(self, lane: Lane) -> None:
         slot: int | None = None
-        booked = asyncio.Event()  # whether the worker's last answer is written down
+        booked = asyncio.Event()  # set once the worker's last answer is written
         booked.set()
         try:
             while not self._queue.is_over and (missing := lane.workers_to_add) >= 0:
@@ -201,7 +203,7 @@ class Engine:
             rows.append(row_facts)
         self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
         if call.noted is not None:
-            # Repeat what an earlier attempt noted: recovery looks only at the lines of the last attempt.
+            # Repeat the note of an earlier attempt, because recovery reads only the last attempt's lines.
             self._journal.noted(request.key, call.noted)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
@@ -245,10 +247,10 @@ class Engine:
         await self._on_disk(self._journal.sync)
 
     async def _admit(self, call: Call, count: int) -> None:
-        """Wait until there is room for `count` more bytes of an answer.
+        """Wait until memory for `count` more bytes of an answer is available.
 
-        An answer that has some room already fails instead of waiting: two such answers could wait for each
-        other.
+        An answer that already holds memory fails instead of waiting, because two such answers could wait for
+        each other.
         """
         held = self._held_bytes.get(id(call), 0)
         while sum(self._held_bytes.values()) + count > MOST_ANSWER_BYTES:
@@ -257,19 +259,19 @@ class Engine:
                     f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
                     f"have {MOST_ANSWER_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
                 )
-            await self._queue.wait_for_change()  # the queue changes when an answer is written down
+            await self._queue.wait_for_change()  # the queue changes when an answer is written
         self._held_bytes[id(call)] = held + count
 
     # -- booking ---------------------------------------------------------------------
 
     async def _book(self) -> None:
-        """Judge answers as they come and write them down; make each full segment of the journal a part."""
+        """Judge and write answers as they come. Convert each full segment of the journal to a part."""
         loop = asyncio.get_running_loop()
         while True:
             batch = [await self._ended.get()]
             while not self._ended.empty() and len(batch) < MOST_JUDGED_AT_ONCE:
                 batch.append(self._ended.get_nowait())
-            # `map` is lazy: `list` calls `_judge` in the thread.
+            # `map` is lazy, so `list` calls `_judge` in the thread.
             results = await loop.run_in_executor(self._judge_thread, list, map(self._judge, batch))
             for ended, judged in zip(batch, results, strict=True):
                 self._held_bytes.pop(id(ended.call), None)
@@ -278,7 +280,7 @@ class Engine:
                 elif isinstance(ended.outcome, Answer):
                     self._write_answer(ended.call, ended.outcome, *judged)
                 if isinstance(ended.outcome, Answer):
-                    # A late second answer on the connection would be taken for the answer to the next call.
+                    # A late second answer on this connection could be mistaken for the next call's answer.
                     fits = not isinstance(judged, SpeechframeError) and judged[0] != SUSPECT
                     ended.outcome.release(fits)
                 ended.booked.set()
@@ -289,9 +291,9 @@ class Engine:
                 self._cutting = self._on_disk(self._cut, self._journal.roll())
 
     def _judge(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
-        """Decode and judge an answer, in a thread; return the status of the attempt, and the end of each row.
+        """Decode and judge an answer. Return the status of the attempt, and the end of each row.
 
-        An error is returned where the answer is of no use for any row.
+        Return an error if the answer is unusable for all rows. This method runs in a thread.
         """
         call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
@@ -333,12 +335,12 @@ class Engine:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
             ends.append(Ended(price - charged_before, record.basis, row, record.audio))
-        # FAILED says that no row can have an answer, so an attempt with a CHARGED_UNKNOWN row is DONE.
+        # FAILED means that no row was billed, so an attempt with a CHARGED_UNKNOWN row is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
         return status, ends
 
     def _write_answer(self, call: Call, answer: Answer, status: str, ends: list[Ended]) -> None:
-        """Write an answer down, report its rows, and queue the retakes that its findings ask for."""
+        """Write an answer, report its rows, and queue retakes of its suspect rows."""
         facts = {
             "latency_ms": answer.latency_ms,
             "trace_id": answer.trace_id,
@@ -361,7 +363,7 @@ class Engine:
         self._queue.finish(call, retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
-        """Write down a failed attempt; repeat, split or fail the call, or stop the run, by its verdict."""
+        """Write a failed attempt. Then repeat, split or fail the call, or stop the run, by its verdict."""
         request, options, verdict = call.request, self._options, verdict_of(error)
         was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
@@ -383,8 +385,8 @@ class Engine:
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed or told_s:
-                # Unless an answer is written later, this record stands: the row may have been billed, or a
-                # later process must wait as the service asked.
+                # Write a record that stays valid unless an answer is written later. The row may have been
+                # billed, or a later process must observe the Retry-After.
                 status = CHARGED_UNKNOWN if call.is_unknown else PENDING
                 for asked, end in zip(call.rows, ends, strict=True):
                     end.row = self._failed_row(call, asked, lane, error, status)
@@ -400,29 +402,29 @@ class Engine:
             smaller = [one for half in halves for one in self._backend.pack(iter(half))]
             self._queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
-            # An earlier attempt may have been billed, but its answer is lost: make a new call for it, once.
+            # An earlier attempt may have been billed, but its answer is lost. So make one new call.
             self._settle(call, RETRIED, ends, facts)
             self._queue.finish(call, [Call(request, costs=call.costs)])
         else:
             self._fail(call, lane, error, ends, facts, told_s if delay_s >= left_s else 0.0)
-        # Do not count an answer after a lost attempt: it may be that attempt's answer, repeated and outdated.
+        # Do not count an answer after a lost attempt. It may be an outdated repeat of the lost answer.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= FIRST_ANSWERS and not self._usable:
             message = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
     def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Set `is_unknown` and `is_paid` of a call by a failed attempt; return what that cost each row."""
+        """Set `is_unknown` and `is_paid` of a call after a failed attempt. Return the cost of each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_paid else asked.price, basis) for asked in call.rows]
-            # Further attempts cost nothing where repeats are free, or a noted answer is only fetched.
+            # Further attempts cost nothing if repeats are free, or if they only fetch a noted answer.
             call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
             return ends
         if verdict is Verdict.FAIL and call.is_paid and call.request.parts and self._repeats_are_free:
-            # Take back the price of the lost attempt: had it been billed, this free repeat would have brought
-            # its answer. A pack needs this, since its halves are billed anew; a call of one row keeps the
-            # price and ends as `charged_unknown`.
+            # Refund the price of the lost attempt. If it had been billed, this free repeat would have brought
+            # its answer. Only a pack needs the refund, because its halves are billed again. A call of one row
+            # keeps the price and ends as `charged_unknown`.
             call.is_unknown = call.is_paid = False
             return [Ended(-asked.price, "computed") for asked in call.rows]
         return [Ended(0, "none") for _ in call.rows]
@@ -430,7 +432,7 @@ class Engine:
     def _fail(
         self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
-        """Fail the rows of a call; `waits_s` is the wait that the service asks for, if too long, else 0."""
+        """Fail the rows of a call. `waits_s` is the service's Retry-After if it is too long, otherwise 0."""
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         message = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
         for asked, end in zip(call.rows, ends, strict=True):
@@ -444,7 +446,7 @@ class Engine:
             self._queue.stop(StopReason.FAILED, error)
 
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
-        """Write how an attempt ended, the records of the rows that end with it, and what it cost."""
+        """Write the end of an attempt and the records of its ended rows. Then book its cost."""
         self._journal.ended(call.request.key, status, ends, **facts)
         costs = [end.millicredits for end in ends]
         self._progress.credits_millis += sum(costs)
@@ -455,7 +457,7 @@ class Engine:
         call.reserved = 0
 
     def _report(self, call: Call, asked: Request, end: Ended) -> Row:
-        """Report a row whose record has been written, and return the record."""
+        """Report the outcome of a row after its record was written, and return the record."""
         row = end.row or {}
         status = row["status"]
         for warning in row.get("warnings") or ():
@@ -508,7 +510,7 @@ class Engine:
     # -- periodic work ------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Sync the journal, share what lanes have learned, and stop the run when the service is gone."""
+        """Sync the journal, share the lanes' learned limits, and stop the run if the service is gone."""
         while True:
             await asyncio.sleep(SHARING_PERIOD_S)
             await self._on_disk(self._journal.sync)
@@ -520,7 +522,7 @@ class Engine:
             if unavailable_s <= min(UNAVAILABLE_S, self._options.patience_s):
                 continue
             if await self._backend.is_answering():
-                # The service is slow, not gone.
+                # The service is slow but reachable.
                 for lane in self._lanes:
                     lane.note_alive()
             else:
@@ -528,7 +530,10 @@ class Engine:
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
     def _heed_waits(self) -> None:
-        """Report until when the service accepts no calls; stop the run if the wait exceeds ``patience_s``."""
+        """Report the time until which the service accepts no calls.
+
+        Stop the run if that wait exceeds ``patience_s``.
+        """
         times = [lane.waits_until for lane in self._lanes]
         until = None if None in times else min(at for at in times if at is not None)
         if until is None or until == self._announced_until:

@@ -1,12 +1,14 @@
-"""Lanes: where calls may go, how many of them, and when.
+"""Lanes limit the number of calls to one address, at once and per second.
 
-A lane is one address that takes calls with one key. Each call in flight holds a permit, a slot of those that
-the processes of the machine share (`slots`). A lane rests while its service cannot be reached. How many calls
-it takes, at once or per second, it learns from what is refused. A refusal tells the cap: it is the number of
-calls that were in flight beside the refused one. So the lane's limit grows by one with each answer until a
-call is refused, then stays, and now and then one call more is tried (a probe). Refusals that no cap explains
-mean that the service limits calls per second. From then on calls begin at even distances: the pace grows with
-each call that passes, faster and faster, and is cut by a refusal.
+A lane is one address that takes calls with one key. Each call in flight holds a permit. A permit is a slot
+from a set that all processes of the machine share (`slots`). A lane rests while its service is unreachable.
+
+A lane learns its limit from refused calls. The number of calls in flight beside a refused call is the
+service's cap. So the limit grows by one with each answer until a call is refused. Then the limit stays, and
+from time to time the lane tries one call more (a probe).
+
+If no cap explains the refusals, the service limits calls per second. From then on the lane spaces its calls
+evenly. The pace grows with each call that passes, faster and faster, and falls with each refusal.
 """
 
 import contextlib
@@ -29,39 +31,40 @@ from speechframe.slots import SLOTS, USERS, Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
 
 MOST_CALLS = 256
-"""The most calls in flight where neither the user nor the service sets a limit."""
+"""Largest number of calls in flight if neither the user nor the service sets a limit."""
 SHORTEST_PROBE_GAP, FIRST_PROBE_GAP, LONGEST_PROBE_GAP = 3, 20, 128
 """Answers between two probes. One refused probe in 128 answers is below 1 % of the calls."""
 ENOUGH_PROBES = 5
-"""So many probes must pass in a row before the limit grows: one may have slipped in between two calls."""
+"""Number of probes that must pass in a row before the limit grows. A single probe may pass by luck, in the
+gap between two calls."""
 FALL_FACTOR = 0.7
-"""When calls are refused again before any has passed, the limit becomes this share of the calls in flight:
-the cap has fallen, and one refusal for each step down would be too many."""
+"""If a call is refused again before any call passed, the limit becomes this share of the calls in flight. The
+cap has then fallen, and stepping down by one would cost too many refusals."""
 FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
-"""The service limits calls per second if the lane's limit falls FALLS times within FALLS_WITHIN passed calls,
-with at least FALLS_APART of them between two falls."""
+"""The service limits calls per second if the lane's limit falls FALLS times within FALLS_WITHIN passed calls.
+At least FALLS_APART passed calls must lie between two falls."""
 LONE_WITHIN = 2
-"""The service limits calls per second, too, if two calls are refused with no other in flight, and at most so
-many calls passed between them."""
+"""The service also limits calls per second if two calls are refused without any other call in flight. At most
+LONE_WITHIN calls may have passed between these two."""
 GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
-"""Each passed call raises the pace by a share of it: GROWTH times the square of the calls passed since the
-last cut, FASTEST_GROWTH at most. The first pace is measured on calls that waited for each other, so it is too
-low and grows as if LEAD more calls had passed, until a refusal."""
+"""Each passed call raises the pace by a share of the pace. The share is GROWTH times the square of the number
+of calls passed since the last cut, and at most FASTEST_GROWTH. The first pace is measured on calls that
+waited for each other, so it is too low. Until a refusal it grows as if LEAD more calls had passed."""
 CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
 """A refusal multiplies the pace by CUT_FACTOR if PROVEN_PASSES calls have passed at it. Before that the pace
 is a guess, and a refusal multiplies it by GUESS_CUT_FACTOR."""
 USELESS_SHARE, WORST_GUESS_SHARE, UNPACED_S = 0.3, 0.01, 60.0
-"""A pace below USELESS_SHARE of the best proven one, or below WORST_GUESS_SHARE of the first, shows that the
-service does not limit calls per second. Then calls are not paced for UNPACED_S."""
+"""The service does not limit calls per second if the pace falls below USELESS_SHARE of the best proven pace,
+or below WORST_GUESS_SHARE of the first pace. Then calls are not paced for UNPACED_S."""
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
-"""The first pace is measured on the calls that passed in the last PACE_WINDOW_S; the time since the first of
-them counts as SHORTEST_WINDOW_S at least."""
+"""The first pace is measured on the calls that passed in the last PACE_WINDOW_S. The time since the first of
+these calls counts as at least SHORTEST_WINDOW_S."""
 SHARING_PERIOD_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_learned`."""
 FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
-"""REST_AFTER unavailable calls in succession make a lane rest: a single one may be due to its text."""
+"""A lane rests after REST_AFTER unavailable calls in succession. A single failure may be due to the text."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
-"""How long no call begins after a refusal that does not lower the limit; it doubles with each further one."""
+"""Pause in seconds after a refusal that does not lower the limit. Each further such refusal doubles it."""
 LONGEST_RETRY_AFTER_S = 86_400.0
 """A longer Retry-After counts as one day."""
 SPARE_WORKERS = 2
@@ -69,7 +72,7 @@ SPARE_WORKERS = 2
 
 
 class Ticket(NamedTuple):
-    """When a call began, how many others were in flight then, and the counts of the cap at that time."""
+    """Start time of a call, the number of other calls in flight, and the counts of the cap at that time."""
 
     began_s: float
     others: int
@@ -79,19 +82,19 @@ class Ticket(NamedTuple):
 
 @dataclass
 class Cap:
-    """How many calls may be in flight, as far as it is known."""
+    """The estimated largest number of calls that may be in flight."""
 
     limit: int
     max_limit: int
     is_growing: bool = True  # each answer raises the limit, until a call is refused
-    is_probing: bool = False  # one call more than the limit may be in flight, to try
+    is_probing: bool = False  # one call more than the limit may be in flight, as a probe
     passes: int = 0
-    resets: int = 0  # how often a refusal or another process has set the limit
+    resets: int = 0  # number of times that a refusal or another process set the limit
     _until_probe: int = FIRST_PROBE_GAP
     _probe_gap: int = FIRST_PROBE_GAP
     _probes_passed: int = 0
-    _restore_to: int = 0  # the limit to go back to if the next probe passes; 0 without one
-    _is_falling: bool = False  # the last refusal may be a fall of the cap; False once a later call passes
+    _restore_to: int = 0  # the limit to restore if the next probe passes, or 0
+    _is_falling: bool = False  # True after a refusal that may mean a lower cap, until a later call passes
     _passes_at_falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))
     _passes_at_lone_refusal: int = -FALLS_WITHIN
 
@@ -99,10 +102,10 @@ class Cap:
         """Learn from a call that was not refused."""
         self.passes += 1
         self._until_probe -= 1
-        if ticket.resets == self.resets:  # a call from before the last reset says nothing about the limit
+        if ticket.resets == self.resets:  # a call from before the last reset does not test the new limit
             self._is_falling = False
             if self.is_growing:
-                # Where far fewer calls run than may, their success says nothing about a higher limit.
+                # If far fewer calls run than the limit allows, their success does not justify a higher limit.
                 if ticket.others >= self.limit // 2:
                     self.limit = min(self.limit + 1, self.max_limit)
             elif ticket.others >= self.limit and self._restore_to:
@@ -116,18 +119,19 @@ class Cap:
     def note_refusal(self, ticket: Ticket, beside: int, *, is_lone: bool) -> bool:
         """Learn from a refusal that came while `beside` other calls were in flight.
 
-        `is_lone` says that none was when the call began, either, and that the service asked for no wait.
-
-        Returns whether no cap explains the refusals, so that the service limits calls per second.
+        `is_lone` is True if no other call was in flight when the call began and when it ended, and the answer
+        had no Retry-After. Returns True if no cap explains the refusals. Then the service limits calls per
+        second.
         """
-        # The service judged the call between its begin and now: those passed since may have been in flight.
+        # The service may have refused the call at any time since it began. Calls that have passed since then
+        # may still have been in flight at that time.
         reached = max(1, beside, min(beside + self.passes - ticket.passes, ticket.others))
         if ticket.resets == self.resets:
             is_probe = not self.is_growing and ticket.others >= self.limit
             confirms_limit = is_probe and not self._restore_to and reached >= self.limit
             has_fallen = self._is_falling and not confirms_limit
-            # One call of many was refused. Services refuse some whatever is in flight, and too low a limit is
-            # costly: the old limit is restored if the next probe passes.
+            # One call of many was refused. Services refuse some calls under any load, and a limit that is too
+            # low is costly. So the old limit is restored if the next probe passes.
             is_in_doubt = not (has_fallen or self.is_growing or is_probe) and reached < self.limit
             is_apart = self.passes >= self._passes_at_falls[-1] + FALLS_APART
             if is_apart and (has_fallen or (self.is_growing and self.resets)):
@@ -151,11 +155,11 @@ class Cap:
         return is_per_second
 
     def adopt(self, limit: int, *, is_least: bool) -> None:
-        """Take over the limit of another process; `is_least`: it can be higher, nothing was refused."""
+        """Adopt the limit of another process. With `is_least` the cap may be higher than this limit."""
         limit = max(1, min(limit, self.max_limit))
         if not is_least:
             self.limit, self.is_growing, self.is_probing, self._is_falling = limit, False, False, False
-            self.resets += 1  # calls under way began before this limit, and say nothing about it
+            self.resets += 1  # calls under way began before this limit, so they do not test it
             self._until_probe, self._probes_passed, self._restore_to = self._probe_gap, 0, 0
         elif self.is_growing and not self.resets:
             self.limit = max(self.limit, limit)
@@ -163,17 +167,17 @@ class Cap:
 
 @dataclass
 class Pace:
-    """When the next call may begin. All times are seconds of one clock."""
+    """The time at which the next call may begin. All times are seconds of one clock."""
 
-    per_second: float | None = None  # calls of all processes together; None while not paced
-    processes: int = 1  # each begins its share of the calls
+    per_second: float | None = None  # calls of all processes together, or None while calls are not paced
+    processes: int = 1  # number of processes, each of which begins an equal share of the calls
     next_s: float = -math.inf
-    pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # when the last calls passed
-    _is_binding: bool = True  # the last call began as soon as the pace allowed
-    _cut_s: float = 0.0  # when it was last lowered; calls that began earlier say nothing about it
+    pass_times: deque[float] = field(default_factory=lambda: deque(maxlen=500))  # end times of passed calls
+    _is_binding: bool = True  # True if the last call began as soon as the pace allowed
+    _cut_s: float = 0.0  # time of the last cut: refusals of calls that began earlier are ignored
     _passes: int = 0  # calls passed since the last cut
-    _lead: int = 0  # LEAD from the first pace on until a refusal, else 0
-    _least_useful: float = 0.0  # where the pace falls below this, spacing calls does not help
+    _lead: int = 0  # LEAD from the first pace until a refusal, otherwise 0
+    _least_useful: float = 0.0  # below this pace, spacing calls does not help
     _unpaced_until_s: float = -math.inf
 
     @property
@@ -182,7 +186,7 @@ class Pace:
         return (self.pass_times[-1] - self.pass_times[0]) / len(self.pass_times) if self.pass_times else 0.0
 
     def start_pacing(self, now_s: float) -> None:
-        """Begin to pace calls at the rate at which the last ones passed, unless pacing was found useless."""
+        """Begin to pace calls at the rate of the last passed calls, unless pacing has proved useless."""
         seen = [at for at in self.pass_times if at >= now_s - PACE_WINDOW_S]
         if len(seen) > 1 and now_s >= self._unpaced_until_s:
             self._lead = LEAD
@@ -190,8 +194,8 @@ class Pace:
 
     def begin(self, now_s: float) -> None:
         """Note that a call begins at this pace."""
-        # Count the gap from now, not from when this call was due: if it came late, some services would refuse
-        # a next one that came sooner.
+        # Count the gap from now, not from the due time of this call. If this call was late, a shorter gap
+        # would make some services refuse the next call.
         gap_s = self.processes / (self.per_second or math.inf)
         self._is_binding = now_s - self.next_s < gap_s / 4
         self.next_s = now_s + gap_s
@@ -200,7 +204,7 @@ class Pace:
         """Note a call that was not refused at this pace."""
         self._passes += 1
         if self.per_second is None or not self._is_binding:
-            return  # calls begin more slowly than they may: that says nothing about a faster pace
+            return  # calls began later than the pace allowed, so a faster pace was not tested
         if self._passes >= PROVEN_PASSES:
             self._least_useful = max(self._least_useful, USELESS_SHARE * self.per_second)
         self.per_second *= 1 + min(GROWTH * (self._passes + self._lead) ** 2, FASTEST_GROWTH)
@@ -215,7 +219,7 @@ class Pace:
                 self.per_second, self._unpaced_until_s = None, now_s + UNPACED_S
 
     def set(self, per_second: float, now_s: float) -> None:
-        """Set the pace to the first one, one lowered by a refusal, or one from another process."""
+        """Set the pace: the first pace, a pace lowered by a refusal, or the pace of another process."""
         if self.per_second is None:
             self._least_useful = WORST_GUESS_SHARE * per_second
         if self.per_second is None or per_second < self.per_second:
@@ -224,10 +228,10 @@ class Pace:
 
 
 class Lane:
-    """One address: how many calls it takes now, and when the next one may begin.
+    """One address, with its current limit and the start time of the next call.
 
-    A run has at most `width` workers here. Lanes of one identity share in `folder` what they have learned.
-    `clock` gives monotonic seconds, `wall_clock` Unix time.
+    A run has at most `width` workers in a lane. Lanes with the same identity share their learned limits
+    through files in `folder`. `clock` returns monotonic seconds, and `wall_clock` returns Unix time.
     """
 
     def __init__(
@@ -239,23 +243,23 @@ class Lane:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
-        self.workers = self.in_flight = 0  # `workers` is set by whoever starts and ends them
+        self.workers = self.in_flight = 0  # the engine, which starts and ends workers, sets `workers`
         self.stands_by = False  # True for a fall-back while another lane works
-        self.unavailable_since_s = math.inf  # begin of the first unavailable call; inf after an answer
+        self.unavailable_since_s = math.inf  # start time of the first unavailable call, inf after an answer
         self._clock, self._wall_clock = clock, wall_clock
         self._width = MOST_CALLS if width is None else width
         self._pace = Pace()
-        self._rest_s = 0.0  # length of the last rest; 0.0 once a call has shown that the service is back
-        self._pause_s = 0.0  # length of the last pause after a refusal; 0.0 once a call has passed
+        self._rest_s = 0.0  # length of the last rest, 0.0 once a call has reached the service again
+        self._pause_s = 0.0  # length of the last pause after a refusal, 0.0 once a call has passed
         self._not_before_s = self._last_began_s = -math.inf
-        self._retry_at = 0.0  # Unix time before which the service wants no calls
-        self._refused_at = 0.0  # Unix time of the last refusal, in whichever process
-        self._unavailable_calls = 0  # since a call got an answer
+        self._retry_at = 0.0  # no call begins before this Unix time (Retry-After)
+        self._refused_at = 0.0  # Unix time of the last refusal in any process
+        self._unavailable_calls = 0  # number of unavailable calls since the last answer
         self._processes = 1
         name = blake2b(spec.identity.encode(), digest_size=16).hexdigest()
         self._slots = Slots(None if folder is None else folder / f"{name}.slots")
         self._file = None if folder is None else folder / f"{name}.json"
-        self._in_file: dict[str, Any] = {}  # what the file held when it was last read or written
+        self._in_file: dict[str, Any] = {}  # content of the file when it was last read or written
         self._is_limit_published = spec.published is not None
         first = spec.published or spec.guess or min(width or LEAST_CONCURRENCY, LARGEST_CONCURRENCY)
         self._cap = Cap(
@@ -265,8 +269,8 @@ class Lane:
 
     @property
     def workers_to_add(self) -> int:
-        """How many more workers this run may have here; negative when it has too many."""
-        # Each process has its share of the cap; of those that try the probe, one gets a slot for it.
+        """Number of workers that this run may add to the lane. Negative if the lane has too many."""
+        # Each process has its share of the cap. Every process may try a probe, but only one gets the slot.
         limit = -(-self._cap.limit // self._processes) + self._cap.is_probing
         if self.stands_by:
             limit = 0
@@ -277,9 +281,10 @@ class Lane:
         return min(limit, self._width) - self.workers
 
     def take_permit(self, slot: int | None) -> int | None:
-        """Take a free slot below the limit and return it; None if there is none.
+        """Take a free slot below the limit and return its number, or None if there is no free slot.
 
-        A `slot` that is held already is kept if it is below the limit, and freed first if it is not.
+        `slot` is a slot that the caller already holds, if any. The caller keeps a slot below the limit.
+        Otherwise the slot is freed first.
         """
         cap = self._cap
         limit = cap.max_limit if self._pace.per_second is not None else cap.limit + cap.is_probing
@@ -295,20 +300,20 @@ class Lane:
 
     @property
     def waits_until(self) -> float | None:
-        """Unix time until which the service asked for no more calls; None when it did not."""
+        """Unix time until which the service accepts no calls (Retry-After), or None."""
         return self._retry_at if self._retry_at > self._wall_clock() else None
 
     @property
     def is_resting(self) -> bool:
-        """Whether the lane rests until a call reaches its service again, or waits as the service asked."""
+        """True if the lane rests until a call reaches the service again, or waits for Retry-After."""
         return self._rest_s > 0 or self.waits_until is not None
 
     def wait_s(self) -> float:
-        """Return seconds until a call may begin here; to be asked right before :meth:`begin`."""
+        """Return the seconds until a call may begin. Call right before :meth:`begin`."""
         next_s = max(self._not_before_s, self._pace.next_s)
         if self._pace.per_second is None and self.in_flight and self._cap.limit == 1:
-            # A probe beside a single call begins some time after it: a service that limits calls per second
-            # refuses the second of two at once, which looks like a cap of one.
+            # Begin a probe beside a single call some time after that call. A service that limits calls per
+            # second refuses the second of two simultaneous calls, which looks like a cap of one.
             next_s = max(next_s, self._last_began_s + self._pace.gap_s / 2)
         return max(0.0, next_s - self._clock(), self._retry_at - self._wall_clock())
 
@@ -317,16 +322,16 @@ class Lane:
         self._last_began_s = self._clock()
         if self._pace.per_second is not None:
             self._pace.begin(self._last_began_s)
-        # The lowest free slot is taken first, so its number says how many calls all processes have.
+        # The lowest free slot is taken first, so its number is the number of calls of all processes.
         others = slot if self._processes > 1 else self.in_flight
         self.in_flight += 1
         return Ticket(self._last_began_s, others, self._cap.passes, self._cap.resets)
 
     def end(self, ticket: Ticket, outcome: Answer | SpeechframeError) -> None:
-        """Note how a call ended.
+        """Note the end of a call.
 
-        A wait that the service asks for holds back only this call's row. It holds back the lane, too,
-        when the lane rests, or when calls are refused again and again and none passes.
+        A Retry-After of the service delays only this call's row. It also delays the whole lane if the lane
+        rests, or if calls are refused again and again and none passes.
         """
         self.in_flight -= 1
         retry_after_s = getattr(outcome, "retry_after_s", None) or 0.0
@@ -360,7 +365,7 @@ class Lane:
             if self._pace.per_second is None:
                 self._not_before_s = now + self._pause_s
             if has_retry_after and is_again and beside == 0:
-                # The wait holds back the lane: calls are refused one by one, and none in flight could pass.
+                # Delay the whole lane, because calls are refused one by one and no call in flight could pass.
                 self._retry_at = max(self._retry_at, retry_at)
 
     def _note_unavailable(self, ticket: Ticket, retry_at: float) -> None:
@@ -369,7 +374,7 @@ class Lane:
             return  # the call was in flight when this rest began
         self._unavailable_calls += 1
         if self._rest_s or self._unavailable_calls >= REST_AFTER:
-            # The lane rests at least as long as the call took: a call to a service that hangs costs time, and
+            # The lane rests at least as long as the call took. A call to a service that hangs costs time, and
             # perhaps money.
             took_s = self._clock() - ticket.began_s
             self._rest_s = min(max(FIRST_REST_S, 2 * self._rest_s, took_s), LONGEST_REST_S)
@@ -377,13 +382,13 @@ class Lane:
             self._retry_at = max(self._retry_at, retry_at)
 
     def note_alive(self) -> None:
-        """Note that the service answers, although calls have timed out: the lane rests no longer."""
+        """Note that the service answers although calls have timed out. End the lane's rest."""
         self.unavailable_since_s, self._rest_s, self._unavailable_calls = math.inf, 0.0, 0
 
     def share_learned(self) -> None:
-        """Read what other processes have learned and write what this run has, each :data:`SHARING_PERIOD_S`.
+        """Exchange learned limits with other processes. Call every :data:`SHARING_PERIOD_S` seconds.
 
-        Where the file cannot be used each process learns by itself, which is no reason to stop a run.
+        If the file is unusable, each process learns alone and the run goes on.
         """
         self._processes = self._pace.processes = 1 + self._slots.count_others(USERS)
         if self._file is None:
@@ -404,7 +409,7 @@ class Lane:
             "is_least": cap.is_growing and not cap.resets,
             "per_second": float(f"{pace.per_second or 0.0:.2g}"),
             "told_until": self._retry_at,
-            # Each refusal changes this time, so that the others adopt the limit again, and probe later.
+            # Each refusal changes this time, so that other processes adopt the limit again and probe later.
             "refused_at": self._refused_at,
         }
         if ours != self._in_file:
@@ -415,7 +420,7 @@ class Lane:
                 self._in_file = ours
 
     def close(self) -> None:
-        """Keep what was learned and free the permits."""
+        """Write the learned limits to the shared file and free the permits."""
         self.share_learned()
         self._slots.close()
 

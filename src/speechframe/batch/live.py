@@ -1,4 +1,4 @@
-"""A run as its caller has it: live while this process makes it, and from its folder ever after."""
+"""The run object for callers. It is live while this process makes the run, and later reads its folder."""
 
 import html
 from collections import Counter
@@ -28,20 +28,20 @@ RUNNING, STOPPED = "running", "stopped"
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
-"""Run options that say nothing of the next call, or that the run's folder keeps."""
+"""Run options that apply to one call of a verb only, or that the run's folder stores."""
 
 
 class Run(StoredRun):
-    """A table of rows and what became of each, in a folder of Parquet files.
+    """A table of rows with their results, in a folder of Parquet files.
 
-    Returned by the verbs, :func:`open_run` and :func:`resume`; not made directly.
+    The verbs, :func:`open_run` and :func:`resume` return runs. Do not create a run directly.
 
     Attributes
     ----------
     path
         The run's folder.
     estimate
-        What the last plan found; None for a run that was only opened.
+        Estimate of the last plan. None for a run that was only opened.
     problems
         Problems of the last plan, one mapping each.
 
@@ -51,8 +51,8 @@ class Run(StoredRun):
     >>> run.to_pandas()["status"].value_counts()  # doctest: +SKIP
     >>> run.ledger["credits"].sum()  # doctest: +SKIP
 
-    Rows with equal calls share one: ``credits`` in the table is the price of a row's call, and what was
-    spent is the sum over :attr:`ledger`.
+    Rows with equal calls share one call. ``credits`` in the table is the price of a row's call. The spending
+    of the run is the sum over :attr:`ledger`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Run(StoredRun):
         self.estimate, self.problems, self._live = estimate, list(problems), live
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the folder: who unpickles it opens the run there, as it is by then."""
+        """Pickle only the folder. Unpickling opens the run in this folder, in its state at that time."""
         return (open_run, (self.folder,))
 
     @property
@@ -76,16 +76,16 @@ class Run(StoredRun):
         if self._live is not None and not self._live.ended.done():
             return RUNNING
         if self.manifest.state == RUNNING and not self.folder.is_locked:
-            # Its end may have been written since run.json was read.
+            # The end of the run may have been written since run.json was read.
             self.refresh()
             if self.manifest.state == RUNNING and not self.folder.is_locked:
-                # Its process died: nobody wrote an end.
+                # The process died before it could write an end.
                 return STOPPED
         return self.manifest.state
 
     @property
     def stopped_because(self) -> str | None:
-        """Why it ended early: a :class:`~speechframe.store.schema.StopReason`, as its word, or None."""
+        """Reason of an early end, as the text of a :class:`~speechframe.store.schema.StopReason`, or None."""
         status = self.status
         if status == RUNNING:
             return None
@@ -94,47 +94,48 @@ class Run(StoredRun):
 
     @property
     def stopped_by(self) -> SpeechframeError | None:
-        """The error that ended it early, if it ran in this process and one did.
+        """The error that ended the run early in this process, or None.
 
-        Of a budget it is :class:`~speechframe.BudgetExceeded`: which limit it was, what is left of it, what
-        the calls to come would cost and what to do.
+        For a budget it is :class:`~speechframe.BudgetExceeded`, with the name of the limit, the credits left,
+        the price of the remaining calls, and advice.
         """
         return self._live.stopped_by if self._live is not None else None
 
     @property
     def progress(self) -> Progress | None:
-        """Counters of the last run in this process; None when there was none."""
+        """Counters of the last run in this process, or None."""
         return self._live.progress if self._live is not None else None
 
     @property
     def last_options(self) -> dict[str, Any]:
-        """Run options of the last call in this process, as :func:`resume` takes them; empty without one."""
+        """Run options of the last call in this process, for use with :func:`resume`. Empty without a call."""
         if self._live is None:
             return {}
         return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
 
     def go_on_as(self, other: "Run") -> None:
-        """Be from now on the live run that `other` is: this run, resumed."""
+        """Become the live run `other`, which is this run after :func:`resume`."""
         self.__dict__ = other.__dict__.copy()
 
     def outcomes(self) -> Outcomes:
         """Return the outcomes of a live run's calls as they come, for ``for`` and ``async for``.
 
-        The iteration begins with the run's first call, whenever it is asked for, and ends with the run. An
-        outcome has ``row_id`` (of the first row with the call), ``status``, ``attempts`` and, as it fits,
-        ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``. A row of which another take is made by
-        itself comes once for each take.
+        The iteration always begins with the run's first call, and it ends with the run. An outcome has
+        ``row_id`` (of the first row with the call), ``status`` and ``attempts``. If they apply, it also has
+        ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``. If the run makes retakes of a suspect
+        row, the row has one outcome per take.
 
         Raises
         ------
         RuntimeError
-            For a run that is not live in this process (``wait=False`` makes one), and for a plain ``for``
+            If the run is not live in this process (start it with ``wait=False``), or if a plain ``for`` runs
             in the loop that makes the run.
         KeyboardInterrupt, SystemExit
-            At Ctrl-C and SIGTERM while a plain ``for`` waits, when the run has stopped as in :meth:`wait`.
+            After Ctrl-C or SIGTERM while a plain ``for`` waits. The run has then stopped as in :meth:`wait`.
         CancelledError
-            Where an ``async for`` is cancelled (by Ctrl-C under ``asyncio.run``, say) while it waits. Unless
-            somebody else follows the run or waits for it, the run has stopped as in ``await run``.
+            If an ``async for`` is cancelled while it waits, for example by Ctrl-C under ``asyncio.run``. The
+            run has then stopped as in ``await run``, unless another reader follows it or another task waits
+            for it.
 
         Examples
         --------
@@ -154,8 +155,8 @@ class Run(StoredRun):
         Parameters
         ----------
         drain
-            Let calls in flight finish. False cancels them: they may have been billed, and their rows
-            become ``charged_unknown``.
+            True lets calls in flight finish. False cancels these calls. They may have been billed, and their
+            rows become ``charged_unknown``.
         """
         if self._live is not None:
             self._live.end(drain=drain, because=StopReason.STOPPED)
@@ -166,19 +167,20 @@ class Run(StoredRun):
         Parameters
         ----------
         timeout_s
-            Seconds to wait at most.
+            Longest wait in seconds.
 
         Raises
         ------
         TimeoutError
-            When it has not ended by then; it goes on.
+            If the run has not ended within `timeout_s`. The run goes on.
         RuntimeError
-            In the event loop that makes the run, which would wait for itself: there it is ``await run``.
+            If the caller is in the event loop that makes the run, because it would block this loop. Use
+            ``await run`` instead.
         SpeechframeError
-            What ended the run, with ``on_error="raise"`` or when its folder failed.
+            The error that ended the run, with ``on_error="raise"`` or if its folder failed.
         KeyboardInterrupt, SystemExit
-            At Ctrl-C and SIGTERM, when the run has stopped: calls in flight finish first. A second Ctrl-C
-            cancels them, and so do 8 s after SIGTERM.
+            After Ctrl-C or SIGTERM, once the run has stopped. Calls in flight finish first. A second Ctrl-C
+            cancels them. After SIGTERM they are cancelled after 8 s.
         """
         if (live := self._live) is not None:
             live.check_loop(blocks="run.wait() would block the loop that makes the run: use `await run`")
@@ -188,17 +190,17 @@ class Run(StoredRun):
         return self
 
     def __await__(self) -> "Generator[Any, None, Run]":
-        """Wait for the end of a live run: ``await run``.
+        """Wait for the end of a live run with ``await run``.
 
-        Cancelled, it stops the run and calls in flight finish first; cancelled again, it cancels them.
-        ``await asyncio.shield(run)`` only stops waiting.
+        A cancellation stops the run and waits for the calls in flight. A second cancellation cancels these
+        calls. If ``await asyncio.shield(run)`` is cancelled, the run goes on.
         """
         if self._live is not None:
             yield from self._live.until_ended().__await__()
         return self
 
     def state_in_words(self) -> str:
-        """Return the status and, of a run that ended early, why and what to do."""
+        """Return the status. For a run that ended early, add the reason and advice."""
         status, because = self.status, self.stopped_because
         if because is None:
             return status
@@ -209,7 +211,7 @@ class Run(StoredRun):
         return self.manifest.stopped_words or "resume(run) goes on where it stopped"
 
     def summary(self) -> str:
-        """Return what happened, in a few lines for people."""
+        """Return a summary of the run, in a few lines for people."""
         s = self.stats
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
         because = f" ({self.stopped_because})" if self.stopped_because else ""
@@ -229,7 +231,7 @@ class Run(StoredRun):
         return printable("\n".join(filter(None, [*lines, self._warned(), *self._advice(s)])))
 
     def _advice(self, s: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what is to be done about a run with these :attr:`stats`."""
+        """Yield advice for a run with these :attr:`stats`."""
         if s[FAILED]:
             yield "run.failed shows these rows; resume(run) tries them again"
         elif s.get(CHARGED_UNKNOWN):
@@ -242,7 +244,7 @@ class Run(StoredRun):
             yield f"error_message says what is suspect{takes}"
 
     def _warned(self) -> str:
-        """Return in words how many warnings the answers have, by kind."""
+        """Return the number of warnings of the answers in words, by kind."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for batch in self.batches([self.name_of("warnings")]):
@@ -255,7 +257,7 @@ class Run(StoredRun):
 
     def __repr__(self) -> str:
         plan = "" if self.estimate is None else f"planned: {self.estimate.line()}"
-        # As this process has counted them: asyncio asks for the repr of whatever it returns.
+        # Use the counts of this process if it has them, because asyncio often calls repr and reading is slow.
         warned = warnings_in_words(p.warned, p.examples) if (p := self.progress) else self._warned()
         said = [f"{self.operation}, {self.state_in_words()}", plan, warned]
         return printable(f"<Run {self.short_path!r}: {'; '.join(filter(None, said))}>")
@@ -265,20 +267,20 @@ class Run(StoredRun):
 
 
 def open_run(path: str | PathLike[str]) -> Run:
-    """Return the run in the folder `path`, to read it; :func:`resume` goes on with it.
+    """Return the run in the folder `path` for reading. :func:`resume` continues a run.
 
     Raises
     ------
     NotARun
-        When the folder holds no run.
+        If the folder does not contain a run.
     RunMismatch
-        When another version of speechframe made it, in another layout.
+        If another version of speechframe wrote the run, in another layout.
     """
     return Run.open(path)
 
 
 def result_of(stats: Mapping[str, Any]) -> str:
-    """Return in words how much came of a run with these :attr:`Run.stats`; empty where nobody measures it."""
+    """Return the amount of results in words, from :attr:`Run.stats`. Empty for results without a measure."""
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

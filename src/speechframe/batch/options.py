@@ -1,4 +1,4 @@
-"""The options of every verb: the run's folder, its pace, its budget."""
+"""The run options of all verbs, such as the run's folder and its budget."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -31,7 +31,7 @@ Quoting = Literal["none"]
 
 
 class RunOptions(TypedDict, total=False):
-    """Run-wide options, the same for every verb.
+    """Options of a whole run. They are the same for every verb.
 
     Parameters
     ----------
@@ -40,55 +40,57 @@ class RunOptions(TypedDict, total=False):
     id
         The column of row ids (default: the index, or the row's number).
     sep
-        Of a CSV or TSV file: the character between two fields (default: what the file shows).
+        Character between two fields of a CSV or TSV file (default: detected from the file).
     quoting
-        Of a CSV or TSV file: ``"none"`` takes quotes as characters (default: what the file shows).
+        ``"none"`` reads quotes in a CSV or TSV file as ordinary characters (default: detected from the file).
     max_concurrency
-        Calls in flight at most, in each region.
+        Largest number of calls in flight, in each region.
     max_credits
-        The run's budget over all its calls, resumes included: no call is made that would pass it.
+        The run's budget for all its calls, resumes included. A call that would exceed it is not made.
     take
-        The take of every row: 0 is the first, 1, 2, ... are others (default: 0, or a later take if a review
-        rejected that).
+        Number of the take of every row. 0 is the first take (default: 0, or a later take if a review rejected
+        that).
     truth_checks
-        Look at the audio and words of every answer (default); what cannot be true is ``suspect``, with the
-        reason. False takes answers as they come, and puts none into the cache.
+        Check the audio and words of every answer (default). An implausible answer gets the status
+        ``suspect``, with a reason. False accepts all answers unchecked, and does not cache them.
     max_retakes
-        How many further takes of a suspect answer are made unasked, each billed (default 0).
+        Number of further takes that the run makes of a suspect answer by itself, each billed (default 0).
     tags
-        What to write beside every attempt in the ledger: name to value, or to the column that holds a value
-        for each row, as in ``{"team": "ads", "character": col("speaker")}``.
+        Tags for every attempt in the ledger. They map a name to a value, or to a column with a value for each
+        row, as in ``{"team": "ads", "character": col("speaker")}``.
     on_alert
-        A function that is told, with an :class:`Alert`, when 80 % and all of ``max_credits`` are spent or set
-        aside, and likewise of budgets over many runs at the shares of their ``alerts``.
+        A function that gets an :class:`Alert` when 80 % and 100 % of ``max_credits`` are spent or reserved.
+        Budgets shared by many runs send alerts at the shares in their ``alerts``.
     cache
         Folder of answers that runs share: a call that is in it costs nothing (default: the settings' one,
         if they name one; True for that or your own, False for none).
     max_attempts
-        Attempts one row may take (default 6).
+        Largest number of attempts for a row (default 6).
     patience_s
-        Seconds one row may take, retries included (default 900). A row fails at once if the service asks to
-        wait for longer. The next run keeps that wait, for a day at most, and sends the row only if it may
-        wait so long. A service that does not answer at all ends the run after this time, or after a minute.
+        Largest number of seconds for a row, retries included (default 900). A row fails at once if the
+        service requires a longer wait (Retry-After). The next run observes the rest of that wait, up to one
+        day, and sends the row only if its own ``patience_s`` allows the wait. A run also stops if the service
+        is unreachable for this time, or for one minute if that is shorter.
     timeout_s
-        Seconds one attempt may take, its download included; by default what grows with its text or clip
-        (:class:`speechframe.client.Timeouts`).
+        Timeout of one attempt in seconds, download included. The default grows with the length of the text or
+        clip (:class:`speechframe.client.Timeouts`).
     max_answer_mb
-        Megabytes one row's answer may have (default: what its text, format and duration allow).
+        Largest size of one row's answer in megabytes (default: depends on its text, format and duration).
     on_invalid
-        Rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
+        For rows that cannot be sent: ``raise`` (default) sends nothing at all, ``skip`` leaves them out.
     on_error
-        Rows that fail: ``column`` (default) writes it beside the row, ``raise`` ends with the first error.
+        For rows that fail: ``column`` (default) writes the error beside the row, ``raise`` ends the run with
+        the first error.
     on_unknown
-        Rows that were sent without an answer and may have been billed: ``skip`` (default) or ``retry``.
+        For rows that may have been billed without an answer: ``skip`` (default) or ``retry``.
     progress
         Show a progress bar (default), or a line now and then where there is no terminal. ``"dashboard"``
         shows the run's dashboard in a notebook (see :func:`speechframe.watch`), and the bar elsewhere.
     wait
         False returns the live run at once.
     dry_run
-        Plan and price every row, send nothing. A run that has begun keeps its table. A run that was only
-        planned takes this table.
+        Plan and price every row, but send nothing. A run that has begun keeps its table. A run that was only
+        planned gets this table.
     service
         The service to use (default: settings, or the local one).
     """
@@ -119,7 +121,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def _is_folder(value: Any) -> Any:
-    # A remote folder may come as an object that knows its own filesystem, such as a UPath.
+    # A remote folder may be an object with its own filesystem, such as a UPath.
     if not isinstance(value, (str, PathLike, Folder)) and not hasattr(value, "fs"):
         raise ValueError
     return value
@@ -196,9 +198,9 @@ _configured: dict[str, Any] = {}
 
 
 def configure_options(**values: Any) -> None:
-    """Set run options for every later call in this process. ``None`` takes one back.
+    """Set run options for every later call in this process. ``None`` resets an option to its default.
 
-    An unknown option or a value that is not allowed raises SettingsError, and nothing is set.
+    An unknown option or a value that is not allowed raises SettingsError. Then no option is set.
     """
     Options.of(**values)
     _configured.update(values)

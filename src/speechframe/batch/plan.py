@@ -1,6 +1,6 @@
-"""Which calls of a run's table are still to be made, and what they cost.
+"""Find the missing calls of a run's table, and estimate their price.
 
-Everything is read from the run's own files, so a resume needs nothing from the caller.
+All data is read from the run's own files, so a resume needs no data from the caller.
 """
 
 import time
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPEAT_MARGIN = 0.9
-"""Of the time in which repeats are free: a repeat must arrive before the service forgets."""
+"""Used share of the time in which repeats are free. A repeat must reach the service before this time ends."""
 
 _FACTS = ("model", "locale", "voice_id", "format")
 _ROWS_AT_ONCE = 4096
 _LONG_S = 60
-"""A run that takes less says nothing of its time."""
+"""The plan's line leaves out a shorter duration."""
 
 
 @dataclass(slots=True)
 class Sums:
-    """What some calls come to. Those that were paid before cost nothing: they are in the first two only."""
+    """Sums over some calls. Calls that were already paid count only in `calls` and `characters`."""
 
     calls: int = 0
     characters: int = 0
@@ -77,7 +77,10 @@ class Sums:
             self.charged_characters += characters
 
     def money(self, price: Price | None) -> float | None:
-        """Return what they cost by a price; None without one, and by one for audio that is not made yet."""
+        """Return the cost of the calls at a price.
+
+        Return None without a price, or for a price by length of audio, which is not known yet.
+        """
         quantities = {
             "credit": Decimal(self.millicredits) / CREDIT,
             "character": Decimal(self.charged_characters),
@@ -88,50 +91,50 @@ class Sums:
 
 
 Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
-"""Returns what the calls to make come to, by the values of some columns."""
+"""Function that returns the sums over the calls to make, by the values of some columns."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would do and cost.
+    """The work and the price of a run.
 
     Attributes
     ----------
     rows, unique, invalid
-        Rows of the table, different calls among them, and rows that cannot be sent.
+        Number of rows in the table, of different calls, and of rows that cannot be sent.
     finished, cached
-        Calls that an earlier run of this folder has made, or that are in the cache: they cost nothing.
+        Number of calls that are already made in this folder, or that are in the cache. They cost nothing.
     calls, credits
-        Calls still to make, and the price of those that were not paid before.
+        Number of calls still to make, and the price of the unpaid calls among them.
     paid
-        Calls still to make that were billed, or perhaps, and whose repeat is free.
+        Number of calls still to make that were or may have been billed, and whose repeat is free.
     unknown
-        Calls that may have been billed without an answer, and are not sent again unasked.
+        Number of calls that may have been billed without an answer. They are not sent again by default.
     rejected
-        Rows whose take a review rejected: ``resume(run, redo="rejected")`` makes another one.
+        Number of rows whose take a review rejected. ``resume(run, redo="rejected")`` makes another take.
     waiting
-        Calls that the service asked to wait with for longer than ``patience_s``: this run does not send them.
+        Number of calls that this run does not send, because their Retry-After exceeds ``patience_s``.
     identical_retakes
-        Rows whose further take would be the same as the first: they are not billed again.
+        Number of rows whose further take would equal the first. They are not billed again.
     balance, budget
-        Characters left on the key, and credits that the run's limit leaves; None where nothing is said.
+        Characters left on the key, and credits left of the run's limit. None if unknown or without a limit.
     concurrency
-        Calls in flight at most, as far as it is known before the first call.
+        Largest number of calls in flight, or None if unknown before the first call.
     amount
-        What the credits are paid for, in words, where they do not say it themselves.
+        Billed amount in words, if the credits alone do not show it.
     unit
-        What a call is to people who count them: a text, where several go in one request.
+        The word for one call, for example "text" if several texts share a request.
     remark
-        What else people are to know of the run, if anything.
+        Remark on the run for people, or None.
     money, currency, price_from
-        What the calls cost by the price of today, and the date of that price; None without one.
+        Cost of the calls at today's price, and the date of that price. None without a price.
     ends_at
-        Id of the first row that the budget does not cover; None where it covers all.
+        Id of the first row that the budget does not cover. None if it covers all rows.
     seconds, lanes
-        How long the calls take at the cap, and for each lane in words; without the time where no call of
-        this kind has been answered yet.
+        Duration of the calls at the concurrency cap, and a text for each lane. The duration is None if no
+        speed is known for a voice.
     price, breakdown
-        What :meth:`by` needs.
+        Data for :meth:`by`.
     """
 
     rows: int
@@ -163,16 +166,16 @@ class Estimate:
 
     @property
     def characters(self) -> int:
-        """Characters of the calls still to make; they are counted in the run's table when asked for."""
+        """Characters of the calls still to make. Each access counts them in the run's table."""
         return sum(sums.characters for sums in self.breakdown(()).values())
 
     @property
     def balance_share(self) -> float | None:
-        """Which share of the balance the calls cost; None where no balance is known."""
+        """Share of the balance that the calls cost, or None without a known balance."""
         return self.credits / self.balance if self.balance else None
 
     def by(self, *columns: str) -> "pd.DataFrame":
-        """Return what the calls still to make cost, by some columns.
+        """Return the cost of the calls still to make, by some columns.
 
         Parameters
         ----------
@@ -183,13 +186,13 @@ class Estimate:
         Returns
         -------
         pandas.DataFrame
-            The columns, and ``calls``, ``characters``, ``credits`` and ``money`` (None without a price), the
-            dearest first.
+            The columns, and ``calls``, ``characters``, ``credits`` and ``money`` (None without a price). The
+            most expensive group comes first.
 
         Raises
         ------
         SettingsError
-            For a column that there is not.
+            If a column does not exist.
 
         Examples
         --------
@@ -206,7 +209,7 @@ class Estimate:
         return frame.sort_values("credits", ascending=False, ignore_index=True)
 
     def line(self) -> str:
-        """Return the one line a run begins with."""
+        """Return the line that a run shows at its start."""
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
         in_money = money_in_words(self.money or 0.0, self.currency)
@@ -240,9 +243,12 @@ class Estimate:
 
 
 def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
-    """Return what sums up the rows to do (those `free` are paid already), whatever becomes of the masks."""
+    """Return a function that sums up the rows of `todo`. Rows in `free` are already paid.
+
+    Later changes of `todo` do not affect the function.
+    """
     folder, name, todo = prepared.table_folder, prepared.entry.file, todo.copy()
-    # The table of a look is removed after it: an open file of Arrow's can be read until nobody needs it.
+    # The table of a preview is removed after the preview. An open file stays readable after its removal.
     held = None if folder is prepared.folder else pa.OSFile(str(folder.inside(name)), "rb")
 
     def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
@@ -275,7 +281,7 @@ def _check_columns(columns: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that can name a group."""
+    """Return a value that can be used as a dict key."""
     return str(value) if isinstance(value, (list, dict)) else value
 
 
@@ -290,9 +296,9 @@ def estimate_time(
 ) -> dict[str, Any]:
     """Return the fields of the estimate on concurrency and time.
 
-    Only lanes count whose service publishes a cap. `most` is the caller's ceiling for each of them. The speed
-    of a voice is the one in the ledger, else the one that the service publishes for the voice's engine.
-    Without either the time stays unknown.
+    Only lanes with a published cap count. `most` is the caller's limit for each of these lanes. The speed of
+    a voice comes from the ledger, or else from the service, which publishes speeds of engines. The time is
+    unknown if neither has the speed.
     """
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
@@ -335,7 +341,7 @@ def _lanes_in_words(caps: Mapping[str, int], calls: int, seconds: float | None) 
 
 
 def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
-    """Return what calls cost in money, as fields of the estimate; their characters are counted if needed."""
+    """Return the cost of calls in money, as fields of the estimate."""
     prices = prices_in_force(service)
     price = prices.of(manifest.operation, manifest.service, datetime.now(UTC).date())
     if price is not None and price.unit == "character":
@@ -347,7 +353,7 @@ def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any
 
 
 def first_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
-    """Return the id of the first row with which the calls cost more than `limit`, in the table's order."""
+    """Return the id of the first row, in the table's order, at which the total price exceeds `limit`."""
     sums = np.cumsum(np.where(charged, prepared.prices, 0))
     place = int(np.searchsorted(sums, limit, side="right"))
     if place == len(sums):
@@ -367,10 +373,10 @@ def plan(
     limit: int | None = None,
     ledger: Folder | None = None,
 ) -> tuple[Plan, Estimate]:
-    """Find out which calls of a table have no outcome yet, and what they come to.
+    """Return the plan of all calls without an outcome, and its estimate.
 
-    `cache` has answers of other runs, `limit` is what the run may spend, in thousandths of a credit, `ledger`
-    tells how long calls took before.
+    `cache` contains answers of other runs. `limit` is the run's limit in thousandths of a credit. `ledger`
+    contains the durations of earlier calls.
     """
     folder, kind = prepared.folder, pa.binary(KEY_BYTES)
     buffers = [None, pa.py_buffer(prepared.keys)]
@@ -380,7 +386,7 @@ def plan(
     failures = parts.failures(folder)
     unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    # A repeat is free for the key that sent the call alone.
+    # A repeat is free only for the key that sent the call.
     sent_by = senders(snapshot, unknown)
     due = {
         key: row
@@ -443,15 +449,15 @@ def plan(
 
 
 def _waits(failures: Mapping[str, Row]) -> dict[str, float]:
-    """Return by key until when the service wants no call, of those that it asked to wait; a day at most."""
+    """Return the end of each Retry-After that is not over, by call key, at most a day from now."""
     now = time.time()
     found = {key: row.get(WAIT_UNTIL) or 0.0 for key, row in failures.items()}
     return {key: min(until, now + LONGEST_RETRY_AFTER_S) for key, until in found.items() if until > now}
 
 
 def first_of_each(keys: Any) -> Mask:
-    """Return True where a key stands for the first time; never for the zeros of a row without a call."""
-    # Codes are given in the order in which their keys come.
+    """Return a mask that is True at the first place of each key. Rows without a call (zeros) stay False."""
+    # Arrow numbers the codes in the order in which the keys first appear.
     codes = keys.dictionary_encode().indices.to_numpy()
     first = np.ones(len(codes), dtype=bool)
     first[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
@@ -459,7 +465,7 @@ def first_of_each(keys: Any) -> Mask:
 
 
 def among(keys: Any, known: bytes) -> Mask:
-    """Return True where a key is one of those that lie in `known` one after the other."""
+    """Return a mask that is True for each key in `known`, the concatenated bytes of keys."""
     kind = pa.binary(KEY_BYTES)
     array = pa.FixedSizeBinaryArray.from_buffers(kind, len(known) // KEY_BYTES, [None, pa.py_buffer(known)])
     is_known: Any = pc.is_in(keys, array)

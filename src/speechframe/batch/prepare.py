@@ -1,7 +1,8 @@
-"""From a caller's table to a run in its folder, under its lock, with nothing sent.
+"""Check a caller's table and make it the table of a run, in the run's locked folder. Nothing is sent.
 
-A run without ``run_dir`` is planned in a draft, a folder under a temporary name. A hash of the keys of its
-calls then names the run's folder, to which the table moves: so the same calls find the same folder.
+A run without ``run_dir`` is first prepared in a draft, which is a folder with a temporary name. The final
+name contains a hash of the keys of the run's calls. The table then moves to the folder with this name, so
+equal calls use the same folder.
 """
 
 import asyncio
@@ -77,24 +78,24 @@ DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
 _LEFTOVERS = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
-"""What planning puts into a folder before run.json; a process that is killed leaves it there."""
+"""Files and folders that planning writes before run.json. A killed process leaves them behind."""
 _MOST_PROBLEMS = 1000
 _BATCH_ROWS = 4096
 
 
 @dataclass
 class Prepared:
-    """A run, and a table of which every row was checked: the run's own, or in a preview one beside it."""
+    """A run with its checked table, or in a preview with a checked table in a temporary folder."""
 
     folder: Folder
     manifest: Manifest
-    table_folder: Folder  # where the table's file lies: the run's, or a temporary one
+    table_folder: Folder  # folder of the table's file, either the run's folder or a temporary folder
     entry: TableEntry
-    keys: bytearray  # 16 bytes for each row's call, its take included; zeros for a row that cannot be sent
-    prices: npt.NDArray[np.int64]  # what each row's call costs, in thousandths of a credit
-    identical_retakes: int = 0  # rows of which another take was asked that would be the same
-    problems: list[dict[str, Any]] = field(default_factory=list)  # the first ones that were found
-    notes: list[str] = field(default_factory=list)  # for the user, such as how many rows were dropped
+    keys: bytearray  # 16-byte call key of each row, take included; zeros for a row that cannot be sent
+    prices: npt.NDArray[np.int64]  # price of each row's call in thousandths of a credit
+    identical_retakes: int = 0  # number of rows whose requested take would equal the first take
+    problems: list[dict[str, Any]] = field(default_factory=list)  # the first problems found
+    notes: list[str] = field(default_factory=list)  # notes for the user, such as numbers of dropped rows
 
 
 def prepare(
@@ -109,11 +110,11 @@ def prepare(
     is_resumed: bool = False,
     is_preview: bool = False,
 ) -> Prepared:
-    """Check what the caller gave as a table and make it the table of a run, which `stack` then keeps locked.
+    """Check the caller's table and make it the table of a run. `stack` keeps the run locked.
 
-    Rows of a run that `is_resumed` keep the take that they had in its table, unless a column says the take. A
-    preview writes the table to a temporary folder and leaves the run as it is. A dry run is a preview if its
-    run exists and has begun: a run that was only planned takes the newest table. CancelledError is raised
+    Rows of a run that `is_resumed` keep their take from the run's table, unless a column contains takes. A
+    preview writes the table to a temporary folder and leaves the run unchanged. A dry run is a preview if its
+    run exists and has begun. A run that was only planned adopts the newest table. CancelledError is raised
     once `is_stopped` returns true.
     """
     table, arguments = _open_table(given, backend, arguments, options)
@@ -184,9 +185,10 @@ def reopen(
     stack: contextlib.AsyncExitStack,
     _: Callable[[], bool],
 ) -> Prepared:
-    """Return a run with its own table, rows to `redo` in their next take, and let `stack` keep it locked.
+    """Return a run with its own table, in which the rows to `redo` get their next take.
 
-    In a dry run the takes are only looked at: the run keeps its table as it is.
+    `stack` keeps the run locked. A dry run writes the new takes to a temporary folder and leaves the run's
+    table unchanged.
     """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
@@ -223,7 +225,10 @@ def reopen(
 def _open_table(
     given: Any, backend: Backend, arguments: Mapping[str, Any], options: Options
 ) -> tuple[Table, Mapping[str, Any]]:
-    """Return the caller's table (a run, its folder or a list of runs too), and the arguments for its rows."""
+    """Open the caller's table, and return it with the arguments for its rows.
+
+    The table may also be a run, a run's folder, or a list of runs.
+    """
     source = backend.source(given)
     if isinstance(source, str | os.PathLike) and open_folder(source).exists(RUN_FILE):
         source = StoredRun.open(source)
@@ -231,8 +236,8 @@ def _open_table(
         name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
     }
     carry = {column for name, column in columns.items() if column and name in backend.carried}
-    # A backend that declares no arguments takes all columns of the table as arguments. Where the caller names
-    # no argument but the take, the columns with the names of the backend's arguments are taken.
+    # If a backend declares no arguments, all columns of the table are arguments. If the caller names no
+    # argument other than the take, the columns with the names of the backend's arguments are used.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
         carry |= backend.carried - arguments.keys()
@@ -254,7 +259,7 @@ def _open_table(
 
 
 def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
-    """Return key and price of each row's call in an input file, as :class:`Prepared` has them."""
+    """Return the key and the price of each row's call in an input file, as in :class:`Prepared`."""
     keys = bytearray()
     with pq.ParquetFile(file) as parquet:
         prices = np.empty(parquet.metadata.num_rows, np.int64)
@@ -262,15 +267,15 @@ def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
             base_keys, takes, price = batch.columns
             prices[len(keys) // KEY_BYTES :][: len(price)] = price.to_numpy()
             keys += packed(of_takes(base_keys, takes.to_numpy())).tobytes()
-    pa.default_memory_pool().release_unused()  # Arrow keeps freed memory, which the plan needs next
+    pa.default_memory_pool().release_unused()  # Arrow keeps freed memory, but the plan needs it next
     return keys, prices
 
 
-# -- every row is checked once, keyed, priced, and written down with its request -----------
+# -- check each row once, and write it with its key, price and request ---------------------
 
 
 class _Checker:
-    """Checks the rows of a table and writes them, with columns of ours beside the caller's."""
+    """Checks the rows of a table and writes them, with our columns beside the caller's."""
 
     def __init__(
         self, table: Table, arguments: Mapping[str, Any], backend: Backend, tags: Mapping[str, Any]
@@ -280,11 +285,11 @@ class _Checker:
         in_tags = resolve(dict(tags), frozenset(), frozenset(), table)
         self._tags = {name: source for name, source in in_tags.items() if source.column or source.values}
         self.has_take = "take" in self._sources
-        # A constant take, or none, gives way to the take that a row has in a resumed run (`current_takes`).
+        # In a resumed run a row's current take (`current_takes`) replaces a constant or missing take.
         take = self._sources.get("take", Source())
         self._is_take_constant = take.column is None and take.values is None
         self._expands_rows = type(backend).expand is not Backend.expand
-        # How each key begins: equal calls of one operation and service have equal keys in all runs.
+        # Every key begins with operation and service, so that equal calls have equal keys in all runs.
         self._digest = hashlib.blake2b(digest_size=KEY_BYTES, person=PERSON)
         for name in (backend.operation.encode(), backend.service.encode("utf-8", "replace")):
             # The length keeps ("ab", "c") and ("a", "bc") apart.
@@ -294,9 +299,10 @@ class _Checker:
         self.current_takes: Mapping[str, int] = {}  # by base key; calls in take 0 are left out
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
-        """Write the table to `path` and return its entry for run.json, where it is called `file`.
+        """Write the table to `path` and return its entry for run.json, under the name `file`.
 
-        Raise InvalidRows if a row is bad; with `leaves_out` only if all are, or if two rows have one id.
+        InvalidRows is raised if a row is invalid. With `leaves_out` it is raised only if all rows are invalid
+        or two rows have the same id.
         """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
@@ -310,9 +316,9 @@ class _Checker:
                 if is_stopped():
                     raise asyncio.CancelledError
                 writer.write_batch(self._check_batch(batch, ids, schema))
-        pa.default_memory_pool().release_unused()  # Arrow keeps the memory that writing took
+        pa.default_memory_pool().release_unused()  # Arrow keeps the memory of the writer
         if not table.is_numbered:
-            # Rows with one id could not be told apart.
+            # Refuse equal ids, because results are looked up by row id.
             of_ids: Any = pq.read_table(path, columns=[ROW_ID])[ROW_ID].value_counts()
             is_shared: Any = pc.greater(of_ids.field("counts"), pa.scalar(1))
             for shared in of_ids.filter(is_shared).to_pylist():
@@ -369,7 +375,7 @@ class _Checker:
                 if take and not request.varies:
                     self.identical_retakes += 1
                     take = 0
-                # As `Plan.requests` reads it: what is known of the request as a line of JSON, then its body.
+                # Use the format that `Plan.requests` reads, a line of JSON with facts and then the body.
                 known = dumps([request.characters, request.varies, request.facts]) + b"\n" + request.body
                 ours.append((row_id, key, take, request.price, known, tag, None))
             self._rows += 1
@@ -401,7 +407,7 @@ class _Checker:
 
 
 def check_same(folder: Folder, manifest: Manifest, backend: Backend) -> None:
-    """Raise RunMismatch when a run is of another operation or service than the backend."""
+    """Raise RunMismatch if a run has another operation or service than the backend."""
     if manifest.operation != backend.operation:
         raise RunMismatch(
             f"{folder.path} holds a {manifest.operation} run, not {backend.operation}: choose another run_dir"
@@ -428,19 +434,19 @@ def _manifest(backend: Backend, opened: Opened) -> Manifest:
 
 
 def _has_begun(folder: Folder) -> bool:
-    """Return whether the folder holds a run that was not only planned."""
+    """Return whether the folder contains a run that is past planning."""
     return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED
 
 
 def _next_input(manifest: Manifest) -> str:
-    """Return the file of the next table of a run."""
+    """Return the file name of the next table of a run."""
     return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
 def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
-    """Return the take that calls have in the run's table, by base key.
+    """Return the takes of calls in the run's table, by base key.
 
-    Return those of the `wanted` calls, or of all calls whose take is not 0.
+    The calls are the `wanted` calls, or by default all calls with a take other than 0.
     """
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
@@ -453,7 +459,7 @@ def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> di
 
 
 def _check_free(folder: Folder) -> None:
-    """Raise StoreError when the folder is a file, or holds other files and no run."""
+    """Raise StoreError if the folder is a file, or contains other files and no run."""
     if folder.work != folder.path or folder.exists(RUN_FILE):
         return
     if folder.path.is_file():
@@ -466,14 +472,14 @@ def _check_free(folder: Folder) -> None:
 
 
 def _remove_leftovers(folder: Folder) -> None:
-    """Remove what planning left in a folder that holds no run."""
+    """Remove the files of planning from a folder without a run."""
     if folder.exists(RUN_FILE):
         return
     for name in _LEFTOVERS:
         shutil.rmtree(folder.work / name, ignore_errors=True)  # removes folders only
         with contextlib.suppress(OSError):
             folder.work.joinpath(name).unlink()
-    with contextlib.suppress(OSError):  # the folder holds other files, too
+    with contextlib.suppress(OSError):  # the folder may contain other files
         folder.work.rmdir()
 
 
@@ -485,7 +491,7 @@ def _move_draft(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> Manifest:
-    """Move the table of a draft, which is removed, to the `target` folder, and return the manifest there."""
+    """Move the table of a draft to the `target` folder and remove the draft. Return the target's manifest."""
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
@@ -500,7 +506,7 @@ def _move_draft(
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
-    """Make the written table the current one of the run; keep the run's own if it is equal."""
+    """Make the written table the run's current table. If both are equal, keep the run's file."""
     temporary = folder.temporary(entry.file)
     if manifest.tables and folder.work == folder.path:
         before = manifest.table
@@ -510,7 +516,7 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
             return before
     with storing(folder, "writing the table"):
         folder.publish(entry.file)
-    # Tables whose file is missing are dropped from run.json, so that nothing looks for them.
+    # Drop tables with a missing file from run.json, so that no later step reads them.
     manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry
@@ -519,9 +525,9 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
 def _with_next_takes(
     folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
 ) -> tuple[pa.Table | None, int]:
-    """Return the run's table with the next take of each row to `redo`, None if no row gets one.
+    """Return the run's table with the next take of each row to `redo`, or None if no row gets another take.
 
-    Returned beside it: how many rows to `redo` keep their take because a further one would be the same.
+    Also return the number of rows that keep their take, because a further take would be the same.
     """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
@@ -551,8 +557,8 @@ def _with_next_takes(
         return None, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
-        # The next take is the first one after take 0, from the current one on, that has no record: so a take
-        # that was asked for and never made is asked for again.
+        # The next take is the first take without a record, from the current take on but at least 1. So a take
+        # that was requested but never made is requested again.
         later = itertools.count(max(1, takes[place]))
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
@@ -560,11 +566,12 @@ def _with_next_takes(
 
 
 def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
-    """Give rows of a new table another take if a review rejected theirs; return whether any row got one.
+    """Replace rejected takes in a new table. Return whether any row got another take.
 
-    A row gets the take that its call has in the run's table, made or not, unless that was rejected, too.
-    Else it gets the newest take that was made and not rejected. If there is none, nothing is bought unasked:
-    the row keeps the take of its call. With `keeps_takes` all calls of the run's table keep their take.
+    If a review rejected a row's take, the row gets the take of its call in the run's table, made or not. If
+    that take was rejected too, the row gets the newest take that was made and not rejected. If there is no
+    such take, the row keeps the take of its call, so that the run buys no take by itself. With `keeps_takes`
+    all calls in the run's table keep their take.
     """
     snapshot = read_snapshot(folder)
     index, is_rejected = snapshot.index, snapshot.rejections()
@@ -577,7 +584,7 @@ def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, kee
     now = _current_takes(folder, manifest, keys.take(places))
 
     def good_takes(key: str, until: int) -> Iterator[int]:
-        """Yield the takes that were made and not rejected: those up to `until` and those right after."""
+        """Yield takes that were made and not rejected. Stop at the first missing take after `until`."""
         for take in itertools.count():
             position = index.find([call_key(key, take)])
             if position[0] < 0 and take > until:
@@ -604,6 +611,6 @@ def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, kee
 
 
 def _row_varies(table: pa.Table, place: int) -> bool:
-    """Return whether another take of a row of an input file would differ: :attr:`Request.varies`."""
+    """Return :attr:`Request.varies` of a row of an input file."""
     known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
     return bool(loads(known)[1])

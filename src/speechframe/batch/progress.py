@@ -1,4 +1,4 @@
-"""What goes on in a run of this process: counters, a line or bar that shows them, outcomes, and the end."""
+"""The progress of a run in this process, with its counters, its progress bar, its outcomes and its end."""
 
 import asyncio
 import contextlib
@@ -33,44 +33,45 @@ _KINDS_SHOWN = 5
 _CENT = 0.01
 
 MOST_KEPT = 100_000
-"""Outcomes kept for readers that are slow or come late; all of them are in the run's folder."""
+"""Number of outcomes kept for slow or late readers. The run's folder contains all outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call: ``done``, ``cached``, ``suspect``, ``failed`` or ``charged_unknown``."""
+    """The end of one call. `status` is done, cached, suspect, failed or charged_unknown."""
 
-    row_id: str  # of the first row that has the call
+    row_id: str  # id of the first row that has the call
     request_key: str
     status: str
     attempts: int
     audio_seconds: float | None = None
-    credits_millis: int = 0  # thousandths of a credit, of all its attempts in this process
-    reason: str | None = None  # why it is suspect
-    error: SpeechframeError | None = None  # why it failed, or why nobody knows whether it was billed
+    credits_millis: int = 0  # cost of all attempts in this process, in thousandths of a credit
+    reason: str | None = None  # the reason of a suspect answer
+    error: SpeechframeError | None = None  # the error of a failed or charged_unknown call
 
 
 class Progress:
-    """What has happened so far in a run of this process, and the line or bar that shows it.
+    """The counters of a run in this process, and the line or bar that shows them.
 
-    On a terminal the plan is followed by a bar; in a notebook it is the label of one; elsewhere (a log file,
-    a pipe) a plain line is written every 15 seconds. All goes to standard error, in a notebook to standard
-    output, where it is not shown as an error. `line` is the plan: ``generate on local: 3 rows, 12 credits``.
+    A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
+    a pipe gets a plain line every 15 seconds. Output goes to standard error. A notebook would show that as an
+    error, so there the output goes to standard output. `line` is the plan, for example
+    ``generate on local: 3 rows, 12 credits``.
     """
 
     def __init__(self, unit: str, total: int, options: Options, line: str) -> None:
         show = options.progress
-        self.unit = unit  # what a call is to people who count them
-        self.total = total  # calls to make, cached ones included; grows with retakes
+        self.unit = unit  # the word for one call, such as "text"
+        self.total = total  # number of calls to make, cached calls included; retakes raise it
         self.done = self.cached = self.suspect = self.failed = self.unknown = self.retries = 0
-        # By error code; calls that may have been billed without an answer are among the failed ones.
+        # Counts by error code. Failed calls include calls that may have been billed without an answer.
         self.retried_by: Counter[str] = Counter()
         self.failed_by: Counter[str] = Counter()
-        # Warnings, and an example, by kind.
+        # Number of warnings, and one example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        # Thousandths of a credit that the run had spent when this process began, and has spent by now. Each
-        # is the sum of the run's ledger at that moment.
+        # The run's spending in thousandths of a credit when this process began, and now. Each amount is the
+        # sum of the run's ledger at that time.
         self.spent_before = self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known
@@ -78,9 +79,9 @@ class Progress:
         self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        # One function to wake each of those who follow the outcomes.
+        # One function per reader of the outcomes, which wakes that reader.
         self.followers: list[Callable[[], object]] = []
-        # Nobody can follow a run whose caller waits for its end.
+        # A run whose caller waits for its end has no readers of outcomes.
         self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
         self._count = 0
         self._lock = threading.Lock()
@@ -90,7 +91,7 @@ class Progress:
         self._bar: Any = None
         on_page = self._draws and is_notebook()
         if not on_page:
-            # Not as the label of a terminal's bar: its end, the price, would be cut off at the right edge.
+            # As the label of a terminal's bar the line would be cut off before its end, the price.
             say(line, shown=self._shown)
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
@@ -98,11 +99,11 @@ class Progress:
         self._every_s = _LINE_S if self._bar is None else _REDRAW_S
 
     def add(self, outcome: Outcome) -> None:
-        """Count the outcome of one call and hand it to everybody who follows the run."""
+        """Count the outcome of one call and pass it to all readers of the run's outcomes."""
         name = "unknown" if outcome.status == CHARGED_UNKNOWN else outcome.status
         setattr(self, name, getattr(self, name) + 1)
         if outcome.error is not None:
-            # The frames of a call hold its request and answer: many outcomes would keep many of them.
+            # Frames keep the request and answer of the call in memory, and there may be many outcomes.
             outcome.error.__traceback__ = None
             if name in {"failed", "unknown"}:
                 self.failed_by[code_of(outcome.error)] += 1
@@ -116,17 +117,17 @@ class Progress:
             self.wake()
 
     def wake(self) -> None:
-        """Wake everybody who follows the run: there is a further outcome, or the run has ended."""
+        """Wake all readers, because there is another outcome or the run has ended."""
         for wake in tuple(self.followers):
             # The event loop of a reader may have been closed before its reader.
             with contextlib.suppress(RuntimeError):
                 wake()
 
     def outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
-        """Return the outcomes after the first `position` ones, as far as they are kept, and their number."""
+        """Return the kept outcomes after the first `position`, and the number of all outcomes so far."""
         with self._lock:
             missing = min(self._count - position, len(self._kept))
-            # From the right end: the middle of a deque is slow to reach.
+            # Read from the right end, because access to the middle of a deque is slow.
             return list(islice(reversed(self._kept), missing))[::-1], self._count
 
     def retried(self, code: str) -> None:
@@ -135,7 +136,7 @@ class Progress:
         self.retried_by[code] += 1
 
     def warn(self, kind: str, words: str) -> None:
-        """Count a warning about an answer; the first one of a kind is shown as its example."""
+        """Count a warning about an answer. The first warning of a kind is shown as an example."""
         kind, words = printable(kind), printable(words)
         self.warned[kind] += 1
         if kind not in self.examples:
@@ -145,7 +146,7 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        """Calls with an outcome."""
+        """Number of calls with an outcome."""
         return self.done + self.cached + self.suspect + self.failed + self.unknown
 
     @property
@@ -155,12 +156,12 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Calls a second."""
+        """Ended calls per second."""
         return self.ended / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds to go at this rate; None before the first outcome."""
+        """Estimated seconds until the end, or None before the first outcome."""
         return (self.total - self.ended) / self.rate if self.ended else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,18 +183,18 @@ class Progress:
         }
 
     def money_of(self, credits: float) -> str:
-        """Return what credits cost in words, by the price of the plan; empty where they cost nothing."""
+        """Return the cost of `credits` in words, at the plan's price, or an empty text for no price."""
         amount = credits * self.money_per_credit
         return money_in_words(amount, self.currency) if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
-        """Write one line beside the bar, unless nothing is to be shown; the log has it either way."""
+        """Write one line to the log, and also beside the bar if progress is shown."""
         line = printable(line)
         log.info("%s", line)
         say(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
-        """Show the last state, then what is said of the end, or how many warnings there were."""
+        """Show the last state, and then `end_line`, or without one the number of warnings."""
         self.finished = time.monotonic()
         if self._bar is not None:
             self._draw()
@@ -222,9 +223,10 @@ class Progress:
 
 
 class Live:
-    """A run that goes on in this process; made in its event loop.
+    """A run that this process is making. Create it in the event loop of the run.
 
-    `stop` is called there, to make no further call: told whether calls in flight are to finish, and why.
+    `stop(drain=..., reason=...)` is called in this loop to end the run early. The run then starts no further
+    call. With `drain` the calls in flight finish.
     """
 
     def __init__(self, progress: Progress, options: Options, stop: Callable[..., None]) -> None:
@@ -232,18 +234,18 @@ class Live:
         self.loop = asyncio.get_running_loop()
         self.ended: Future[None] = Future()
         self.stopped_by: SpeechframeError | None = None
-        self._waiting: list[None] = []  # one entry for each who waits for its end
+        self._waiting: list[None] = []  # one entry per task that waits for the end
 
     def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
-        """Let the run be made, and note its end."""
+        """Start the task that makes the run, and note its end."""
         hold(self)
-        # An event loop holds its tasks by weak references only.
+        # Keep a reference, because an event loop holds its tasks by weak references only.
         self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
         self._task.add_done_callback(self._close)
 
     def _close(self, task: "asyncio.Task[None]") -> None:
         release(self)
-        # Cancelled with its loop, a run is like one whose process was killed: stopped, with all kept.
+        # A run that was cancelled with its loop counts as stopped, as after a kill. All answers are kept.
         error = None if task.cancelled() else task.exception()
         if error is None:
             self.ended.set_result(None)
@@ -252,14 +254,21 @@ class Live:
         self.progress.wake()
 
     def end(self, *, drain: bool, because: StopReason = StopReason.INTERRUPTED) -> None:
-        """Make no further call; those in flight finish, or (no `drain`) are cancelled. From any thread."""
+        """Start no further call. Without `drain` also cancel the calls in flight.
+
+        Any thread may call this method.
+        """
         if not self.ended.done():
-            # The run's loop may have been closed before the run had ended.
+            # The run's loop may have been closed before the end of the run.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
 
     def check_loop(self, *, blocks: str = "") -> None:
-        """Raise RuntimeError where the run cannot end: its loop is closed, or waiting here `blocks` it."""
+        """Raise RuntimeError if the run cannot end.
+
+        The run cannot end if its loop is closed, or if the caller would block this loop with a wait. The
+        second check needs `blocks`, the message of the error.
+        """
         if self.ended.done():
             return
         if blocks and running_loop() is self.loop:
@@ -274,14 +283,15 @@ class Live:
     async def until_ended(
         self, cancelled: asyncio.CancelledError | None = None, timeout_s: float | None = None
     ) -> None:
-        """Wait for the end of the run, in any event loop, and raise what ended it.
+        """Wait for the end of the run, in any event loop, and raise the run's error if it has one.
 
-        Cancelled, the run stops and calls in flight finish; cancelled again, they are cancelled. Then the
-        cancellation is raised. `cancelled` is the first cancellation, where there was one before.
+        A cancellation stops the run and lets the calls in flight finish. A second cancellation cancels these
+        calls. The cancellation is raised after the end of the run. `cancelled` is the first cancellation if
+        the caller has already received it.
         """
         self.check_loop()
         ended = asyncio.wrap_future(self.ended)
-        # Or asyncio would report an error that nobody waits for any more.
+        # Retrieve the exception, so that asyncio does not log it if no task waits any more.
         ended.add_done_callback(asyncio.Future.exception)
         if cancelled is not None:
             self.end(drain=True)
@@ -298,7 +308,7 @@ class Live:
                         raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
         finally:
             self._waiting.pop()
-        # SIGTERM ends the program next: nobody is to go on as if the run had ended by itself.
+        # SIGTERM ends the program next, so the caller must not continue as after a normal end.
         await until_terminated()
         if cancelled is not None:
             raise cancelled
@@ -308,14 +318,17 @@ class Live:
     def reader(
         self, loop: asyncio.AbstractEventLoop
     ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
-        """Return what waits in `loop` for the next outcomes and returns them; none at the end of the run."""
+        """Yield a coroutine function that waits in `loop` for the next outcomes and returns them.
+
+        At the end of the run it returns an empty list.
+        """
         arrived, position = asyncio.Event(), 0
 
         async def more() -> list[Outcome]:
             nonlocal position
             while True:
                 arrived.clear()
-                # Asked before reading: what comes in between is read the next time.
+                # Check for the end before reading, so that outcomes in between are read the next time.
                 has_ended = self.ended.done()
                 found, position = self.progress.outcomes_since(position)
                 if found or has_ended:
@@ -338,24 +351,24 @@ class Live:
 
 
 class Outcomes:
-    """The outcomes of a live run; each ``for`` or ``async for`` begins with the first and ends with the run.
+    """The outcomes of a live run, for ``for`` and ``async for``.
 
-    The newest 100,000 are kept for readers that are slow or come late; who falls further behind goes on with
-    the oldest that is kept.
+    Each loop begins with the first outcome and ends with the run. The newest 100,000 outcomes are kept for
+    slow or late readers. A reader that falls further behind continues with the oldest kept outcome.
     """
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Yield each outcome when it comes, waiting for it."""
+        """Yield each outcome as soon as it is there. Block until then."""
         self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
         with self._live.reader(background_loop()) as more:
             while found := run_sync(more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Yield each outcome when it comes, on any event loop."""
+        """Yield each outcome as soon as it is there, in any event loop."""
         with self._live.reader(asyncio.get_running_loop()) as more:
             while found := await more():
                 for outcome in found:
@@ -364,11 +377,14 @@ class Outcomes:
 
 
 def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given
-    """Return what shows a run's dashboard in a notebook; None where a bar is to be shown, or nothing."""
+    """Return the function that shows a run's dashboard in a notebook.
+
+    Return None if `show` does not request the dashboard, outside a notebook, or if a package is missing.
+    """
     if show != "dashboard" or not is_notebook():
         return None
     try:
-        # By name: that room is above this one, and needs packages that many do not install.
+        # Import by name, because `widgets` depends on this package and needs optional packages.
         shown: Callable[[Any], None] = import_module("speechframe.widgets.dashboard").show
     except ImportError as error:
         log.info("no dashboard but a bar is shown, for a package is missing: %s", error)
@@ -383,10 +399,10 @@ def is_notebook() -> bool:
 
 
 def say(line: str, *, shown: bool) -> None:
-    """Write one line beside any bar, to standard error; in a notebook to standard output."""
+    """Write one line beside any bar to standard error, or to standard output in a notebook."""
     if shown:
         line = printable(line)
-        # Whoever reads along may have left (`2>&1 | head`): no reason to end a run.
+        # The reader of a pipe may have left (`2>&1 | head`). The run goes on without this reader.
         with contextlib.suppress(BrokenPipeError):
             _tqdm().write(line, file=_output())
 
@@ -400,19 +416,19 @@ def _tqdm() -> Any:
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
-        # Without ipywidgets tqdm falls back to text and warns; the text bar is good enough.
+        # Without ipywidgets tqdm warns and shows a text bar, which is good enough.
         warnings.simplefilter("ignore", TqdmWarning)
         from tqdm.auto import tqdm
     return tqdm
 
 
 def code_of(error: SpeechframeError) -> str:
-    """Return the code by which an error is counted: the service's own, or its class."""
+    """Return the code for counting an error, either the service's code or the name of the class."""
     return str(getattr(error, "code", None) or type(error).__name__)
 
 
 def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
-    """Return how many warnings there were of each kind, with one example each; empty for none."""
+    """Return the number of warnings of each kind in words, with one example each, or an empty text."""
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)
@@ -424,17 +440,17 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
 
 
 def credits_in_words(credits: float) -> str:
-    """Return a price for people: ``1 credit``, ``1,234.5 credits``."""
+    """Return a price as text, such as ``1 credit`` or ``1,234.5 credits``."""
     return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
 
 
 def left_on_key(characters: int) -> str:
-    """Return how many characters a key has left: ``1 character is left on the key``."""
+    """Return the balance of a key as text, such as ``1 character is left on the key``."""
     return f"{counted(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"
 
 
 def money_in_words(amount: float, currency: str | None) -> str:
-    """Return an amount of money for people; of less than a hundredth two digits.
+    """Return an amount of money as text. An amount below 0.01 has two significant digits.
 
     Examples
     --------
@@ -445,5 +461,5 @@ def money_in_words(amount: float, currency: str | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of audio for people: ``3.2 s``, ``1.5 min``."""
+    """Return a duration as text, such as ``3.2 s`` or ``1.5 min``."""
     return f"{seconds:,.1f} s" if seconds < _MINUTE_S else f"{seconds / _MINUTE_S:,.1f} min"

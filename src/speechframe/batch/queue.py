@@ -1,4 +1,4 @@
-"""The calls of a run: which is next, what all may cost, and what becomes of one whose attempt failed."""
+"""The queue of a run's calls, the run's budget, and the verdict on each failed attempt."""
 
 import asyncio
 import heapq
@@ -45,34 +45,34 @@ Mask = npt.NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 256
 _MOST_HELD = 2048
-"""Calls that are held at most while their kind of work has no room."""
+"""Largest number of held calls. A call is held while its kind of work has no room."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A call on its way."""
+    """One call to the service, with the state of its attempts."""
 
     request: Request
-    is_unknown: bool = False  # an attempt may have been billed, and no answer has said whether it was
-    is_paid: bool = False  # ... further attempts cost nothing: the ledger has the price already
-    noted: bytes | None = None  # what an earlier attempt wrote down with `Attempt.note`
-    reserved: int = 0  # thousandths of a credit set aside for it
-    sends: int = 0  # attempts made; each stands in the ledger
-    failures: int = 0  # those among them that count against max_attempts
+    is_unknown: bool = False  # True if an attempt may have been billed but got no answer
+    is_paid: bool = False  # True once the price is in the ledger: further attempts are free
+    noted: bytes | None = None  # the data that an earlier attempt wrote with `Attempt.note`
+    reserved: int = 0  # reserved price in thousandths of a credit
+    sends: int = 0  # number of attempts, each with a line in the ledger
+    failures: int = 0  # number of attempts that count towards max_attempts
     began: float = 0.0  # monotonic time of the first attempt
-    retakes: int = 0  # how many takes before this one were suspect
+    retakes: int = 0  # number of suspect takes before this take
     costs: Counter[str] = field(default_factory=Counter)
-    """Thousandths of a credit that its attempts have cost so far, by the key of each row."""
-    rows: tuple[Request, ...] = ()  # the requests that get a record each; known once it is handed out
-    booked: dict[str, int] = field(default_factory=dict)  # by key, what a row was booked at if not its price
+    """Cost of all attempts so far in thousandths of a credit, by the key of each row."""
+    rows: tuple[Request, ...] = ()  # the requests that get a record each, set when the call is handed out
+    booked: dict[str, int] = field(default_factory=dict)  # row key to the charge, if not the row's price
 
     def charged(self, row: Request) -> int:
-        """Return the thousandths of a credit that an earlier attempt was booked at for a row."""
+        """Return the charge of a row for an earlier attempt, in thousandths of a credit."""
         return self.booked.get(row.key, row.price)
 
 
 class Verdict(Enum):
-    """What becomes of a call."""
+    """The next step for a call whose attempt failed."""
 
     NOW = "refused by a cap: to the front of the queue"
     LATER = "failed for now, and surely not billed: again after a delay"
@@ -95,11 +95,11 @@ VERDICTS: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
 )
 
 GATEWAYS = frozenset({502, 504, 520, 522, 524})
-"""Whoever answers with one of these does not know what the service behind it did."""
+"""Statuses of gateways. With such an answer the service behind the gateway may still have billed the call."""
 
 
 def verdict_of(error: SpeechframeError) -> Verdict:
-    """Return what becomes of a call whose attempt ended with `error`."""
+    """Return the verdict on a call whose attempt ended with `error`."""
     if isinstance(error, ConnectionFailed):
         return Verdict.LOST if error.sent else Verdict.LATER
     if isinstance(error, ServiceError) and error.status in GATEWAYS:
@@ -109,7 +109,10 @@ def verdict_of(error: SpeechframeError) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A budget of which a share is spent or set aside: ``max_credits``, or the name of one over many runs."""
+    """Notice that a budget has reached one of its alert thresholds.
+
+    `budget` is ``max_credits``, or the name of a budget shared by many runs. `share` is the threshold.
+    """
 
     budget: str
     share: float
@@ -125,21 +128,21 @@ class Alert:
 
 
 class Allowance:
-    """A budget over many runs as one run sees it: what it was allotted, and what of that is free."""
+    """One run's part of a budget shared by many runs, with the allotted and the free amount."""
 
     def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
         self.rule, self.allotments, self._clock = rule, allotments, clock
         self.id, self.period = rule.id, rule.start(clock())
         self.reserved = self.free = self._total = 0
-        self._reserved_before = 0  # what is reserved in the periods before
+        self._reserved_before = 0  # the part of `reserved` that belongs to earlier periods
 
     @property
     def used(self) -> int:
-        """What all runs have spent or set aside in this period, as far as is known here."""
+        """Amount that all runs have spent or reserved in this period, as last read from the allotments."""
         return self._total - self.free
 
     def allot(self, price: int) -> bool:
-        """Have more allotted to this run where that is needed, and return whether `price` is free."""
+        """Request more for this run if needed. Return whether the free amount covers `price`."""
         if (period := self.rule.start(self._clock())) != self.period:
             # Calls under way count with their price in the period they were reserved in.
             self.close()
@@ -153,30 +156,31 @@ class Allowance:
         return price <= self.free
 
     def reserve(self, price: int) -> None:
-        """Set aside what fits."""
+        """Reserve `price`. Call only after `allot(price)` returned True."""
         self.free -= price
         self.reserved += price
 
     def settle(self, reserved: int, cost: int) -> None:
-        """Replace what was set aside for a call by what it has cost."""
+        """Replace the reserved price of a call by its cost."""
         self.reserved -= reserved
         before = min(reserved, self._reserved_before)
         self._reserved_before -= before
         self.free += reserved - before - max(0, cost - before)
 
     def close(self) -> None:
-        """Give back what was allotted and not spent; what is still reserved stays counted."""
+        """Give the free amount back to the budget. Amounts that are still reserved stay counted."""
         if self.free:
             self.allotments.give_back(self.id, self.period, self.free)
         self.free = 0
 
 
 class Budget:
-    """What a run may spend: reserved before each call, settled after it, in thousandths of a credit.
+    """The limits on a run's spending, in thousandths of a credit.
 
-    No limit is ever passed: `limit`, of all calls of the run, with what it has `spent_before`, and those of
-    budgets over many runs, in which a call counts by its tags. StoreError is raised where the file of the
-    latter cannot be used: nothing must be sent. `alert` is called once for each used share of a budget.
+    A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
+    includes `spent_before`, or any budget shared with other runs. A row counts towards a shared budget if its
+    tags match. StoreError is raised if the file of a shared budget is unusable. The caller must then send
+    nothing. `alert` is called once for each threshold that a budget reaches.
     """
 
     def __init__(
@@ -194,7 +198,10 @@ class Budget:
         self._alerted: set[tuple[str, object, float]] = set()
 
     def reserve(self, request: Request, price: int) -> bool:
-        """Set `price` aside for a call, all or nothing; False where it does not fit. A free one fits."""
+        """Reserve the whole `price` of a call. Return False if a limit does not allow it.
+
+        A price of 0 is always allowed.
+        """
         if not price:
             return True
         if self._limit is not None and price > self._limit - self.spent - self.reserved:
@@ -215,7 +222,7 @@ class Budget:
         return True
 
     def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
-        """Replace what was set aside for a call by what each of its rows has cost."""
+        """Replace the reserved price of a call by the cost of each of its rows."""
         self.reserved -= reserved
         self.spent += sum(costs)
         for allowance in self._allowances:
@@ -223,7 +230,10 @@ class Budget:
             allowance.settle(share, self._share(allowance, request, costs))
 
     def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
-        """Return what of a call counts in a budget: the prices, or the costs, of the rows that match."""
+        """Return the part of a call that counts towards a budget.
+
+        The part is the sum over all rows with matching tags, of `costs` if given, otherwise of prices.
+        """
         total = 0
         for place, row in enumerate(request.rows):
             if allowance.rule.matches({**self._tags, **(row.facts.get("tags") or {})}):
@@ -231,7 +241,7 @@ class Budget:
         return total
 
     def _alert_used_shares(self) -> None:
-        """Call `alert` for the shares of budgets that are used by now."""
+        """Call `alert` for each threshold that a budget has newly reached."""
         limits = [
             (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
             for one in self._allowances
@@ -245,9 +255,9 @@ class Budget:
                     self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
 
     def why_not(self, price: int) -> BudgetExceeded:
-        """Return the error that names the limit which refused last.
+        """Return the error that names the limit of the last refusal.
 
-        `price` is the price of all calls that the run would still make, in thousandths of a credit.
+        `price` is the price of all remaining calls of the run, in thousandths of a credit.
         """
         name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
         advice = "resume the run with a higher max_credits"
@@ -271,28 +281,28 @@ class Budget:
         )
 
     def close(self) -> None:
-        """Give back what was allotted and not spent; what is still reserved stays counted."""
+        """Give free amounts back to the budgets. Amounts that are still reserved stay counted."""
         for allowance in self._allowances:
             allowance.close()
 
 
 @dataclass
 class Plan:
-    """The calls of a run's table, and which of them are still to be made."""
+    """The calls of a run's table, with masks of the rows whose call is still missing."""
 
     prepared: Prepared
-    keys: Any  # of each row's call, 16 bytes each in an Arrow array
-    todo: Mask  # rows whose call is to be made
-    free: Mask  # those among them that cost nothing: they are paid already
-    cached: Mask  # rows whose answer the cache has
-    due: dict[str, Row]  # by key, the failed records of calls that may have been billed and are sent again
-    in_packs: Mask  # rows of those calls that shared theirs with others
+    keys: Any  # call key of each row, 16 bytes each in an Arrow array
+    todo: Mask  # rows whose call is still to be made
+    free: Mask  # rows of `todo` that cost nothing, because they are already paid
+    cached: Mask  # rows whose answer is in the cache
+    due: dict[str, Row]  # call key to failed record, for possibly billed calls that are sent again
+    in_packs: Mask  # rows whose possibly billed call was a pack (one call for several rows)
     waits: dict[str, float] = field(default_factory=dict)
-    """By key, the Unix time before which the service wants no call, as it asked an earlier process."""
-    late: str = ""  # why rows are left out that would wait for longer than their patience; empty if none is
+    """Earliest Unix time of the next call, by key. An earlier process got the time from the service."""
+    late: str = ""  # the reason for leaving out rows whose wait exceeds patience_s, or empty
 
     def call(self, request: Request) -> Call:
-        """Return the call of a request, with what an earlier process knows of it."""
+        """Return the call of a request, with the state that an earlier process recorded."""
         call = Call(request)
         if (due := self.due.get(request.key)) is not None:
             call.is_unknown = call.is_paid = True
@@ -302,7 +312,7 @@ class Plan:
         return call
 
     def wait_s(self, request: Request) -> float:
-        """Return the seconds until a call may be sent, as far as the service asked to wait with its rows."""
+        """Return the seconds until the service accepts a call for the rows of `request`, usually 0."""
         until = (
             max((self.waits.get(row.key, 0.0) for row in request.rows), default=0.0) if self.waits else 0.0
         )
@@ -310,14 +320,14 @@ class Plan:
 
     @property
     def charged_millicredits(self) -> int:
-        """Price of the calls to make that were not paid before, in thousandths of a credit."""
+        """Price of all unpaid calls that are still to be made, in thousandths of a credit."""
         return int(self.prepared.prices[self.todo & ~self.free].sum())
 
     def packs_again(self, backend: Backend) -> Iterator[Request]:
-        """Yield the calls of several rows that may have been billed, as they were, and leave out their rows.
+        """Yield each possibly billed pack again, unchanged, and remove its rows from `todo`.
 
-        Only the very same call is free once more, or one that goes on from what was noted; rows of others
-        stay as they are.
+        A repeat is free only if the pack is identical, or if its answer was noted. Rows of all other packs
+        keep their failed record.
         """
         packs: dict[str, list[str]] = {}
         for key, row in self.due.items():
@@ -334,12 +344,12 @@ class Plan:
         self.todo &= ~wanted
 
     def requests(self, wanted: Mask) -> Iterator[Request]:
-        """Yield the requests of rows that are wanted by then, reading the table as far as it is asked."""
+        """Yield a request for each row set in `wanted`, lazily. The mask may change between yields."""
         columns = [ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS]
         folder, start = self.prepared.table_folder, 0
         source = folder.source(self.prepared.entry.file)
         codes = self.keys.dictionary_encode().indices.to_numpy()
-        counts = np.bincount(codes, minlength=1)[codes]  # how many rows have the call of each row
+        counts = np.bincount(codes, minlength=1)[codes]  # for each row, the number of rows with the same call
         with storing(folder, "reading the table"), pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 if not wanted[start:].any():
@@ -371,7 +381,7 @@ class Plan:
 
 def _sources(plan: Plan, backend: Backend) -> Iterator[Iterator[Request]]:
     yield plan.packs_again(backend)
-    # Begun only now: what goes out again in packs is not among the rest.
+    # Create this generator second. `packs_again` has removed its rows from `todo` by then.
     yield backend.pack(plan.requests(plan.todo))
 
 
@@ -380,7 +390,7 @@ class Queue:
 
     Calls that were put back come first, then the calls of the plan. At most `most_at_once` calls of a kind of
     work are out. While a kind has no room, its calls are held and calls of other kinds pass them. Without a
-    budget nothing is reserved. `stopped` is the reason why no more calls are handed out, and `stopped_by` the
+    budget nothing is reserved. `stopped` is the reason why no more calls are handed out. `stopped_by` is the
     error behind that reason.
     """
 
@@ -399,25 +409,25 @@ class Queue:
         self._front: deque[Call] = deque()
         self._later: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
-        self._out = 0  # calls that were taken and have not ended
-        self._is_plan_read = False  # whether the plan has no further call
+        self._out = 0  # number of calls that were taken and have not ended
+        self._is_plan_read = False  # True once the plan has no further call
         self._changed = asyncio.Event()
-        self._is_used_up = False  # whether the budget has refused a call that no end of another can make fit
-        # Thousandths of a credit: all unpaid calls of the plan (once used up), those that were read of it,
-        # and calls that the budget refused.
+        self._is_used_up = False  # True once the budget refused a call while no other call was under way
+        # Prices in thousandths of a credit: all unpaid calls of the plan (set once the budget is used up),
+        # the unpaid calls read from the plan so far, and the calls refused by the budget.
         self._planned = self._read = self._refused = 0
         self.stopped: StopReason | None = None
         self.stopped_by: SpeechframeError | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether no call will be handed out any more."""
+        """True if the queue will hand out no more calls."""
         has_calls = self._out or self._waiting or not self._is_plan_read
         return self.stopped is not None or not has_calls
 
     @property
     def _waiting(self) -> int:
-        """Number of calls that were read from the plan or put back, and are not out."""
+        """Number of calls that were read from the plan or put back, and are not under way."""
         return len(self._front) + len(self._later) + sum(map(len, self._held.values()))
 
     def _work_of(self, call: Call) -> str:
@@ -451,7 +461,11 @@ class Queue:
         return None
 
     async def take(self) -> Call | None:
-        """Return the next call. Return None if none is left, or after a wait for a change: ask again then."""
+        """Return the next call, or None.
+
+        None means that no call is left, or that the queue has changed after a wait. Check `is_over`, then
+        call this method again.
+        """
         if self.stopped is not None:
             return None
         if (call := self._next()) is None:
@@ -467,10 +481,10 @@ class Queue:
             return call
         self._front.appendleft(call)
         if self._out and not self._is_used_up:
-            # Wait: a call under way may turn out to cost less than was set aside for it.
+            # Wait, because a call under way may cost less than its reserved price.
             await self.wait_for_change()
             return None
-        # The budget is used up: what costs something stays pending, what is paid is still sent.
+        # The budget is used up. Unpaid calls stay pending, but paid calls are still sent.
         if not self._is_used_up:
             self._is_used_up, self._planned = True, self._plan.charged_millicredits
             self._plan.todo &= self._plan.free
@@ -484,13 +498,13 @@ class Queue:
 
     async def wait_for_change(self, timeout_s: float | None = None) -> None:
         """Wait until a call has ended or was put back, `timeout_s` at most."""
-        self._changed.clear()  # whoever waits already was woken when it was set
+        self._changed.clear()  # safe, because `set` has already woken every earlier waiter
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
     def put_back(self, call: Call, delay_s: float = 0.0) -> None:
-        """Put a call back that was taken: to the front, or for later."""
+        """Put a taken call back, to the front or until after `delay_s` seconds."""
         if delay_s > 0:
             heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), call))
         else:
@@ -498,20 +512,20 @@ class Queue:
         self.finish(call)
 
     def finish(self, call: Call, instead: Iterable[Call] = ()) -> None:
-        """Note that a call that was taken has ended. The calls `instead` of it are handed out next."""
+        """Note that a taken call has ended. The queue hands out the calls `instead` next."""
         self._front.extend(instead)
         self._out -= 1
         self._out_of[self._work_of(call)] -= 1
         self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
-        """Hand out no more calls; what is under way ends."""
+        """Hand out no more calls. Calls under way still end normally."""
         if self.stopped is None:
             self.stopped, self.stopped_by = reason, error
             self._changed.set()
 
     def end(self) -> None:
-        """Note that all calls that were handed out have ended. Stop if calls are left, with the reason."""
+        """Note that all handed-out calls have ended. If calls are left over, stop with the reason."""
         if self._is_used_up and self._budget is not None:
             rest = self._planned - self._read + self._refused
             self.stop(StopReason.BUDGET, self._budget.why_not(rest))

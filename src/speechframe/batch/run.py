@@ -1,4 +1,4 @@
-"""Runs: made, and gone on with."""
+"""Start a run for a table, and resume a run."""
 
 import asyncio
 import contextlib
@@ -47,13 +47,14 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed": 0.0}
-"""What the ledger says of an answer out of the cache."""
+"""Ledger fields of an answer from the cache, which costs nothing."""
 
 
 async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
-    """Plan a table for a backend that is not open yet and make what is missing: what every verb does.
+    """Plan a table and make the missing calls. Every verb calls this function.
 
-    `arguments` of the rows are constants, columns, or lists with a value a row; `given` are run options.
+    `backend` is not open yet. `arguments` of the rows are constants, columns, or lists with one value for
+    each row. `given` contains run options.
     """
     options = Options.of(**given)
     sources = {**arguments, "take": options.take}
@@ -61,24 +62,24 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
-    """Make a call of a backend for every row of a table, and keep what comes of them.
+    """Make one call of a backend for each row of a table, and store the answers.
 
     Parameters
     ----------
     backend
-        Says how a row becomes a call; see :class:`Backend`.
+        Converts rows to calls and answers to records. See :class:`Backend`.
     table
-        As :func:`speechframe.generate` takes it. Each row is handed to :meth:`Backend.check` with its
-        columns.
+        The same kinds of table as for :func:`speechframe.generate`. :meth:`Backend.check` gets the columns of
+        each row.
     **options
         See :class:`RunOptions`.
 
     Raises
     ------
     InvalidRows
-        Before anything is sent, when rows cannot be.
+        If rows cannot be sent. Nothing was sent then.
     RunMismatch, RunLocked, StoreError
-        When the folder cannot take this run.
+        If the folder cannot be used for this run.
 
     Examples
     --------
@@ -95,34 +96,36 @@ async def resume(
     backend: Backend | None = None,
     **given: Any,
 ) -> Run:
-    """Go on with a run and return it: what is missing is made, what is there is kept.
+    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
 
-    All parameters come from the run's folder, its tags and its budget too: after a stop by ``max_credits``
-    give a higher one (``float("inf")`` for none). Failed rows are tried again.
+    All parameters come from the run's folder, including its tags and its budget. After a stop by
+    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
 
     Parameters
     ----------
     run
         A run or its folder.
     table
-        A new table for the run: rows whose text or parameters changed and new rows are made, unchanged ones
-        cost nothing and keep their take, rows that are gone leave the table but never the disk.
+        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
+        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
+        answers stay on disk.
     redo
-        Rows to make another take of: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``:
-        rows that a review rejected, unless they were made anew since. Earlier takes stay on disk. The verb
-        itself, called again, chooses its own take back unless a review rejected that. A good row whose
-        further take would be the same keeps the one it has, at no cost. (Failed rows need no redo.)
+        Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
+        ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
+        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
+        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
+        rows are tried again without ``redo``.
     backend
-        Of a run that :func:`run` made; verbs find their own.
+        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
     **given
-        See :class:`RunOptions`; ``run_dir`` and ``take`` are the run's own, and so is ``id`` without a table.
+        See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
 
     Raises
     ------
     NotARun, RunMismatch, RunLocked, StoreError
-        When the folder cannot be gone on with.
+        If the folder cannot be used to resume the run.
     InvalidRows, SettingsError, ServiceError, ConnectionFailed
-        As the run's verb.
+        For the same reasons as the run's verb.
 
     Examples
     --------
@@ -146,21 +149,22 @@ async def resume(
     return await _carry_out(backend, options, partial(prepare, table, sources, is_resumed=True))
 
 
-# -- from what the caller gave to a run that is ready ------------------------------------
+# -- open the backend, and read the run's settings ---------------------------------------
 
 
 async def open_backend(
     backend: Backend, options: Options, stack: contextlib.AsyncExitStack
 ) -> tuple[Opened, SpendingRules, int | None]:
-    """Open a backend, which `stack` closes; return what it offers, and what the run may spend.
+    """Open a backend. Return its capabilities, the spending rules, and the run's limit.
 
-    That are the rules, and thousandths of a credit, None for no limit. SettingsError is raised when the
-    options ask for more than the rules allow.
+    `stack` closes the backend. The limit is in thousandths of a credit, or None for no limit. SettingsError
+    is raised if the options exceed the rules.
     """
     rules = spending_rules(_settings(options))
     rules.check_tags(options.tags)
     credits = rules.of_run(options.max_credits)
-    # Rounded down to allow no more than was asked, but not where floats fall short: 1.001 * 1000 < 1001.
+    # Round down, so that the run never spends more than `max_credits`. First repair the error of floats, such
+    # as 1.001 * 1000 < 1001.
     limit = None if credits is None or math.isinf(credits) else math.floor(round(credits * 1000, 6))
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
@@ -175,9 +179,10 @@ def _settings(options: Options) -> Settings:
 
 
 async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
-    """Run `function` in a thread and return its result; its argument says whether this task was cancelled.
+    """Run `function` in a thread and return its result.
 
-    Even then the end of the function is waited for: it writes under a lock, which must not be freed before.
+    The function gets a callable that returns True once this task was cancelled. Wait for the end of the
+    function even then, because it writes under a lock that must stay held until the end.
     """
     stopped, cancelled = threading.Event(), None
     task = asyncio.ensure_future(asyncio.to_thread(function, stopped.is_set))
@@ -188,7 +193,7 @@ async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
             stopped.set()
             cancelled = cancelled or order
     if cancelled is not None:
-        await asyncio.gather(task, return_exceptions=True)  # or asyncio would log what it raised
+        await asyncio.gather(task, return_exceptions=True)  # so that asyncio does not log its exception
         raise cancelled
     return task.result()
 
@@ -204,7 +209,7 @@ def read_run(
         name: kept["constant"] if "constant" in kept else Column(kept["column"])
         for name, kept in manifest.tags.items()
     }
-    given_dir: Any = folder  # which knows its own filesystem
+    given_dir: Any = folder  # a Folder also contains its filesystem
     options = replace(
         options,
         run_dir=given_dir,
@@ -229,7 +234,7 @@ def read_run(
 
 @dataclass
 class _Begun:
-    """A run that is planned; one that sends calls has a journal and, as a rule, a ledger, too."""
+    """A planned run. A run that sends calls also has a journal and usually a ledger."""
 
     prepared: Prepared
     plan: Plan
@@ -237,14 +242,14 @@ class _Begun:
     cache: Cache | None
     journal: Journal | None = None
     ledger: Ledger | None = None
-    budget: Budget | None = None  # where something limits what it spends
-    update_budget: Callable[[], None] | None = None  # counts what other machines have spent since
-    limit_credits: float | None = None  # the run's `max_credits`, or the one that a rule gives it
-    spent_before: int = 0  # thousandths of a credit that the run has spent so far
+    budget: Budget | None = None  # None if the run has no limit
+    update_budget: Callable[[], None] | None = None  # adds the new spending of other machines
+    limit_credits: float | None = None  # the run's `max_credits`, or the limit of a spending rule
+    spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
 async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
-    """Return a run as it is asked for: only planned, live, or at its end."""
+    """Plan a run and carry it out. Return the run as a plan, live, or at its end, as `options` request."""
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
         begin = partial(_begin, prepare_run, backend, opened, options, rules, limit, stack)
@@ -252,7 +257,7 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
         if begun.journal is None:
-            # A notebook shows the run, which says the same.
+            # A notebook shows the returned run, which contains the same line.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
             return Run(folder, estimate=planned, problems=prepared.problems)
@@ -289,7 +294,7 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         )
         live = Live(progress, options, engine.stop)
         run = Run(folder, estimate=planned, problems=prepared.problems, live=live)
-        # From here on the run's own task closes what it uses, even if nobody waits for it.
+        # From here on the run's own task closes all resources, even if no caller waits for the run.
         live.start(_drive(run, live, begun, queue, engine, backend, stack.pop_all()), run.run_id)
         return await _hand_over(run, live)
 
@@ -304,7 +309,7 @@ def _begin(
     stack: contextlib.AsyncExitStack,
     is_stopped: Callable[[], bool],
 ) -> _Begun:
-    """Prepare and plan a run and, unless in a dry run, get all ready that it is made with.
+    """Prepare and plan a run. Unless it is a dry run, also open its journal, ledger and budget.
 
     CancelledError is raised once `is_stopped` returns true.
     """
@@ -313,7 +318,8 @@ def _begin(
     shared = cache_rules(_settings(options))
     asked = shared["folder"] if options.cache is None else options.cache
     cache = open_cache(asked, **shared) if asked and not backend.leaves_files else None
-    # Those of all rows; others stand with the rows. Values that belonged to one table are not kept.
+    # Tags with one value for all rows. Other tags are stored with the rows. Values from a list are not kept
+    # in the manifest, because they belong to one table.
     tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
     kept: dict[str, dict[str, Any]] = {name: {"constant": tag} for name, tag in tags.items()}
     kept |= {name: {"column": tag.name} for name, tag in options.tags.items() if isinstance(tag, Column)}
@@ -325,7 +331,7 @@ def _begin(
             manifest.write(folder)
         return _Begun(prepared, found, estimate, cache)
     ledger = _begin_ledger(past, rules, prepared)
-    header = {  # what the ledger says of every attempt of this process
+    header = {  # ledger fields with the same value for every attempt of this process
         "run_id": manifest.run_id,
         "operation": manifest.operation,
         "service": manifest.service,
@@ -334,7 +340,7 @@ def _begin(
         "host": socket.gethostname(),
         "tags": tags,
     }
-    # Before the run is planned, so that the plan finds every outcome of earlier processes in parts.
+    # Recover before planning, so that the plan finds all outcomes of earlier processes in parts.
     parts.recover(folder, backend.columns, header, time.time(), ledger)
     journal = Journal(folder, parts.next_number(folder), header)
     stack.callback(journal.close)
@@ -363,7 +369,7 @@ def _begin(
 
 
 def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: Alert) -> None:
-    """Say that a share of a budget is used: in the log, beside the bar, and to `on_alert`."""
+    """Report an alert in the log, beside the bar, and to `on_alert`."""
     logger.warning("%s", alert)
     progress.note(str(alert))
     if on_alert is not None:
@@ -374,7 +380,7 @@ def _alert(progress: Progress, on_alert: Callable[[Alert], None] | None, alert: 
 
 
 def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> Ledger | None:
-    """Return the ledger folder; None, with a note, if it is the default one and cannot be written."""
+    """Return the ledger of the run. Return None, and add a note, if the default ledger is not writable."""
     ledger = Ledger(folder, prepared.manifest.run_id)
     try:
         with storing(folder, "writing the ledger"):
@@ -395,14 +401,14 @@ def _open_budget(
     opened: Opened,
     tags: Mapping[str, str],
 ) -> tuple[Budget | None, Callable[[], None] | None]:
-    """Return what the run may spend, and what learns from the ledger how much other machines have spent.
+    """Return the run's budget, and a function that reads the spending of other machines from the ledger.
 
-    Both are None where nothing limits the run.
+    Both are None if the run has no limit. The function is None if the ledger is a local folder.
 
-    Processes of one machine share a file, and never pass a limit together. What runs have spent that is not
-    in the file is read from the ledger: now, and if the ledger is at an address again after each part. So a
-    limit can be passed by what other machines spend between two parts of this run, together with what this
-    run was allotted (:data:`~speechframe.store.budgets.SHARE`).
+    Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
+    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
+    part. So other machines can cause an excess. The excess is at most their spending between two parts of
+    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
     """
     folder, manifest = prepared.folder, prepared.manifest
     over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
@@ -433,7 +439,7 @@ def _open_budget(
 
 
 def _take_from_cache(begun: _Begun, progress: Progress) -> None:
-    """Keep the answers that other runs have paid for; a damaged one is made like any other."""
+    """Copy answers from the cache into the run. A call with a damaged entry is made as usual."""
     plan, cache, journal = begun.plan, begun.cache, begun.journal
     for place, request in zip(np.flatnonzero(plan.cached), plan.requests(plan.cached), strict=False):
         if cache is None or journal is None or (kept := cache.get(request.key)) is None:
@@ -463,7 +469,7 @@ async def _drive(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Make the calls, write the run's end down whatever happens, and raise what its caller is to see."""
+    """Make the calls and always write the run's end to run.json. Raise the error for the caller, if any."""
     reason: StopReason | None = StopReason.FAILED
     error: SpeechframeError | None = None
     try:
@@ -481,7 +487,7 @@ async def _drive(
                 manifest.state = "finished" if reason is None else "stopped"
                 manifest.stopped_because = None if reason is None else reason.value
                 manifest.stopped_words = None if error is None else str(error)
-                with contextlib.suppress(SpeechframeError):  # whatever ended the run says more
+                with contextlib.suppress(SpeechframeError):  # the error that ended the run is more useful
                     manifest.write(run.folder)
     finally:
         live.progress.close("" if error is None else str(error))
@@ -490,9 +496,9 @@ async def _drive(
 
 
 async def _hand_over(run: Run, live: Live) -> Run:
-    """Return the live run to its caller: at its end, or at once with ``wait=False``.
+    """Return the live run at its end, or at once with ``wait=False``.
 
-    With ``progress="dashboard"`` the dashboard is shown meanwhile in the notebook's cell.
+    ``progress="dashboard"`` shows the dashboard in the notebook's cell meanwhile.
     """
     show = dashboard(live.options.progress)
     shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, run))
@@ -500,13 +506,13 @@ async def _hand_over(run: Run, live: Live) -> Run:
         try:
             await live.until_ended()
         except asyncio.CancelledError as order:
-            # A synchronous caller gets what was made before Ctrl-C.
+            # After Ctrl-C a synchronous caller gets the run with all answers so far.
             if order.args != (INTERRUPT,):
                 raise
             live.ended.result()
     if shown is not None:
-        # Wait for the dashboard: what is shown after the end of its cell appears nowhere. A dashboard that
-        # cannot be shown does not end the run.
+        # Wait for the dashboard, because a notebook drops all output after the end of its cell. A dashboard
+        # that cannot be shown does not end the run.
         await asyncio.wait({shown})
         if (error := shown.exception()) is not None:
             live.progress.note(f"the dashboard of this run cannot be shown: {error}")

@@ -1,13 +1,14 @@
-"""Answers that runs share: a call that any run has paid for costs the next one nothing.
+"""A cache of answers that runs share. If one run has paid for a call, later runs get its answer for free.
 
 A cache is a folder::
 
     cache.json              its layout; written first
     entries/ab/<key>        an answer by the request_key of its call
 
-An entry has its name when it is whole, and every hit checks its sha256. So any number of processes may share
-a folder, be killed at any moment, or lose the disk's last writes: a damaged entry is no hit, and is removed.
-The time of change of an entry says when it was last used. Nothing is read, written or removed behind a link.
+An entry gets its name once it is complete, and every hit checks its sha256. A damaged entry does not count as
+a hit and is removed. So any number of processes may share a folder, be killed at any moment, or lose the last
+writes to the disk. The modification time of an entry is the time of its last use. The cache never follows
+symbolic links to read, write or remove files.
 """
 
 import hashlib
@@ -37,12 +38,12 @@ MARKER, ENTRIES = "cache.json", "entries"
 _MARK = json.dumps({"layout": LAYOUT}).encode()
 
 KEY = re.compile(r"[0-9a-f]{32}")
-"""Nothing else becomes the name of a file."""
+"""The only allowed file names of entries."""
 
 _NOT_KEPT = frozenset(CALL_COLUMNS.names) - {
     "trace_id", "service", "model", "voice_id", "locale", "warnings", "sha256", "take", "finished_at",
 } | {"text"}  # fmt: skip
-"""What the call was, not what its answer is; and the text, which nobody who reads the folder is to find."""
+"""Columns of the call that are not part of its answer. The text is left out to keep it private."""
 
 _SHOWN = ("voice_id", "locale", "model", "format", "audio_seconds", "service")
 _PRUNED_TO, _PUT_BETWEEN_CHECKS = 0.8, 0.1
@@ -53,8 +54,8 @@ class Cache:
 
     The service's identity and the take are part of a request_key, so answers of two services never mix.
 
-    Its folder is made, for its owner only, by the first :meth:`put`. StoreError when it holds something else,
-    or a cache of another layout.
+    The first :meth:`put` creates the folder, readable for its owner only. StoreError is raised if the folder
+    contains other files, or a cache of another layout.
     """
 
     def __init__(
@@ -64,15 +65,15 @@ class Cache:
         max_bytes: float | None = None,
         max_age_days: float | None = None,
     ) -> None:
-        # Absolute: a run goes on when its notebook changes folders.
+        # Use an absolute path, because a notebook may change its working directory during a run.
         self.folder = Path(folder).absolute()
         self.max_bytes, self.max_age_days = max_bytes, max_age_days
         self._has_complained = False
         self._bytes_between_checks = 256 * 2**20 if max_bytes is None else max_bytes * _PUT_BETWEEN_CHECKS
-        # From a random point: many short processes, each of which puts a little, prune as often as one.
+        # Start at a random point, so that many short processes together prune as often as a long process.
         self._until_check = random.random() * self._bytes_between_checks  # noqa: S311 - no secret
         with storing(self.folder, "opening the cache"):
-            # First: another process may be making the cache.
+            # Check this first, because another process may be creating the cache.
             is_empty = all(item.name.startswith(".") for item in _scan(self.folder))
             marker = self.folder / MARKER
             if marker.read_bytes() != _MARK if marker.exists() else not is_empty:
@@ -82,16 +83,16 @@ class Cache:
                 )
 
     def has(self, keys: Sequence[str]) -> list[bool]:
-        """Return for each call whether an entry has its key; nothing is read or verified."""
+        """Return for each key whether it has an entry. Entries are not read or verified."""
         wanted, there = set(keys), set[str]()
         for shard in {key[:2] for key in wanted}:
             there.update(item.name for item in _scan(self.folder / ENTRIES / shard) if item.name in wanted)
         return [key in there for key in keys]
 
     def get(self, key: str) -> tuple[Row, bytes | None] | None:
-        """Return the values and the audio of a call's answer, None where there is none.
+        """Return the values and the audio of a call's answer, or None for no entry.
 
-        Its bytes are what was answered, by sha256; a damaged entry is removed.
+        The sha256 of the entry is verified, and a damaged entry is removed.
         """
         try:
             path = self._path(key)
@@ -114,10 +115,11 @@ class Cache:
             return None
 
     def put(self, key: str, row: Row, audio: bytes | None) -> bool:
-        """Keep the answer of a call, without its text and what it cost; return whether it is kept.
+        """Store the answer of a call, without its text and its cost. Return whether it was stored.
 
-        Nothing is raised when the folder takes no more: the run goes on without it, and one warning is
-        logged. Now and then, when a limit is passed, this prunes, which takes seconds for 10 GB.
+        If an entry cannot be written, no error is raised. One warning is logged, and the run goes on without
+        the cache. If a limit is set, this method also prunes from time to time. Pruning takes seconds for
+        10 GB.
         """
         kept = {name: value for name, value in row.items() if name not in _NOT_KEPT and value is not None}
         said = json.dumps({"values": kept, "has_audio": audio is not None}).encode() + b"\n" + (audio or b"")
@@ -141,12 +143,12 @@ class Cache:
         return True
 
     def remove(self, key: str) -> None:
-        """Remove the answer of a call, if it is there."""
+        """Remove the entry of a call, if it exists."""
         with storing(self.folder, "removing an entry of the cache"):
             self._path(key).unlink(missing_ok=True)
 
     def entries(self) -> Iterator[Row]:
-        """Yield what is known of every entry, never its text."""
+        """Yield the metadata of every entry, never its text."""
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
@@ -160,16 +162,16 @@ class Cache:
                     }
 
     def size(self) -> int:
-        """Return the bytes of all entries, by listing the folder."""
+        """Return the total size of all entries in bytes, from a listing of the folder."""
         return sum(said.st_size for _, said in self._files())
 
     def prune(
         self, *, max_bytes: float | None = None, max_age_days: float | None = None, dry_run: bool = False
     ) -> dict[str, int]:
-        """Remove entries until the limits hold, least recently used first; say how many.
+        """Remove entries, least recently used first, until the limits hold. Return their number and sizes.
 
-        What killed processes left counts as an entry. Links stay, and what they lead to.
-        Limits that are given count instead of the cache's own; infinity is none.
+        Unfinished files of killed processes count as entries. Symbolic links and their targets stay.
+        Arguments replace the limits of the cache. Infinity means no limit.
         """
         most_bytes = self.max_bytes if max_bytes is None else max_bytes
         most_days = self.max_age_days if max_age_days is None else max_age_days
@@ -188,18 +190,18 @@ class Cache:
         return {"entries": removed, "bytes_freed": before - left, "entries_left": kept, "bytes_left": left}
 
     def _path(self, key: str) -> Path:
-        """Return the path of an entry; StoreError where a link leads elsewhere, or for another name."""
+        """Return the path of an entry. Raise StoreError for an invalid name or a symbolic link."""
         path = self.folder / ENTRIES / key[:2] / key
         if not KEY.fullmatch(key) or any(place.is_symlink() for place in (path, *path.parents[:2])):
             raise StoreError(f"{path} is no place of an entry, or a link")
         return path
 
     def _files(self) -> "Iterator[tuple[os.DirEntry[str], os.stat_result]]":
-        """Yield all files of entries, unfinished ones among them, without following links."""
+        """Yield all files of entries, unfinished files included, without following symbolic links."""
         if not (self.folder / ENTRIES).is_symlink():
             for shard in _scan(self.folder / ENTRIES):
                 for item in _scan(shard.path) if shard.is_dir(follow_symlinks=False) else ():
-                    with suppress(OSError):  # somebody else prunes
+                    with suppress(OSError):  # another process may prune the cache
                         if item.is_file(follow_symlinks=False):
                             yield item, item.stat(follow_symlinks=False)
 
@@ -211,10 +213,10 @@ def open_cache(
     max_gb: float | None = None,
     max_age_days: float | None = None,
 ) -> Cache | None:
-    """Return the cache that a run uses by its option ``cache``; the other arguments are of the settings.
+    """Return the cache for the run option ``cache``. The other arguments come from the settings.
 
-    It is a folder; True for the one of the settings, else the user's own; False for none; None for the one of
-    the settings, if they name one.
+    The option is a folder, a bool or None. True means the folder in the settings, or else the user's default
+    folder. False means no cache. None means the folder in the settings, if there is one.
     """
     if option is None or option is True:
         option = folder or (default_cache_folder() if option else None)
@@ -225,7 +227,7 @@ def open_cache(
 
 
 def _write(path: Path, content: bytes) -> None:
-    # Without fsync: after a power cut a file may be empty, and the reader's check makes that no hit.
+    # No fsync is needed. A power cut may leave an empty file, but the check on reading then finds no hit.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(content)

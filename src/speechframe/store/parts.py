@@ -1,8 +1,8 @@
-"""The dataset of a run: each segment of the journal becomes a file of rows, of failures and of attempts.
+"""The dataset of a run. Each journal segment becomes one file each of rows, failures and attempts.
 
-To cut a segment twice gives the same files, and a file is whole or not there. So recovery after a kill at any
-moment is to cut whatever segments there are. ``attempts/`` is written last: where it has a number, the
-segment is cut.
+This conversion is called a cut. A second cut of a segment writes the same files, and a file is whole or
+missing. So recovery after a kill at any moment just cuts all segments again. ``attempts/`` is written last,
+so a segment with a file in ``attempts/`` is already cut.
 """
 
 import base64
@@ -38,14 +38,15 @@ from speechframe.store.schema import (
 )
 
 GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
-"""Size of a full row group. To read one clip takes a whole group, to write takes three times its memory."""
+"""Size of a full row group. Reading one clip reads a whole group. Writing needs three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
 
 RECORDS = "spf:records"
-"""In the footer of ``attempts/``, in Base64: 16 bytes for the key of each record of the segment, those of
-``failed/`` first, then a byte for the status of each (its place in :data:`STATUSES`). The row groups of parts
-are small, so reading a million keys from them takes over a second. The footers take a tenth of that."""
+"""Footer entry of ``attempts/``, in Base64. It contains the 16-byte key of each record of the segment, with
+the records of ``failed/`` first. Then follows one byte per record for the status, an index into
+:data:`STATUSES`. The row groups of parts are small, so reading a million keys from them takes over a second.
+Reading the footers takes a tenth of that."""
 
 
 # `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
@@ -53,7 +54,7 @@ _FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
 
 
 def part_schema(backend: pa.Schema) -> pa.Schema:
-    """Return the columns of a part: those of a backend, and the others of :data:`CALL_COLUMNS`."""
+    """Return the columns of a part. They are the backend's and all other columns of :data:`CALL_COLUMNS`."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
     return pa.schema(
         [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
@@ -138,7 +139,7 @@ def recover(
                 costs.append(journal.Ended(entry["millicredits"], "unknown", row))
             log.sent(**sent)
             log.ended(sent["call"], "charged_unknown", costs)
-    # Closed, so on the disk, before any of the segments that it speaks of is cut.
+    # Close this segment, and so sync it, before cutting the segments it refers to.
     for number in (*earlier, log.close()):
         cut(folder, number, columns, ledger)
 
@@ -217,7 +218,7 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
         if field.name == AUDIO:
             arrays.append(_audio_of([row.get(AUDIO) for row in rows], blobs))
         elif field.type == WORDS_TYPE:
-            # A tuple becomes a struct eight times as fast as a dict; a list, as JSON has it, does not.
+            # Use tuples, which become structs eight times as fast as dicts. The lists from JSON do not.
             word_lists: list[Any] = [row.get(field.name) for row in rows]
             arrays.append(pa.array([words and list(map(tuple, words)) for words in word_lists], WORDS_TYPE))
         elif field.name in seconds:
@@ -234,7 +235,7 @@ def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
     data: Any = np.empty(sum(map(itemgetter(1), spans)), np.uint8)
     ends = [0]
     for offset, length, _ in spans:
-        # After a power cut there may be fewer bytes than the lines say.
+        # After a power cut the file may be shorter than the sizes in the journal's lines.
         piece = data[ends[-1] : ends[-1] + length]
         ends.append(ends[-1] + (os.preadv(blobs, [piece], offset) if length and blobs is not None else 0))
     offsets: Any = np.array(ends, np.int32)
@@ -252,7 +253,8 @@ def _write(
     with pq.ParquetWriter(
         folder.temporary(name),
         schema,
-        # Nested columns get neither: audio is compressed already, and statistics of it are of no use.
+        # Nested columns get no compression or statistics. Audio is already compressed, and its statistics
+        # are useless.
         compression=dict.fromkeys(flat, "zstd"),
         write_statistics=flat,
         use_dictionary=False,

@@ -1,4 +1,4 @@
-"""Opening and reading a run: its rows as tables, batches and clips, its ledger, and what people say of it."""
+"""Open and read a run, with its rows, clips, ledger and reviews."""
 
 import os
 import random
@@ -38,7 +38,7 @@ _ALWAYS_COUNTED = {"done", "failed", PENDING}
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address of any filesystem that fsspec knows."""
+    """Return the folder of a run, at a local path or at an address that fsspec supports."""
     if isinstance(path, Folder):
         return path
     given: Any = path
@@ -57,24 +57,24 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
             f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
         )
     try:
-        # Absolute: a run goes on when its notebook changes folders.
+        # Use an absolute path, because a notebook may change its working directory during a run.
         return Folder(expanded(text).absolute())
     except ValueError as error:
         raise StoreError(f"{text}: {error}") from None
 
 
 class StoredRun(Rows):
-    """A run as its folder has it, while it is made or ever after."""
+    """A run read from its folder, during the run or later."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.path = folder, folder.path
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        # The columns of its records.
+        # The columns of the run's records.
         self.record_schema = parts.part_schema(self.manifest.schema).remove_metadata()
         self._snapshot: Snapshot | None = None
-        # Read once for each file that has been the run's table: its columns, and the ids of its rows.
+        # The columns and the row ids of each table file. Each file is read once.
         self._schemas: dict[str, pa.Schema] = {}
         self._ids: dict[str, Any] = {}
 
@@ -84,29 +84,29 @@ class StoredRun(Rows):
         return cls(open_folder(path))
 
     def refresh(self) -> Self:
-        """Read run.json again, which another process may have changed."""
+        """Read run.json again, because another process may have changed it."""
         self.manifest = read_manifest(self.folder)
         return self
 
     @property
     def short_path(self) -> str:
-        """The path of the run's folder, relative to the working directory if it is below that."""
-        # The full path where the run is elsewhere or at an address, or the working directory was removed.
+        """Path of the run's folder, relative to the working directory if the folder is inside it."""
+        # Use the full path for a run elsewhere or at an address, or if the working directory was removed.
         with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the run's rows: the caller's and ours, audio among them."""
+        """Names of the columns of the run's rows: the caller's columns, then ours with the audio."""
         return self.joined(None, audio=True).schema.names
 
     def name_of(self, column: str) -> str:
-        """Return what a column of ours is called in this run: ``speech_...`` where the table has its name."""
+        """Return the name of our column in this run, ``speech_...`` if the table already has this name."""
         return self.joined(None, audio=False).name_of(column)
 
     def snapshot(self) -> Snapshot:
-        """Return which calls have ended by now, and where their records are."""
+        """Return an index of the calls that have ended so far, with the places of their records."""
         self._snapshot = found = read_snapshot(self.folder, self._snapshot)
         return found
 
@@ -127,7 +127,7 @@ class StoredRun(Rows):
 
     @property
     def dataset(self) -> "ds.Dataset":
-        """The finished calls as a pyarrow dataset over the part files."""
+        """The finished calls as a pyarrow dataset of the part files."""
         from pyarrow import dataset
 
         files = [getattr(path, "on_filesystem", str(path)) for path in self.part_files]
@@ -143,12 +143,12 @@ class StoredRun(Rows):
         Parameters
         ----------
         row_id
-            The row's id: its value in the ``id`` column, or of the index.
+            The row's id, which is its value in the ``id`` column or in the index.
 
         Raises
         ------
         KeyError
-            When no row has this id, or the row has no audio; says which.
+            If no row has this id, or if the row has no audio. The message contains the reason.
         """
         names = [self.name_of("request_key"), self.name_of("status")]
         (key, status) = (c[0].as_py() for c in self.rows_at([self._place_of(row_id)], names).columns)
@@ -158,7 +158,7 @@ class StoredRun(Rows):
             raise KeyError(f"row {row_id!r} has no audio: it is {status}") from None
 
     def clip_of_call(self, request_key: str) -> Clip:
-        """Return the clip of a call, of which every row has the ``request_key``; KeyError without audio."""
+        """Return the clip of the call with this ``request_key``. Raise KeyError if it has no audio."""
         snapshot = self.snapshot()
         (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
         audio = found.get(AUDIO)
@@ -195,20 +195,21 @@ class StoredRun(Rows):
     # -- statuses, warnings and costs ------------------------------------------------
 
     def statuses(self) -> list[str]:
-        """Return the status of every row, without reading any record."""
+        """Return the status of every row. This does not read records."""
         return [status for (status,) in self._values("status")]
 
     def call_counts(self) -> dict[str, int]:
-        """Return how many of the table's different calls have each status."""
+        """Return the number of the table's different calls by status."""
         names = [self.name_of("request_key"), self.name_of("status")]
         calls = self.to_arrow(names).drop_null().group_by(names).aggregate([])
         return dict(Counter(map(str, calls.column(names[1]).to_pylist())))
 
     @property
     def failed(self) -> "pd.DataFrame":
-        """The rows that failed, are invalid, or may have been billed without an answer: ids, status, errors.
+        """All rows that failed, are invalid, or may have been billed without an answer.
 
-        A suspect row has its answer: ``frame[frame["status"] == "suspect"]``.
+        Suspect rows are not included, because they have an answer. Find them with
+        ``frame[frame["status"] == "suspect"]``.
         """
         others = {*FINISHED, PENDING}
         places = [place for place, status in enumerate(self.statuses()) if status not in others]
@@ -216,7 +217,7 @@ class StoredRun(Rows):
 
     @property
     def warnings(self) -> "pd.DataFrame":
-        """Every warning: ``row_id``, ``kind`` (the words without numbers and quotations) and ``words``."""
+        """All warnings, with ``row_id``, ``kind`` (words without numbers and quotations) and ``words``."""
         import pandas as pd
 
         rows = self._values(OUR_ROW_ID, "warnings")
@@ -224,13 +225,13 @@ class StoredRun(Rows):
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
     def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield what each row has in these columns of ours."""
+        """Yield the values of each row in these columns of ours."""
         for batch in self.batches([self.name_of(name) for name in columns]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     @property
     def ledger(self) -> "pd.DataFrame":
-        """Every attempt and what it cost, by time; never text."""
+        """All attempts with their costs, in order of time. The ledger never contains text."""
         frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
@@ -238,8 +239,8 @@ class StoredRun(Rows):
     def stats(self) -> dict[str, Any]:
         """Rows by status, credits, attempts and seconds of audio, as plain values.
 
-        ``retries`` counts the failed attempts after which a call was sent again.
-        Of translations, ``translated_characters`` instead of ``audio_seconds``.
+        ``retries`` counts the failed attempts after which a call was sent again. Translations have
+        ``translated_characters`` instead of ``audio_seconds``.
         """
         counts = Counter(self.statuses())
         sizes: dict[str, Any] = {}
@@ -265,18 +266,19 @@ class StoredRun(Rows):
         }
 
     def verify(self) -> list[Problem]:
-        """Return everything that is wrong with the folder's files; reads all of them, audio too."""
+        """Return all problems of the folder's files. This reads all files, audio included."""
         return verify(self.folder)
 
     # -- reviews ---------------------------------------------------------------------
 
     @property
     def reviews(self) -> "pd.DataFrame":
-        """What people said of the rows in :func:`speechframe.browse`: the last word on each, one line a row.
+        """The latest review of each reviewed row, for example from :func:`speechframe.browse`.
 
-        Columns: ``row_id``, ``verdict`` (``keep``, ``reject`` or None), ``comment``, ``corrected_text``,
-        ``reviewer``, ``reviewed_at``, ``sha256`` of the audio the verdict is of, and ``is_current``: whether
-        the row still has that audio. All that was ever said is in ``reviews.parquet`` of the folder.
+        The columns are ``row_id``, ``verdict`` (``keep``, ``reject`` or None), ``comment``,
+        ``corrected_text``, ``reviewer``, ``reviewed_at``, ``sha256`` (of the reviewed audio) and
+        ``is_current`` (True if the row still has this audio). ``reviews.parquet`` in the folder contains all
+        reviews, earlier ones included.
         """
         newest = reviews.last_words(self.folder)
         now = dict(self._values(OUR_ROW_ID, "sha256")) if len(newest) else {}
@@ -294,22 +296,26 @@ class StoredRun(Rows):
         sha256: str | None = None,
         reviewer: str | None = None,
     ) -> None:
-        """Write down what somebody says of a row; it is on the disk when this returns.
+        """Write a review of a row. The review is on disk when this method returns.
 
         Parameters
         ----------
         row_id, verdict
-            The row, and ``keep``, ``reject``, or ``""``, which takes it back.
+            The row, and ``keep`` or ``reject``. ``""`` withdraws the verdict.
         comment, corrected_text
-            Words; ``""`` takes them back.
+            A comment, and a corrected text of the row. ``""`` withdraws them.
         sha256, reviewer
-            The SHA-256 of the audio that was heard, by default of the row's audio now; who says it, by
-            default the user who runs this process.
+            SHA-256 of the reviewed audio (default: the row's current audio), and the reviewer's name
+            (default: the user who runs this process).
 
         Raises
         ------
-        InvalidRows, KeyError, StoreError
-            For another verdict; when no row has the id; when the folder cannot be written.
+        InvalidRows
+            For any other verdict.
+        KeyError
+            If no row has the id.
+        StoreError
+            If the folder cannot be written.
 
         Examples
         --------
@@ -323,14 +329,14 @@ class StoredRun(Rows):
         said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
         reviews.add_review(self.folder, said)
         if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
-            # The row may have other audio now, or no place in the run's table.
+            # The row may have other audio by now, or may be missing in the run's table.
             with suppress(KeyError):
                 now, key = self._audio_of(row_id)
                 if now == sha256:
                     Cache(cache).remove(key)
 
     def _audio_of(self, row_id: str | int) -> tuple[str, str]:
-        """Return the SHA-256 of a row's audio now, and the ``request_key`` of the call behind it."""
+        """Return the SHA-256 of a row's current audio, and the ``request_key`` of its call."""
         names = [self.name_of("sha256"), self.name_of("request_key")]
         found = self.rows_at([self._place_of(row_id)], names)
         return found.column(0)[0].as_py(), found.column(1)[0].as_py()
@@ -338,18 +344,20 @@ class StoredRun(Rows):
     # -- some of the rows ------------------------------------------------------------
 
     def select(self, rows: Any) -> "Selection":
-        """Return some of the rows, to be used wherever a run can be.
+        """Return some of the rows as a selection. A selection can be used in place of a run.
 
         Parameters
         ----------
         rows
             Ids of rows, a mask with a truth value for every row, a DataFrame with the column ``row_id``, or a
-            function that gives one of these for the run's DataFrame.
+            function from the run's DataFrame to one of these.
 
         Raises
         ------
-        KeyError, ValueError
-            When no row has one of the ids, or a frame has no ``row_id``; when a mask does not fit the run.
+        KeyError
+            If no row has one of the ids, or if a frame has no ``row_id``.
+        ValueError
+            If a mask does not fit the run.
 
         Examples
         --------
@@ -381,23 +389,23 @@ class StoredRun(Rows):
         return Selection(self, sorted(found))
 
     def sample(self, count: int, *, seed: int = 0) -> "Selection":
-        """Return rows that have an answer, drawn at random: the same for the same seed.
+        """Return a random sample of the rows that have an answer. Equal seeds give equal samples.
 
         Parameters
         ----------
         count, seed
-            How many (all of them when there are fewer), and the seed of the draw.
+            Number of rows (all rows if there are fewer), and the seed.
         """
         places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's records as they are now."""
+        """Return the rows joined to the run's current records."""
         return Joined(self, columns, audio=audio, places=None)
 
     def table_schema(self) -> pa.Schema:
-        """Return the columns of the run's table, which are read once."""
+        """Return the columns of the run's table. They are read only once."""
         if (file := self.manifest.table.file) not in self._schemas:
             with reading(self.folder, file):
                 self._schemas[file] = pq.read_schema(self.folder.source(file))
@@ -405,7 +413,7 @@ class StoredRun(Rows):
 
 
 def warning_kind(words: str) -> str:
-    """Return the kind of a warning: its words without numbers and quotations.
+    """Return the kind of a warning, which is its words without numbers and quotations.
 
     Examples
     --------

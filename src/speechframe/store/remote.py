@@ -1,8 +1,9 @@
-"""Where a run is: a folder of this machine, or an address such as ``s3://bucket/run``.
+"""The folder of a run, on this machine or at an address such as ``s3://bucket/run``.
 
-At an address immutable files are put whole. The journal, the lock and unfinished files stay on this machine,
-in ``~/.local/state/speechframe/remote``: a run that crashed is resumed on the machine that wrote it, and read
-from any. A small file at the address says which machine writes, or has crashed while it did: others do not.
+Files at an address are immutable and uploaded whole. The journal, the lock and unfinished files stay on this
+machine, in ``~/.local/state/speechframe/remote``. So a crashed run can be read from any machine, but must be
+resumed on the machine that wrote it. A small lock file at the address names the machine that writes to the
+run, or that crashed while writing. Other machines refuse to write as long as this file exists.
 """
 
 import hashlib
@@ -26,16 +27,16 @@ from speechframe.store.folder import RUN_FILE, Folder, holder_in, storing, this_
 HOLDER, TOKEN = "lock.json", "token"
 
 BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""Object stores: what comes first in a path is a bucket, and a file appears when its last byte has come."""
+"""Protocols of object stores. A path begins with a bucket, and a file appears only after its last byte."""
 
-# What a filesystem says of the file, not of the way to it: another attempt would hear the same.
+# Errors about the file itself, not about the connection. A retry would get the same error.
 _FINAL = (
     FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
 )  # fmt: skip
 
 
 def _give_up(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None  # clients of stores raise what they like
+    error = state.outcome.exception() if state.outcome else None  # clients of stores raise any type of error
     raise OSError(f"{type(error).__name__}: {error}") from error
 
 
@@ -49,7 +50,7 @@ _again = retry(
 
 @dataclass(frozen=True)
 class Address:
-    """Where a run or a file of it is: for people (never with a password), and on its filesystem."""
+    """The address of a run or of a file, as text for people (without a password) and on its filesystem."""
 
     text: str
     on_filesystem: str
@@ -74,7 +75,7 @@ class RemoteFolder(Folder):
         self._is_held = False
 
     def exists(self, name: str = "") -> bool:
-        """Return whether a file or folder is there."""
+        """Return whether a file or folder exists."""
         with storing(self, f"looking for {name}"), suppress(FileNotFoundError, NotADirectoryError):
             self._ask("info", name)
             return True
@@ -88,19 +89,19 @@ class RemoteFolder(Folder):
         return bytes(self._ask("cat_file", name))
 
     def source(self, name: str) -> Any:
-        """Return what pyarrow reads a file by."""
+        """Return a file object for pyarrow."""
         size = self._ask("info", name)["size"]
         return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
 
     def publish(self, name: str) -> None:
-        """Put the temporary file there whole, under its name."""
-        if self._is_held:  # has somebody removed the file that says so?
+        """Upload the temporary file whole, under its final name."""
+        if self._is_held:  # a user may have removed the lock file meanwhile
             self._check_holder()
         self._put(self.temporary(name), self._on(name))
         self.temporary(name).unlink()
 
     def remove(self, name: str) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             self._ask("rm_file", name)
 
@@ -125,7 +126,7 @@ class RemoteFolder(Folder):
 
     @_again
     def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
-        """Call a method of the filesystem for a file, of which it then knows nothing from before."""
+        """Call a method of the filesystem for a file, after clearing its cached listing of the file."""
         path = self._on(name)
         self.filesystem.invalidate_cache(path)
         return getattr(self.filesystem, method)(path, *args, **options)
@@ -134,26 +135,26 @@ class RemoteFolder(Folder):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer of all machines; RunLocked, which says who is, when another process is."""
+        """Hold the only write lock of all machines. Raise RunLocked, naming the holder, if it is taken."""
         with super().lock():
             with storing(self, "taking the run's lock"):
                 self._take()
                 log = self.work / "log"
                 if log.exists() and not self.exists(RUN_FILE):
-                    # The run was removed at its address: no other run takes its journal up.
+                    # The run was removed at its address, so no other run may continue its journal.
                     log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
             self._is_held = True
             try:
                 yield
             finally:
                 self._is_held = False
-                with suppress(OSError, RunLocked):  # else this machine may take it again, and no other
+                with suppress(OSError, RunLocked):  # otherwise only this machine can take the lock again
                     self._check_holder()
                     self._ask("rm_file", HOLDER)
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process writes to it, or has crashed on another machine while it did."""
+        """True if a process writes to the run, or crashed while writing on another machine."""
         return super().is_locked or self._holder().get("token", self._token) != self._token
 
     def _take(self) -> None:
@@ -164,7 +165,7 @@ class RemoteFolder(Folder):
         said = json.dumps({**this_process(), "token": self._token}).encode()
         with suppress(FileExistsError):
             self._ask("pipe_file", HOLDER, said, mode="create")
-        # Our own may be of a process that was killed, or of a first attempt whose answer was lost.
+        # This machine's lock file may come from a killed process, or from an attempt whose answer was lost.
         self._check_holder()
 
     def _check_holder(self) -> None:
@@ -176,7 +177,7 @@ class RemoteFolder(Folder):
 
     @property
     def _token(self) -> str:
-        """What tells locks of this machine from those of others: made up once, beside the run's journal."""
+        """Random text that identifies locks of this machine. It is created once, beside the run's journal."""
         token = self.work / TOKEN
         return token.read_text() if token.exists() else ""
 
@@ -188,7 +189,7 @@ class RemoteFolder(Folder):
 
 
 class _RangeFile(io.RawIOBase):
-    """A remote file for pyarrow: each read is one request, repeated when it fails."""
+    """A remote file for pyarrow. Each read is one request, with retries."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self._size, self._position = read, size, 0
@@ -211,9 +212,9 @@ class _RangeFile(io.RawIOBase):
 
 
 def remote_folder(address: str) -> Folder:
-    """Return the folder at an address of any filesystem that fsspec knows."""
+    """Return the folder at an address of any filesystem that fsspec supports."""
     protocol, _, rest = address.partition("://")
-    if re.match("[^/]*:[^/]*@", rest):  # not repeated: it holds a password
+    if re.match("[^/]*:[^/]*@", rest):  # the message leaves out the address, because it contains a password
         raise StoreError(
             f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
             "configure that where fsspec looks for it"
@@ -222,7 +223,7 @@ def remote_folder(address: str) -> Folder:
         import fsspec
 
         found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
-    except Exception as error:  # some connect or read already here, and raise what they like
+    except Exception as error:  # some filesystems connect or read here, and raise any type of error
         raise StoreError(
             f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
             "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
@@ -240,7 +241,7 @@ def folder_on(filesystem: Any, path: str) -> Folder:
     text = filesystem.unstrip_protocol(stripped.lstrip("/"))
     bucket, _, key = stripped.lstrip("/").partition("/")
     if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
-        # Such a folder is listed as empty, so that what was paid would never be found again.
+        # Such a folder is listed as empty, so paid answers would never be found again.
         raise StoreError(
             f"{text} has a folder without a name; likely meant: {protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
@@ -248,6 +249,6 @@ def folder_on(filesystem: Any, path: str) -> Folder:
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """Return what addresses on a filesystem may begin with."""
+    """Return the protocols of a filesystem, with which its addresses begin."""
     said = filesystem.protocol
     return (said,) if isinstance(said, str) else tuple(said)

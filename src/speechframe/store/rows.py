@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
 MOST_AUDIO_BYTES = 2 << 30
-"""Audio that :meth:`Rows.to_pandas` takes into memory at most."""
+"""Largest amount of audio in bytes that :meth:`Rows.to_pandas` reads into memory."""
 
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
 NO_WORDS = "no words were found in the audio"
 
 
 class Joined:
-    """A run's table joined to the records of its calls: some rows and columns, in the table's order."""
+    """Some rows and columns of a run's table, joined to the records of its calls, in the table's order."""
 
     def __init__(
         self, run: Any, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None
@@ -68,7 +68,7 @@ class Joined:
         return next((name for name, ours in self._ours.items() if ours == column), column)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most so many at a time."""
+        """Yield the rows in batches of at most `batch_rows`."""
         most = batch_rows or (AUDIO_BATCH_ROWS if self.has_audio else BATCH_ROWS)
         step = FIRST_AUDIO_ROWS if self.has_audio else most
         folder = self._snapshot.folder
@@ -80,7 +80,7 @@ class Joined:
                 while start < rows.num_rows:
                     yield (batch := self._join(rows.slice(start, step)))
                     start += step
-                    if self.has_audio:  # as many rows as have 32 MB where they are as large as these
+                    if self.has_audio:  # aim at batches of 32 MB, if the next rows are as large as these
                         step = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
     def _table_rows(
@@ -144,16 +144,16 @@ class Rows(ABC):
         Parameters
         ----------
         columns
-            Names in the result; None for all.
+            Names of columns in the result. None for all columns.
         audio
-            With the column of audio, when `columns` is None.
+            True includes the audio column if `columns` is None.
         batch_rows
-            Rows a batch at most.
+            Largest number of rows in a batch.
         """
         return self.joined(columns, audio=audio).batches(batch_rows)
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, audio: bool = False) -> pa.Table:
-        """Return the rows as one Arrow table; see :meth:`to_pandas`."""
+        """Return the rows as one Arrow table, like :meth:`to_pandas`."""
         joined = self.joined(columns, audio=audio)
         size, batches = 0, []
         for batch in joined.batches():
@@ -173,14 +173,14 @@ class Rows(ABC):
         Parameters
         ----------
         columns
-            Names in the result, beside the index; None for all but audio.
+            Names of columns in the result, beside the index. None for all columns without audio.
         audio
-            With the column ``audio`` (dicts of ``bytes`` and ``path``).
+            True includes the column ``audio`` (dicts of ``bytes`` and ``path``).
 
         Raises
         ------
         StoreError
-            When that is more than 2 GB of audio: use :meth:`batches`.
+            If the rows contain more than 2 GB of audio. Use :meth:`batches` instead.
         """
         import pandas as pd
 
@@ -195,7 +195,7 @@ class Rows(ABC):
         for name in frame.columns.intersection(table.column_names):
             is_object = kinds.get(name) == "object" and frame[name].dtype.kind in "fiu"
             if is_object or pa.types.is_nested(table.schema.field(name).type):
-                # By itself pandas makes 1.0 of a 1 that stands in a list or beside None.
+                # Without this, pandas converts a 1 in a list or beside None to 1.0.
                 frame[name] = pd.Series(table[name].to_pylist(), index=frame.index, dtype=object)
         if joined.places is not None and isinstance(levels[0], dict):
             # An index that is only counted is in no column: Arrow would count the rows that are left.
@@ -206,9 +206,9 @@ class Rows(ABC):
     def as_batches(
         self, named: Iterable[str] = (), batch_rows: int | None = None
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
-        """Return the rows as the table of another run: its schema, and batches with the ids of their rows.
+        """Return the rows as a table for another run: a schema, and batches with the ids of their rows.
 
-        Audio, status, credits and other columns of how they were made are there only if `named`.
+        Audio, status, credits and other columns about the calls are included only if `named` contains them.
         """
         whole = self.joined(None, audio=True)
         own = {whole.name_of(name) for name in (*BOOKKEEPING, AUDIO, OUR_ROW_ID)} - {*named}
@@ -227,7 +227,7 @@ class Rows(ABC):
 
 
 class Selection(Rows):
-    """Rows of a run, in the run's order: made by :meth:`Run.select` and :meth:`Run.sample`."""
+    """Some rows of a run, in the run's order. :meth:`Run.select` and :meth:`Run.sample` return selections."""
 
     def __init__(self, run: Any, positions: Sequence[int]) -> None:
         self.run, self.positions = run, tuple(positions)  # in the table, ascending
@@ -239,7 +239,7 @@ class Selection(Rows):
         return f"<{counted(len(self), 'row')} of {self.run!r}>"
 
     def clip(self, row_id: str | int) -> Any:
-        """Return one row's clip; see :meth:`Run.clip`."""
+        """Return one row's clip, like :meth:`Run.clip`."""
         return self.run.clip(row_id)
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:

@@ -1,4 +1,4 @@
-"""The columns of a run's files, the keys of its calls, and what becomes of a call."""
+"""The columns of a run's files, the keys of its calls, and the statuses of its rows."""
 
 import hashlib
 from enum import StrEnum
@@ -11,23 +11,24 @@ AUDIO = "audio"
 WORDS = "word_durations"
 
 AUDIO_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-"""What `datasets` calls Audio; with ``large_binary`` it would not be recognised."""
+"""The type Audio of the library `datasets`, which does not recognise ``large_binary``."""
 
 WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32()), ("end_ms", pa.int32())]))
 
 TIME = pa.timestamp("us", tz="UTC")
 
-# Microseconds since 1970 at the ends of the years 1 to 9999, less a day: a zone may move a time.
+# The first and last microsecond of the years 1 to 9999, relative to 1970, with a day's margin for time zones.
 _FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 Row = dict[str, Any]
 
 KEY_BYTES, PERSON = 16, b"speechframe-call"
-"""Keys of calls are 32 hex digits of a hash of so many bytes, one for each take of a call."""
+"""Size in bytes, and personalisation, of the hash that makes a call key. Each take of a call has its own key,
+written as 32 hex digits."""
 
 
 def call_key(base_key: str, take: int) -> str:
-    """Return the key of a take of a call; take 0 has the call's own key."""
+    """Return the key of a take of a call. Take 0 has the base key."""
     if not take:
         return base_key
     digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=PERSON)
@@ -39,19 +40,19 @@ def columns(**kinds: pa.DataType) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-# What became of a row's call. Plain strings: reading an enum's value would be a call of Python for every row.
+# Statuses of a row. They are plain strings, because reading an enum's value is a Python call for every row.
 PENDING, DONE, CACHED, SUSPECT = "pending", "done", "cached", "suspect"
 FAILED, CHARGED_UNKNOWN, INVALID = "failed", "charged_unknown", "invalid"
 
 STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
-"""In the order a summary lists them."""
+"""All statuses, in the order of a summary."""
 
 FINISHED = frozenset({DONE, CACHED, SUSPECT})
-"""Their records stand in ``parts/``; those of other calls that ended in ``failed/``."""
+"""Statuses of calls with a record in ``parts/``. Records of other ended calls are in ``failed/``."""
 
 
 class StopReason(StrEnum):
-    """Why a run ended before every call was made."""
+    """The reason why a run ended before all calls were made."""
 
     BUDGET = "budget"
     QUOTA = "quota"
@@ -64,7 +65,7 @@ class StopReason(StrEnum):
 
 
 def check_times(table: pa.Table | pa.RecordBatch) -> None:
-    """Raise ValueError for a time that no calendar of Python has, such as the year 290000."""
+    """Raise ValueError for a time that Python's datetime cannot represent, such as the year 290000."""
     column: Any
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if column.type == TIME and len(column):
@@ -95,13 +96,13 @@ CALL_COLUMNS = columns(
     take=pa.int32(),
     finished_at=TIME,
 )
-"""What every row of a part has, whatever the verb: how its answer came about."""
+"""Columns of every part, for all verbs. They describe the call behind each answer."""
 
 BOOKKEEPING = frozenset(CALL_COLUMNS.names) - {"locale"}
-"""Columns that say how an answer came about, not what it is."""
+"""Columns that describe the call, not the content of its answer."""
 
 LAYOUT_NAME, LAYOUT = b"speechframe:ledger", b"1"
-"""What the metadata of each file of the ledger say of its layout."""
+"""Name and number of the layout, in the metadata of each ledger file."""
 
 LEDGER = columns(
     time=TIME,
@@ -134,28 +135,31 @@ LEDGER = columns(
     trace_id=pa.string(),
     idempotency=pa.bool_(),
 ).with_metadata({LAYOUT_NAME: LAYOUT})
-"""A row of the ledger: one attempt of one row's call. Never text, never a key.
+"""Columns of the ledger. Each row is one attempt for one row's call. The ledger contains no text and no key.
 
-Its ``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was tried
-again) or ``cached`` (no attempt: the answer was in the cache). ``credits`` is what was billed as far as is
-known, and ``credits_basis`` says how that is known: ``reported``, ``computed``, ``unknown`` (what it costs if
-it was billed) or ``none``. ``computed`` is what it costs by the service document, ``reported`` what the
-service said it has billed (null where it said nothing), ``saved`` what was not paid because other rows of the
-table share the call, or because it was cached. Rows are never changed: what is learned later is a further
-row. The number in the metadata is the layout's.
+``status`` is ``done``, ``suspect``, ``failed``, ``charged_unknown``, ``retried`` (the call was sent again) or
+``cached`` (the answer came from the cache, without an attempt).
+
+``credits`` is the best known charge. ``credits_basis`` is the source of that number: ``reported``,
+``computed``, ``unknown`` (the charge if the attempt was billed) or ``none``. ``computed`` is the price by the
+service document. ``reported`` is the charge that the service reported, or null. ``saved`` is the price that
+was not paid, because other rows of the table share the call or because the answer was cached.
+
+Rows never change. A later correction is a further row. The metadata contain the number of the layout.
 """
 
-# Columns of ours in `input/`, beside the caller's.
+# Prefix of this package's columns in `input/`, beside the caller's columns.
 PREFIX = "spf:"
 NOTED, PACK, WAIT_UNTIL = PREFIX + "noted", PREFIX + "pack", PREFIX + "wait_until"
-"""Columns of ``failed/``: what an attempt noted to be gone on with, in hex digits; the key of the call
-that the row shared with others; Unix time before which the service does not want the call again."""
+"""Columns of ``failed/``. NOTED is the note of an attempt, in hex digits, with which a later attempt can
+continue. PACK is the key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time of the
+service's Retry-After."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )
-"""Row id; key of the first take (null: the row is invalid); take; thousandths of a credit; the request
-(null where an earlier row has the same call, see `batch.plan`); the row's tags as JSON (null without); what
-is wrong with an invalid row."""
+"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of the first take, or null for an
+invalid row. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST is null for an
+invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of an invalid row."""
 
 _INPUT: dict[str, pa.DataType] = {
     ROW_ID: pa.string(),

@@ -1,4 +1,4 @@
-"""Tables in files: CSV and TSV, however they are quoted, JSONL, Parquet, XLSX, and text with a line a row."""
+"""Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, and text with one row per line."""
 
 import csv
 import stat
@@ -23,7 +23,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def table_file(path: str | PathLike[str]) -> Path:
-    """Return the path of a regular file that holds a table, or raise InvalidRows; nothing of it is read."""
+    """Return the path of a table file, without reading it. Raise InvalidRows if it is not a regular file."""
     if Path(path).suffix.lower() not in SUFFIXES:
         words = f"{str(path)[:60]!r} is no table file"
         allowed = f"a file that ends in {', '.join(SUFFIXES)}; for one line: ['a line'], say()"
@@ -43,9 +43,9 @@ def table_file(path: str | PathLike[str]) -> Path:
 
 
 def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
-    """Return what a file holds: a frame, something with an Arrow stream, or a generator of texts or rows.
+    """Return the content of a file as a frame, an Arrow reader, or a generator of texts or rows.
 
-    `notes` gets what is to be said of lines that become no rows.
+    Remarks on skipped lines are appended to `notes`.
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
@@ -68,7 +68,7 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
 
 def _lines(path: Path, notes: list[str]) -> Iterator[str]:
     count = empty = 0
-    # Read as text, every end of a line is \n; a form feed, U+2028 and others end none.
+    # Text mode converts every line end to \n. A form feed, U+2028 and similar characters do not end a line.
     with path.open(encoding="utf-8-sig") as file:
         for line in file:
             count += 1
@@ -99,10 +99,10 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
 def _csv_options(
     path: Path, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
 ) -> dict[str, Any]:
-    """Return how Arrow is to read a CSV file, or raise SettingsError where its quotes may swallow lines.
+    """Return Arrow's options for a CSV file. Raise SettingsError if its quotes may swallow lines.
 
-    `usual` separates fields where neither the caller (`sep`) nor the header shows anything else; unless
-    `is_quoted`, quotes are characters like all others.
+    `usual` separates the fields unless `sep` or the header shows another separator. Unless `is_quoted`,
+    quotes are ordinary characters.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         if sep is None:
@@ -128,21 +128,21 @@ def _csv_options(
             try:
                 fields = next(csv.reader(_recorded(record, lines), delimiter=sep, strict=True))
             except csv.Error:
-                # Neither a separator nor the end of the line follows a closing quote, or nothing closes one.
+                # A quote is not closed, or neither a separator nor the line's end follows a closing quote.
                 broken = broken or number
                 put_back.extendleft(reversed(record[1:]))
                 continue
             text = "".join(record)
             if text.startswith('"') or f'{sep}"' in text:
                 is_enclosed = True
-                # Only where fields are quoted can one hold a quote or a separator.
+                # Only a quoted field can contain a quote or a separator.
                 is_proven |= '""' in text or (len(record) == 1 and text.count(sep) >= len(fields))
                 if len(record) > 1 and all(one.count(sep) == len(header) - 1 > 0 for one in record):
                     rowlike.append((number, len(record)))
             longest = max(longest, len(text))
             breaks += len(record) - 1
             number += len(record) - 1
-    # Two lines that both look like rows may be one text, in a file that is certainly quoted.
+    # In a file that is certainly quoted, two lines that look like rows may still be one text.
     at_fault = [line for line, count in rowlike if count > 2 or not is_proven]  # noqa: PLR2004
     if broken and is_enclosed:
         at_fault.append(broken)
@@ -160,14 +160,14 @@ def _csv_options(
     }
     notes += [words for words, is_so in said.items() if is_so]
     return {
-        # A block must hold the longest row; a character has at most four bytes.
+        # A block must be larger than the longest row. A character has at most four bytes.
         "read_options": arrow_csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * 4 * longest)),
         "parse_options": arrow_csv.ParseOptions(
             delimiter=sep,
             quote_char='"' if is_quoted and not broken else False,
             newlines_in_values=breaks > 0,
         ),
-        # Every column as text: inference would turn the id 0007 into 7.
+        # Read every column as text, because type inference would convert the id 0007 to 7.
         "convert_options": arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()),
             strings_can_be_null=True,
@@ -178,7 +178,7 @@ def _csv_options(
 
 
 def _recorded(record: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record and the lines after it, noting each one."""
+    """Yield the first line of a record and the lines after it. Append these lines to `record`."""
     yield record[0]
     for line in lines:
         record.append(line)

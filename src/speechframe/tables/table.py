@@ -1,7 +1,7 @@
-"""A table as Arrow batches with a row id each, and where the values of a verb's arguments come from.
+"""A table as Arrow batches with row ids, and the sources of the values of a verb's arguments.
 
-A bare string of a data argument (``text``) names a column; a bare string of any other argument (``voice``) is
-the value itself. ``col("x")`` names a column everywhere, and a Series, list or array gives one value a row.
+A bare string of a data argument (``text``) names a column. A bare string of any other argument (``voice``) is
+the value itself. ``col("x")`` always names a column. A Series, list or array contains one value per row.
 """
 
 import json
@@ -26,14 +26,14 @@ CARRIED_ROWS = 64
 HALF = "half a character (a lone surrogate)"
 
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
-"""What Arrow raises for values that it has no type for."""
+"""Errors that Arrow raises for values without an Arrow type."""
 
 _VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, by name; made by :func:`col`."""
+    """A column of the table, by name. Create it with :func:`col`."""
 
     name: str
 
@@ -44,7 +44,7 @@ def col(name: str) -> Column:
     Parameters
     ----------
     name
-        A column of the table that is handed to the verb.
+        A column of the verb's table.
 
     Examples
     --------
@@ -56,29 +56,32 @@ def col(name: str) -> Column:
 
 @dataclass(frozen=True)
 class Source:
-    """Where one argument's values come from: a constant, a column, or values taken row after row."""
+    """The source of an argument's values: a constant, a column, or an iterator with one value per row."""
 
     constant: Any = None
     column: str | None = None
-    # Of a list, or of a `column` that is not stored with the table.
+    # Values from a list, or from a `column` that is not stored with the table.
     values: Iterator[Any] | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what run.json keeps."""
+        """Return the source as an entry for run.json."""
         if self.column is not None:
             return {"column": self.column}
         return {"constant": self.constant} if self.values is None else {"values": True}
 
     @classmethod
     def from_json(cls, argument: str, kept: Mapping[str, Any]) -> "Source":
-        """Return the source that :meth:`to_json` described; the values of a list belonged to one table."""
+        """Return the source for an entry from :meth:`to_json`.
+
+        The values of a list belong to one table, so reading them from such a source raises InvalidRows.
+        """
         if "values" in kept:
             return cls(values=_of_another_table(argument))
         return cls(kept.get("constant"), kept.get("column"))
 
 
 def column_of(value: Any, *, is_data: bool) -> str | None:
-    """Return the column that an argument names, if it names one."""
+    """Return the name of the argument's column, or None for other arguments."""
     if isinstance(value, Column):
         return value.name
     if isinstance(value, Source):
@@ -87,16 +90,16 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
 
 
 def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """Return the arguments of each row; None and NaN count as not given.
+    """Return the arguments of each row. None and NaN count as not given.
 
-    Every batch of a table is handed in, in order: a list is read on from batch to batch.
+    Call this once for each batch of a table, in order, because each call takes the next values of lists.
     """
     constants: dict[str, Any] = {}
     columns: dict[str, list[Any]] = {}
     for name, source in sources.items():
         if source.values is not None:
             values = [None if is_missing(value) else value for value in islice(source.values, batch.num_rows)]
-            # A list that is too short is refused when the table ends, with both lengths.
+            # If a list is too short, `Table.batches` raises an error at the end of the table.
             columns[name] = values + [None] * (batch.num_rows - len(values))
         elif source.column is not None:
             columns[name] = values_of(batch.column(source.column), source.column)
@@ -115,7 +118,7 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
 
 
 def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
-    """Return what each column of ours is called beside the caller's.
+    """Return the name of each of our columns beside the caller's columns.
 
     Examples
     --------
@@ -141,13 +144,13 @@ def problem(
     row: int | None = None,
     row_id: str | None = None,
 ) -> dict[str, Any]:
-    """Return a line of the problems table."""
+    """Return one problem, as an entry for :attr:`InvalidRows.problems`."""
     where = {"row": row, "row_id": row_id, "field": name}
     return {**where, "problem": words, "value": value, "allowed": allowed}
 
 
 def is_per_row(value: Any) -> bool:
-    """Return whether a value is a Series, list or array: one value a row."""
+    """Return whether `value` is a Series, list or array, which contains one value per row."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
         return False
     is_array = hasattr(value, "__array__") or hasattr(value, "to_pylist")
@@ -155,14 +158,14 @@ def is_per_row(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, or what pandas has in their place."""
+    """Return whether a value is None, NaN, or one of the missing values of pandas."""
     if isinstance(value, float):
         return value != value  # noqa: PLR0124 - NaN differs from itself
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether there are bytes in a column of this type, as in audio with its path."""
+    """Return whether a column of this type contains bytes, such as audio with its path."""
     if pa.types.is_struct(kind):
         return any(holds_bytes(inner.type) for inner in kind)
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
@@ -182,7 +185,7 @@ def _of_another_table(argument: str) -> Iterator[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a constant as JSON has it; what JSON cannot hold is left for the verb to refuse."""
+    """Return a constant converted to JSON types. Return other values unchanged, for the verb to refuse."""
     try:
         return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else float(v)))
     except (TypeError, ValueError):
@@ -195,11 +198,11 @@ def resolve(
     whole_table_arguments: Iterable[str],
     table: "Table",
 ) -> dict[str, Source]:
-    """Return where the values of each argument come from; those that are None are left out.
+    """Return the source of each argument's values. Arguments with the value None are left out.
 
-    A bare string of `data_arguments` names a column, a list of `whole_table_arguments` is one value. What
-    run.json kept (:class:`Source`) is looked up in this table. The lengths of lists are compared by the
-    table, at its end.
+    A bare string of `data_arguments` names a column. A list of `whole_table_arguments` is one value. A
+    :class:`Source` from run.json refers to the columns of this table. `Table.batches` compares the lengths of
+    lists with the table at the end.
     """
     sources: dict[str, Source] = {}
     problems = []
@@ -234,11 +237,11 @@ def resolve(
 class Table:
     """A table that is read once, as Arrow batches.
 
-    Its source yields Arrow batches or tables with the same columns, by default those of the first batch. Row
-    ids are `ids`, one a row, or in the caller's column `id_column`; without both, rows are numbered. Columns
-    of `carry` are handed to the verb with whatever they hold; only texts among them are stored, and
-    `carried` has the values of those that the source lacks. Notes, complete once the table was read, say how
-    many rows were dropped or merged, and why. Errors call the source `name`.
+    The source yields Arrow batches or tables with the same columns. The default `schema` is the schema of the
+    first batch. Row ids come from `ids`, one per row, or from the column `id_column`. Without both, rows are
+    numbered. The verb gets the columns in `carry` with values of any kind. Only texts among them are stored.
+    `carried` contains values of further columns, which the source lacks. After the table was read, `notes`
+    contain the numbers of dropped and merged rows, with reasons. Errors call the source `name`.
     """
 
     def __init__(
@@ -256,7 +259,7 @@ class Table:
         self.id_column, self._ids = id_column, None if id_column else ids
         self.is_numbered = ids is None and id_column is None  # no two ids can be equal then
         self.notes = [] if notes is None else notes
-        self.lengths: dict[str, int] = {}  # of the lists that are arguments, compared at the table's end
+        self.lengths: dict[str, int] = {}  # lengths of lists by argument, compared at the table's end
         self._batches = _read(source, name)
         if schema is None:
             first = next(self._batches, None)
@@ -264,7 +267,7 @@ class Table:
             self._batches = chain([] if first is None else [first], self._batches)
         check_names(schema.names)
         self._names = set(schema.names)
-        # Only now are the values there that the first batch carries.
+        # Read `carried` only now, because reading the first batch has filled it.
         self.carried: dict[str, Iterator[Any]] = {} if carried is None else carried
         self._queues: dict[str, deque[Any]] = {}
         for name_ in carry.intersection(schema.names):
@@ -281,7 +284,7 @@ class Table:
                     raise InvalidRows([not_stored(column.name, first_line(error))]) from None
         metadata: dict[Any, Any] = dict(schema.metadata or {})
         if b"pandas" in metadata:
-            # pandas writes down names of nested types that it cannot read.
+            # pandas writes names of nested types that it cannot read back.
             odd = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
             metadata[b"pandas"] = re.sub(odd, rb'\1"object"', metadata[b"pandas"])
         self.schema = pa.schema(kept, metadata=metadata or None)
@@ -291,10 +294,10 @@ class Table:
             raise InvalidRows([problem("id", words, value=id_column, allowed=allowed)])
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
-        """Yield batches of at most 4096 rows, 64 where audio is carried, with the id of each row.
+        """Yield batches of at most 4096 rows, or 64 rows with audio, with the id of each row.
 
-        A table without rows is one empty batch. InvalidRows is raised when the source breaks off, its batches
-        differ, a row has no id, or a list has another length.
+        A table without rows yields one empty batch. InvalidRows is raised if the source fails, if its batches
+        differ, if a row has no id, or if a list has another length than the table.
         """
         size, count = CARRIED_ROWS if self.carried else BATCH_ROWS, 0
         for whole in self._batches:
@@ -341,7 +344,7 @@ class Table:
 
 
 def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
-    """Return the values of a column that is used; InvalidRows for a date that Python does not have."""
+    """Return the values of a column. Raise InvalidRows for a date that Python cannot represent."""
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
@@ -350,7 +353,7 @@ def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
 
 
 def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
-    """Yield what a source does as batches; where it breaks off, the error says at which row."""
+    """Yield the batches of a source. If the source fails, raise InvalidRows with the row number."""
     count = 0
     try:
         for found in source:
@@ -364,13 +367,13 @@ def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
 
 
 def drained(queue: deque[Any]) -> Iterator[Any]:
-    """Yield what was put into a queue; whoever reads it takes no more values than are there."""
+    """Yield the values of a queue. A reader must not take more values than the queue contains."""
     while queue:
         yield queue.popleft()
 
 
 def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
-    """Return the error of a source that broke off at a row, with the way out where one is known."""
+    """Return the error for a source that failed at a row, with advice if possible."""
     allowed = ""
     if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
         allowed = "a file in UTF-8: save it again with that encoding"
@@ -381,7 +384,7 @@ def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
 
 
 def not_stored(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
-    """Return the problem of a column that could not come back as it is."""
+    """Return the problem for a column that cannot be stored without changing its values."""
     words = f"column {column!r} cannot be stored: {why}"
     row_id = None if row is None else str(row)
     allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
@@ -389,7 +392,7 @@ def not_stored(column: str, why: str, allowed: str = "", row: int | None = None)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise InvalidRows when two columns have one name, or a name is no whole text."""
+    """Raise InvalidRows if two columns have the same name, or a name contains half a character."""
     for name, count in Counter(names).items():
         if count > 1:
             raise InvalidRows([problem("table", f"has two columns named {name!r}")])
@@ -398,21 +401,21 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's words."""
+    """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds texts, or codes of texts."""
+    """Return whether a column of this type contains texts, or dictionary codes of texts."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a file gives a column back with the same values."""
+    """Return a type in which a file stores and returns the same values."""
     if pa.types.is_dictionary(kind):
         value: Any = _plain_type(kind.value_type)
-        # Of anything but text a file gives back the values.
+        # For dictionaries of other types than text, a file returns the plain values.
         return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
-    # Views cannot be filtered or taken by every Arrow version: plain types can.
+    # Some Arrow versions cannot filter or take views, but all can do so with plain types.
     return _VIEWS.get(kind, kind)
