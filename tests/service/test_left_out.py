@@ -115,6 +115,13 @@ async def test_it_starts_with_all_that_works_and_names_the_rest_once(serving, od
     assert serving.said["left_out"] == len(at_start) - len(of_names)
 
 
+async def all_workers(serving, client, tools):
+    """Return the workers of fast and of slow engines. The latter start with the first call for them."""
+    assert (await client.generate("well", voiceId="hum")).status == 200
+    await tools.until(lambda: len(tools.worker_pids(serving.pid)) == 4)
+    return set(tools.worker_pids(serving.pid))
+
+
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
@@ -127,8 +134,7 @@ async def test_it_starts_with_all_that_works_and_names_the_rest_once(serving, od
 async def test_no_answer_has_a_path_and_no_worker_is_lost(
     serving, package, client, tools, text, status, words
 ):
-    await tools.until(lambda: len(tools.worker_pids(serving.pid)) == 2)
-    workers = set(tools.worker_pids(serving.pid))
+    workers = await all_workers(serving, client, tools)
     for path in ("generate", "stream"):
         body = {"text": text, "voiceId": "hum", "model": "gen2", "format": "WAV"}
         answer = await client.ask("POST", f"/v1/speech/{path}", json=body)
@@ -169,8 +175,7 @@ async def test_a_file_that_breaks_while_the_service_runs_is_a_500_and_costs_noth
     serving, odd, client, tools
 ):
     folder, _ = odd
-    await tools.until(lambda: len(tools.worker_pids(serving.pid)) == 2)
-    workers = set(tools.worker_pids(serving.pid))
+    workers = await all_workers(serving, client, tools)
     (folder / "en_US-anna-medium.onnx").unlink()
     os.mkfifo(folder / "en_US-anna-medium.onnx")
     (folder / "af_heart.bin").unlink()
@@ -212,6 +217,7 @@ def test_a_folder_of_the_option_must_hold_a_voice_and_one_of_the_variable_need_n
     assert os.environ[FOLDERS_VARIABLE] == str(tmp_path)
 
 
+@pytest.mark.fresh
 def test_without_any_speech_engine_it_does_not_start_and_says_why(tmp_path):
     # A distribution that is found first hides the installed one, with all its engines.
     for name, points in {

@@ -53,6 +53,7 @@ async def test_a_voice_has_every_field_the_deprecated_ones_too(http):
         "displayLanguage": "English",
         "availableStyles": ["Plain"],
         "engine": "moody",
+        "kind": "formant",
     }
 
 

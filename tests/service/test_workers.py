@@ -144,7 +144,7 @@ def job(text):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(plugins):
-    made = WorkerPool(1, 3, WorkerLimits(memory_bytes=300 * MEBI))
+    made = WorkerPool(1, 3, WorkerLimits(memory_bytes=500 * MEBI))
     await made.start()
     yield made
     await made.close()
@@ -169,8 +169,8 @@ async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(plugins):
 @with_pool
 async def test_a_worker_that_grew_too_large_is_replaced_after_its_answer(pool, tools):
     (first,) = pool.pids()
-    reply = await pool.run(job("grow 400"), limit_s=60)
-    assert reply.facts.memory_bytes > 400 * MEBI
+    reply = await pool.run(job("grow 600"), limit_s=60)
+    assert reply.facts.memory_bytes > 600 * MEBI
     await pool.run(job("hello"), limit_s=60)
     assert not tools.alive(first)
 

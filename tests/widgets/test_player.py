@@ -216,7 +216,7 @@ def test_without_a_front_end_it_is_a_table():
     data = widget._repr_mimebundle_()[0]
     assert "&lt;b&gt; &amp;" in data["text/html"]
     assert "en-US-nora" in data["text/html"]
-    assert data["text/plain"] == "<ClipPlayer: 1 of 1 clips, 0.9 s>"
+    assert data["text/plain"] == "<ClipPlayer: 1 of 1 clip, 0.9 s>"
     many = play(clips(200))
     assert len(str(many._repr_mimebundle_())) < 50_000
 

@@ -170,7 +170,7 @@ def refuse_truncated(medium: Path | bytes) -> float:
 
 @contextlib.contextmanager
 def _mapped(medium: Path | bytes) -> Iterator[bytes]:
-    if isinstance(medium, bytes):
+    if not isinstance(medium, Path):
         yield medium
         return
     with medium.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -178,11 +178,12 @@ def _mapped(medium: Path | bytes) -> Iterator[bytes]:
 
 
 def _stream(medium: Path | bytes) -> IO[bytes]:
-    return io.BytesIO(medium) if isinstance(medium, bytes) else medium.open("rb")
+    # Bytes may be a file that is mapped into memory.
+    return medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium)
 
 
 def _refuse_empty(medium: Path | bytes) -> None:
-    if not (len(medium) if isinstance(medium, bytes) else medium.stat().st_size):
+    if not (medium.stat().st_size if isinstance(medium, Path) else len(medium)):
         raise AudioError("no audio: the file is empty")
 
 

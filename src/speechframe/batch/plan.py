@@ -309,7 +309,9 @@ def estimate_time(
     learned = {} if ledger is None else seconds_by_voice(ledger, manifest.service, manifest.operation)
     if not (learned or opened.throughputs):
         return {"concurrency": sum(caps.values()), **_lanes_in_words(caps, calls, None)}
-    characters_of = {voice: sums.characters for (voice,), sums in breakdown(("voice_id",)).items()}
+    characters_of = {
+        voice: sums.characters + sums.calls for (voice,), sums in breakdown(("voice_id",)).items()
+    }
     works = {voice: backend.work_of({"voice_id": voice}) for voice in characters_of}
     paces = {work: pace for work in works.values() if (pace := opened.throughputs.get(work)) is not None}
     if len(paces) == len(set(works.values())):

@@ -127,7 +127,8 @@ def billed_millis(attempts: Any) -> Any:
 def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str | None, float]:
     """Return how many seconds a character took in the newest files of a ledger, by voice id.
 
-    The id is None for calls without a voice. Calls of several rows that went in one attempt share its time.
+    Each call counts as one character more, because some calls have none. The id is None for calls without a
+    voice. Calls of several rows that went in one attempt share its time.
     """
     if folder.work != folder.path:  # at a remote address files have no age
         return {}
@@ -139,9 +140,9 @@ def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str |
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
         with suppress(OSError, pa.ArrowException):  # `usage` reports damage
             answered = pq.read_table(path, columns=[*attempt, "characters"], filters=wanted)
-            attempts = answered.group_by(attempt).aggregate([("characters", "sum")])
+            attempts = answered.group_by(attempt).aggregate([("characters", "sum"), ([], "count_all")])
             for row in attempts.to_pylist():
-                characters[row["voice_id"]] += row["characters_sum"] or 0
+                characters[row["voice_id"]] += (row["characters_sum"] or 0) + row["count_all"]
                 busy_ms[row["voice_id"]] += row["latency_ms"]
     return {voice: busy_ms[voice] / 1000 / count for voice, count in characters.items() if count}
 
