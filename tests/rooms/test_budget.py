@@ -145,6 +145,7 @@ def test_a_total_is_read_while_another_process_is_about_to_write(tmp_path):
     allotments, day = Allotments(tmp_path, "run"), dt.date(2026, 1, 1)
     assert (allotments.is_counted("month", day), allotments.total("month", day)) == (False, 0)
     amount, total = allotments.allot("month", day, 5, limit=100)
+    allotments.learn("month", day, {})
     with closing(sqlite3.connect(allotments.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE allotted SET millicredits = 1000")
