@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rapidfuzz.distance import Levenshtein
-
 from speechframe.engines.espeak_text import SpokenText
 from speechframe.engines.words import Token
 from speechframe.errors import EngineError
@@ -218,6 +216,9 @@ def _first_matches(sounds: Sequence[str], words: Sequence[Sequence[str]]) -> lis
 
     The alignment of the words' sounds with the sounds of the text has the fewest differences (Levenshtein).
     """
+    # The extras with neural models install the library. The voices can be listed without the library.
+    from rapidfuzz.distance import Levenshtein
+
     owners = [number for number, word in enumerate(words) for _ in word]
     alone = [symbol for word in words for symbol in word]
     firsts: list[int | None] = [None] * len(words)
