@@ -242,9 +242,9 @@ async def test_redirects_end(site, get):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("", "no http or https address"),
-        ("file:///etc/passwd", "no http or https address"),
-        ("http:///a.wav", "no "),
+        ("", "not an http or https address"),
+        ("file:///etc/passwd", "not an http or https address"),
+        ("http:///a.wav", "not an http"),
         ("http://:word@127.0.0.1/", "holds a user name or password"),
         ("http://127.0.0.1:0/", "its port is none"),
         ("http://127.0.0.1:99999/", "it is no address"),

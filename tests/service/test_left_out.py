@@ -217,9 +217,9 @@ def test_a_folder_of_the_option_must_hold_a_voice_and_one_of_the_variable_need_n
     assert os.environ[FOLDERS_VARIABLE] == str(tmp_path)
 
 
-@pytest.mark.fresh
 def test_without_any_speech_engine_it_does_not_start_and_says_why(tmp_path):
-    # A distribution that is found first hides the installed one, with all its engines.
+    # A distribution that is found first hides the installed one, with all its engines. Plug-ins of other tests
+    # are not on the path.
     for name, points in {
         "speechframe": "",
         "odd-speech": "[speechframe.speakers]\nmine = odd_speech:Leaving\n",
@@ -229,7 +229,7 @@ def test_without_any_speech_engine_it_does_not_start_and_says_why(tmp_path):
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
         (info / "entry_points.txt").write_text(points)
     (tmp_path / "package" / "odd_speech.py").write_text(PLUG_IN)
-    made = Serving(tmp_path, env={"PYTHONPATH": with_path(str(tmp_path / "package"))})
+    made = Serving(tmp_path, env={"PYTHONPATH": str(tmp_path / "package")})
     made.process.communicate()
     assert made.process.returncode == serve.FAILED
     assert made.said["error"] == (

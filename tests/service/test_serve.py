@@ -96,7 +96,7 @@ def test_a_key_given_twice_must_be_given_alike():
     ("argv", "words"),
     [
         (["--host", "0.0.0.0"], "--allow-remote"),
-        (["--port", "70000"], "no port"),
+        (["--port", "70000"], "not a port"),
         (["--workers", "-1"], "--workers"),
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
     ],
