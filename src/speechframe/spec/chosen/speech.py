@@ -131,6 +131,15 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "codes",
+        "Markup and placeholders in a text",
+        "Tags, entities, placeholders such as {name} and %s, and escapes such as \\n are spoken as text. A "
+        "warning names them.",
+        "Only the caller knows if the text is about code. Nobody notices a spoken tag in a thousand rows "
+        "without a warning.",
+        "ours",
+    ),
+    OpenPoint(
         "pause-marker",
         "Range of the pause marker",
         f"{PAUSE_SECONDS} s. A value outside the range is clamped with a warning. A marker has one blank, a "
