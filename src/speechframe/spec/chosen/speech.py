@@ -140,6 +140,15 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "spoken-numbers",
+        "Numbers and Roman numerals",
+        "Blanks, apostrophes, commas and points that group digits are not spoken. Roman numerals are spoken "
+        "as numbers in English, German, French, Spanish, Portuguese and Italian. A warning names each. Word "
+        "times keep the words as written.",
+        "Engines read 3 000 with a narrow blank as three zero zero zero, and II as roman two.",
+        "ours",
+    ),
+    OpenPoint(
         "pause-marker",
         "Range of the pause marker",
         f"{PAUSE_SECONDS} s. A value outside the range is clamped with a warning. A marker has one blank, a "
