@@ -36,7 +36,7 @@ __all__ = ["KokoroSpeaker"]
 
 _MODEL_VERSION = "1.0"
 
-REVISION = 1
+REVISION = 2
 """Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
 
 
