@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from speechframe._version import __version__
+from speechframe.batch import notebook as _notebook
 
 if TYPE_CHECKING:
     from speechframe import aio
@@ -292,6 +293,15 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(module), name)
     globals()[name] = found
     return found
+
+
+def _load_dashboard() -> _notebook.Show:
+    from speechframe.widgets.dashboard import show
+
+    return show
+
+
+_notebook.load_dashboard = _load_dashboard
 
 
 def __dir__() -> list[str]:

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from typing import Any, TextIO
 
 from speechframe._ending import hold, release, running_loop, until_terminated
 from speechframe._loop import INTERRUPT, background_loop, run_sync
 from speechframe._words import counted, printable
+from speechframe.batch.notebook import dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
 from speechframe.spec.billing import to_credits
@@ -374,28 +374,6 @@ class Outcomes:
                 for outcome in found:
                     yield outcome
         await until_terminated()
-
-
-def dashboard(show: bool | str) -> Callable[[Any], None] | None:  # noqa: FBT001 - the option as it was given
-    """Return the function that shows a run's dashboard in a notebook.
-
-    Return None if `show` does not request the dashboard, outside a notebook, or if a package is missing.
-    """
-    if show != "dashboard" or not is_notebook():
-        return None
-    try:
-        # Import by name, because `widgets` depends on this package and needs optional packages.
-        shown: Callable[[Any], None] = import_module("speechframe.widgets.dashboard").show
-    except ImportError as error:
-        log.info("no dashboard but a bar is shown, for a package is missing: %s", error)
-        return None
-    return shown
-
-
-def is_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return getattr(shell, "kernel", None) is not None
 
 
 def say(line: str, *, shown: bool) -> None:

@@ -21,10 +21,11 @@ from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane
 from speechframe.batch.live import Run
+from speechframe.batch.notebook import dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
-from speechframe.batch.progress import Live, Outcome, Progress, dashboard, is_notebook, say
+from speechframe.batch.progress import Live, Outcome, Progress, say
 from speechframe.batch.queue import Alert, Allowance, Budget, Plan, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
