@@ -120,10 +120,8 @@ def test_pages_are_written_one_for_each_listener(folder, tmp_path, capfd):
 def test_votes_by_link_and_by_file_come_together_in_one_table(folder, tmp_path, capfd, ending):
     from test_offline import handed_in
 
-    from speechframe.listening.offline import offline_page
-
     test = open_test(folder)
-    handed_in(offline_page(test, 2), tmp_path / "came-back")
+    handed_in(test.offline_page(2), tmp_path / "came-back")
     assert test.answer(1, begin())["kind"] == "begun"
     assert test.record(1, vote(test.plan(1), 1))["kind"] == "stored"
     out = tmp_path / f"votes.{ending}"

@@ -11,7 +11,7 @@ from listening_lab import begin, made, vote
 
 from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import ListeningError, StoreError
-from speechframe.listening.offline import offline_page, read_votes
+from speechframe.listening.offline import read_votes
 
 
 def state_in(page):
@@ -43,7 +43,7 @@ def test_made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(test_made):
-    return [offline_page(test_made, name) for name in test_made.listeners]
+    return [test_made.offline_page(name) for name in test_made.listeners]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_page_holds_its_listeners_sounds_and_nothing_from_elsewhere(pages, tes
 def test_what_a_page_could_reveal_is_not_in_it(tmp_path):
     test = made(tmp_path / "test", reveal=True)
     assert test.plan(1)["rules"]["reveal"]
-    assert not state_in(offline_page(test, 1))["plan"]["rules"]["reveal"]
+    assert not state_in(test.offline_page(1))["plan"]["rules"]["reveal"]
 
 
 def test_votes_that_came_back_become_votes_by_the_design(test_made, pages, came_back):
@@ -128,7 +128,7 @@ def test_a_file_of_another_test_or_of_an_unknown_listener_is_refused_by_name(
     test_made, pages, came_back, tmp_path
 ):
     other = made(tmp_path / "other", seed=8)
-    handed_in(offline_page(other, 1), came_back, name="other.json")
+    handed_in(other.offline_page(1), came_back, name="other.json")
     handed_in(pages[0], came_back, name="nobody.json", listener="listener-99")
     handed_in(pages[0], came_back, name="number.json", listener=10**9)
     handed_in(pages[0], came_back, name="forged.json", listener="listener-02")
@@ -151,7 +151,7 @@ def test_a_file_of_a_listener_who_voted_by_link_is_refused_by_name(pages, came_b
     plan = test.plan(1)
     assert test.answer(1, begin())["kind"] == "begun"
     assert test.record(1, vote(plan, 0))["kind"] == "stored"
-    handed_in(offline_page(test, 1), came_back, name="again.json")
+    handed_in(test.offline_page(1), came_back, name="again.json")
     assert "again.json: listener-01 has voted already, by link" in refusal(came_back, test)
 
 

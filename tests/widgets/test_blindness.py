@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "listening"))
 
 from listening_lab import CONDITIONS, ITEMS, begin, made, vote
 
-from speechframe.listening.offline import offline_page
 from speechframe.listening.server import serve_test
 from speechframe.widgets.listening import ListeningTest
 
@@ -98,7 +97,7 @@ class OneFile:
     def open(self, test):
         self.folder.mkdir()
         path = self.folder / "test.html"
-        self.source = offline_page(test, LISTENER)
+        self.source = test.offline_page(LISTENER)
         path.write_text(self.source, encoding="utf-8")
         self.page.goto(path.as_uri())
 

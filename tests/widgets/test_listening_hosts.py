@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "listening"))
 
 from listening_lab import CONDITIONS, ITEMS, made
 
-from speechframe.listening.offline import offline_page, read_votes
+from speechframe.listening.offline import read_votes
 from speechframe.listening.server import serve_test
 from speechframe.listening.test import open_test
 
@@ -73,7 +73,7 @@ def choose_first(page):
 def opened(page, tmp_path, test, listener):
     """Open a listener's page as a file."""
     path = tmp_path / f"{listener}.html"
-    path.write_text(offline_page(test, listener), encoding="utf-8")
+    path.write_text(test.offline_page(listener), encoding="utf-8")
     page.goto(path.as_uri())
     return path
 

@@ -121,7 +121,6 @@ def _watch(served: "ServedTest") -> None:
 
 
 def _pages(options: argparse.Namespace) -> int:
-    from speechframe.listening.offline import offline_page
     from speechframe.listening.test import open_test
 
     test = open_test(options.folder)
@@ -129,7 +128,7 @@ def _pages(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in test.invite(options.listeners):
-            paths += write_new(options.out, name, {".html": offline_page(test, name).encode()})
+            paths += write_new(options.out, name, {".html": test.offline_page(name).encode()})
     except OSError as error:
         raise _cannot_write(options.out, error) from error
     if options.json:

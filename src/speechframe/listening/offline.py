@@ -1,9 +1,7 @@
-"""A listening test as one file for each listener: it works offline, and its votes come back as files.
+"""Read the votes of listeners that come back as files from pages of their own.
 
-The page holds the listener's sounds under names that tell nothing, and nothing that says what they are: which
-condition was heard where stands in the test's folder alone. What comes back holds scores of slots, sealed by
-a key of that listener, and becomes votes by the design when :func:`read_votes` reads it. The seal finds what
-was spoilt or edited on its way; a listener who takes the page apart can lie with it, as with every vote.
+A file contains scores of slots. They become votes by the design of the test. A seal shows whether the file was
+changed on its way (see `offline_page`).
 """
 
 import hmac
@@ -15,21 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.given import given_test
-from speechframe.listening.opaque import secret_of
+from speechframe.listening.offline_page import seal_of
 from speechframe.listening.questions import begun
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, votes_frame
 from speechframe.page.arguments import place
-from speechframe.page.html import one_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["offline_page", "read_votes"]
+__all__ = ["read_votes"]
 
 _FORMAT = "speechframe listening votes 1"
 _MAX_FILE_BYTES = 16 * 1024 * 1024
-_START = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
 
 
 class _Returned(NamedTuple):
@@ -41,37 +37,6 @@ class _Returned(NamedTuple):
 
 class _ForeignError(Exception):
     """A file that is not taken; says why."""
-
-
-def offline_page(test: Any, listener: str | int) -> str:
-    """Return a listener's test as one page that needs no network.
-
-    The page keeps votes in the listener's browser, so that it can be closed and gone on with, and saves them
-    as a file that the listener sends back; :func:`read_votes` reads it. The page's size is that of its
-    sounds, and a third more.
-
-    Parameters
-    ----------
-    test
-        What :func:`listening_test` returned, or the folder of a test.
-    listener
-        Whose: a name, or a number from 1. Give each listener a page of their own.
-
-    Raises
-    ------
-    ListeningError
-        When the test has no such listener.
-    StoreError
-        When a sound cannot be read.
-    """
-    test = given_test(test)
-    name = test.name_of(listener)
-    plan = test.plan(name)
-    # What a page could reveal after a vote would have to stand in the page before it.
-    plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
-    state = {"plan": plan, "listener": name, "seal_key": _seal_key(test, name)}
-    clips = ((clip, *test.audio(name, clip)) for clip in test.clips(name))
-    return one_file("listening", state, clips, title=plan["title"], start=_START, model="offline")
 
 
 def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
@@ -172,7 +137,7 @@ def _read(path: Path, test: Test) -> _Returned:
         raise _ForeignError(f"of another test ({test_id}); this one is {test.test_id}")
     if listener not in test.listeners:
         raise _ForeignError(f"of a listener this test does not have ({listener!r})")
-    if not hmac.compare_digest(seal.encode(), _seal(test, listener, record).encode()):
+    if not hmac.compare_digest(seal.encode(), seal_of(record, listener, test.folder).encode()):
         raise _ForeignError("changed after it was saved: its seal does not fit what it says")
     return _Returned(listener, _checked(said))
 
@@ -189,11 +154,3 @@ def _checked(said: Any) -> tuple[Mapping[str, Any], ...]:
     if doubles:
         raise _ForeignError(f"has more than one vote of trial {', '.join(sorted(doubles))}")
     return tuple(said)
-
-
-def _seal_key(test: Test, listener: str) -> str:
-    return secret_of(test.folder).key("seal", listener)
-
-
-def _seal(test: Test, listener: str, record: str) -> str:
-    return hmac.digest(bytes.fromhex(_seal_key(test, listener)), record.encode(), "sha256").hex()

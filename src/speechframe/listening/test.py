@@ -11,6 +11,7 @@ from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import Page, listener_name, pages_of
+from speechframe.listening.offline_page import page_of
 from speechframe.listening.session import LISTEN_S, vote_rows
 from speechframe.listening.setup import Setup, drawn, read_design, write_design
 from speechframe.listening.sheet import Sheet, sheet_of
@@ -319,10 +320,29 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        # Imported here to avoid a circular import: `offline` imports `Test`.
-        from speechframe.listening.offline import offline_page
+        return saved(self.offline_page(self.listener if listener is None else listener), path)
 
-        return saved(offline_page(self, self.listener if listener is None else listener), path)
+    def offline_page(self, listener: int | str) -> str:
+        """Return one listener's test as a page that needs no network.
+
+        The page keeps votes in the listener's browser, so the listener may close and reopen it. The page
+        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds.
+
+        Parameters
+        ----------
+        listener
+            Number or name of the listener.
+
+        Raises
+        ------
+        ListeningError
+            There is no such listener.
+        StoreError
+            A sound cannot be read.
+        """
+        name = self.name_of(listener)
+        clips = ((clip, *self.audio(name, clip)) for clip in self.clips(name))
+        return page_of(self.plan(name), name, self.folder, clips)
 
     def __repr__(self) -> str:
         return printable(

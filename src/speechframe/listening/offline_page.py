@@ -1,0 +1,54 @@
+"""A listener's test as one page that works offline, and the seal of the votes that the page saves.
+
+The names of the sounds on the page do not reveal any condition. Only the folder of the test contains the
+condition of each sound. The votes that come back are scores of slots, sealed with a key of that listener. The
+seal shows whether a file was damaged or edited. A listener who takes the page apart can still lie with votes.
+"""
+
+import hmac
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from speechframe.listening.opaque import secret_of
+from speechframe.page.html import one_file
+
+__all__ = ["page_of", "seal_of"]
+
+_START = 'widget.render({ model: offlineModel(), el: document.getElementById("spf-host") });'
+
+
+def page_of(
+    plan: Mapping[str, Any], listener: str, folder: Path, clips: Iterable[tuple[str, bytes, str]]
+) -> str:
+    """Return the page of a listener.
+
+    Parameters
+    ----------
+    plan
+        Content of the listener's pages, as :meth:`~speechframe.listening.test.Test.plan` returns it.
+    listener
+        Name of the listener.
+    folder
+        Folder of the test.
+    clips
+        Name, bytes and content type of each sound.
+
+    Raises
+    ------
+    StoreError
+        The secret of the test or a sound cannot be read.
+    """
+    # The page would have to contain what it reveals after a vote.
+    plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
+    state = {"plan": plan, "listener": listener, "seal_key": _seal_key(folder, listener)}
+    return one_file("listening", state, clips, title=plan["title"], start=_START, model="offline")
+
+
+def seal_of(record: str, listener: str, folder: Path) -> str:
+    """Return the seal of a listener's votes, in hexadecimal."""
+    return hmac.digest(bytes.fromhex(_seal_key(folder, listener)), record.encode(), "sha256").hex()
+
+
+def _seal_key(folder: Path, listener: str) -> str:
+    return secret_of(folder).key("seal", listener)
