@@ -1,49 +1,116 @@
-"""No module of the rooms that make runs is in an import cycle with another, imports within functions counted."""
+"""No two modules of the package import each other. Imports in functions, for type checkers and by name count."""
 
 import ast
-from graphlib import TopologicalSorter
+import functools
+import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import speechframe
 
-ROOT = Path(speechframe.__file__).parents[1]
-ROOMS = ("verbs", "tables", "batch", "store", "client")
+SRC = Path(speechframe.__file__).parents[1]
+PROJECT = tomllib.loads((SRC.parent / "pyproject.toml").read_text(encoding="utf-8"))
+LAYERS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+DEPTHS = {room.strip(): depth for depth, layer in enumerate(LAYERS) for room in layer.split("|")}
+IMPORTERS = {"import_module", "__import__", "resolve_name"}
+"""Functions of Python that import a module by its name."""
 
 
 def name_of(path):
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {name_of(path): path for room in ROOMS for path in (ROOT / "speechframe" / room).rglob("*.py")}
+MODULES = {name_of(path): path for path in (SRC / "speechframe").rglob("*.py")}
 
 
-def imported_by(name, source):
-    """Return the modules of the rooms that a module imports anywhere, also for type checkers alone."""
+def statements(node):
+    """Yield all statements of a module, also those in functions. Expressions are skipped, which saves time."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from statements(inner)
+
+
+def imported_by(source):
+    """Return the modules of the package that a module imports in statements."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{name}: a relative import"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in MODULES else node.module)
-    return (found & MODULES.keys()) - {name}
+            assert not node.level, "a relative import"
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in MODULES else node.module for name in names}
+    return found & MODULES.keys()
 
 
-def test_imports_within_functions_and_for_type_checkers_are_found():
-    source = (
-        "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from speechframe.batch.live import Run\n"
-        "def f():\n    from speechframe.store import parts\n    import speechframe.tables.table\n"
-    )
-    wanted = {"speechframe.batch.live", "speechframe.store.parts", "speechframe.tables.table"}
-    assert imported_by("speechframe.batch.run", source) == wanted
+def imported_by_name(source):
+    """Return the texts in a module that name a module, or begin its name, if the module imports by name."""
+    if not any(word in source for word in IMPORTERS):
+        return set()
+    nodes = list(ast.walk(ast.parse(source)))
+    used = {getattr(node, "id", getattr(node, "attr", getattr(node, "name", ""))) for node in nodes}
+    if not IMPORTERS & used:
+        return set()
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = {text.partition(":")[0] for text in texts if "." in text}
+    return {name for name in names if name.removesuffix(".") in MODULES}
 
 
-def test_no_module_of_a_room_is_in_a_cycle():
-    graph = {name: imported_by(name, path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-    assert sum(map(len, graph.values())) > len(MODULES), "imports are not found"
-    # It raises CycleError, which names the modules of the cycle.
-    order = list(TopologicalSorter(graph).static_order())
-    assert set(order) == MODULES.keys()
+@functools.cache
+def imports():
+    sources = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    return {name: (imported_by(source), imported_by_name(source)) for name, source in sources.items()}
+
+
+def depth_of(module):
+    return DEPTHS.get(module.split(".")[1], -1) if "." in module else -1
+
+
+def refused(module, targets):
+    """Return the names that a module must not import: any but those of lower layers, in packages and commands."""
+    is_allowed = MODULES[module].name == "__init__.py" or module.startswith("speechframe.cli.")
+    return {name for name in targets if not is_allowed or depth_of(name) < depth_of(module)}
+
+
+def test_imports_are_found_anywhere():
+    source = """
+if TYPE_CHECKING:
+    from speechframe.batch.live import Run
+def f():
+    from speechframe.store import parts, journal
+    try:
+        pass
+    except E:
+        import speechframe.tables.table
+"""
+    assert imported_by(source) == {
+        "speechframe.batch.live",
+        "speechframe.store.parts",
+        "speechframe.store.journal",
+        "speechframe.tables.table",
+    }
+
+
+def test_imports_by_name_are_refused_but_for_lower_layers_in_packages_and_commands():
+    source = "def f():\n    return import_module('speechframe.widgets.dashboard').show\n"
+    target = {"speechframe.widgets.dashboard"}
+    assert imported_by_name(source) == target
+    assert imported_by_name(source.replace("import_module", "print")) == set()
+    found = [refused(name, target) for name in ("speechframe", "speechframe.batch", "speechframe.batch.run")]
+    assert found == [set(), target, target]
+    faults = {name: refused(name, by_name) for name, (_, by_name) in imports().items()}
+    assert {name: names for name, names in faults.items() if names} == {}
+
+
+def test_no_module_is_in_a_cycle():
+    graph = {
+        name: (stated | by_name) & MODULES.keys() - {name} for name, (stated, by_name) in imports().items()
+    }
+    assert sum(map(len, graph.values())) > 2 * len(MODULES), "imports are not found"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from speechframe._words import counted, printable
 from speechframe.analysis.discrimination import Discrimination, discrimination
+from speechframe.analysis.figures import Figures, Findings
 from speechframe.analysis.intake import Duplicates, Votes, checked
 from speechframe.analysis.methods_text import methods_text
 from speechframe.analysis.power import Power, listeners_needed, power
@@ -55,93 +56,14 @@ _NAMES = frozenset({"condition", "condition_a", "condition_b", "reason"})
 _SMALLEST_P = 0.001
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Figures:
-    """Figures of a group of listeners. Frames that do not exist for the method are None.
-
-    Parameters
-    ----------
-    listeners, items, votes
-        Number of listeners, items and votes.
-    scores
-        Mean scores: the columns of :func:`~speechframe.analysis.scores.score_frame`.
-    pairs
-        Differences: :func:`~speechframe.analysis.scores.pair_frame`.
-    spread
-        Deviations of listeners and items: :func:`~speechframe.analysis.spread.spread_frame`.
-    preference
-        Shares of each pair: :func:`~speechframe.analysis.preference.preference_frame`.
-    strengths
-        Strengths from all pairs together: :class:`~speechframe.analysis.preference.Strengths`.
-    discrimination
-        Correct answers: :class:`~speechframe.analysis.discrimination.Discrimination`.
-    """
-
-    listeners: int
-    items: int
-    votes: int
-    scores: "pd.DataFrame | None" = None
-    pairs: "pd.DataFrame | None" = None
-    spread: "pd.DataFrame | None" = None
-    preference: "pd.DataFrame | None" = None
-    strengths: Strengths | None = None
-    discrimination: Discrimination | None = None
-
-    def frames(self) -> dict[str, "pd.DataFrame"]:
-        """Return the frames that a summary shows, by name."""
-        found = {
-            "scores": self.scores,
-            "pairs": self.pairs,
-            "preference": self.preference,
-            "strengths": self.strengths.frame if self.strengths is not None else None,
-            "discrimination": self.discrimination.pairs if self.discrimination is not None else None,
-        }
-        return {name: frame for name, frame in found.items() if frame is not None}
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ListeningResult:
+class ListeningResult(Findings):
     """The result of a listening test, as :func:`analyse` returns it.
 
     There are two sets of figures. ``everyone`` has the figures of all listeners, which are also available as
-    ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out.
-
-    Parameters
-    ----------
-    method
-        The test method.
-    reference
-        The condition of the hidden reference, if there was one.
-    conditions
-        Names of the rated or compared conditions.
-    anchors
-        The conditions that are anchors, the lowest first.
-    compared
-        The conditions whose differences were tested. Anchors are included only with ``compare_anchors``.
-    confidence
-        Confidence level of all intervals.
-    everyone
-        Figures of all listeners.
-    kept
-        Figures without the listeners who were screened out. If nobody was screened out, `kept` is `everyone`.
-        If all were screened out, `kept` is None.
-    screening
-        One row a listener, as from :func:`~speechframe.analysis.screening.screen`.
-    practice, untouched
-        Number of votes that were left out, on practice pages and on clips that were not touched.
+    ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out. All
+    fields are described in :class:`~speechframe.analysis.figures.Findings`.
     """
-
-    method: Method
-    reference: str | None
-    conditions: tuple[str, ...]
-    anchors: tuple[str, ...]
-    compared: tuple[str, ...]
-    confidence: float
-    everyone: Figures
-    kept: Figures | None
-    screening: "pd.DataFrame"
-    practice: int
-    untouched: int
 
     @property
     def scores(self) -> "pd.DataFrame | None":
@@ -172,11 +94,6 @@ class ListeningResult:
     def discrimination(self) -> Discrimination | None:
         """Correct answers of all listeners. None unless the method is abx."""
         return self.everyone.discrimination
-
-    @property
-    def screened(self) -> tuple[str, ...]:
-        """The listeners who were screened out, by name."""
-        return tuple(self.screening.loc[self.screening["screened"], "listener"])
 
     def methods(self, *, setup: str = "") -> str:
         """Return the methods paragraph of a paper, with its references.

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from speechframe._version import __version__
 from speechframe._words import counted
+from speechframe.analysis.figures import Findings
 from speechframe.analysis.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
 from speechframe.analysis.votes import AB, MOS, MUSHRA
-
-if TYPE_CHECKING:
-    from speechframe.analysis.listening import ListeningResult
 
 REFERENCES = {
     "BS.1534": "ITU-R BS.1534-3 (2015). Method for the subjective assessment of intermediate quality level "
@@ -39,7 +36,7 @@ REFERENCES = {
 """Full references, by the short form in the text."""
 
 
-def methods_text(result: "ListeningResult", *, setup: str = "") -> str:
+def methods_text(result: Findings, *, setup: str = "") -> str:
     """Return the paragraph, followed by the references that it cites.
 
     Parameters
@@ -63,7 +60,7 @@ def methods_text(result: "ListeningResult", *, setup: str = "") -> str:
     return "\n".join([paragraph, "", "References", *cited])
 
 
-def _design(result: "ListeningResult") -> Iterator[str]:
+def _design(result: Findings) -> Iterator[str]:
     method, counts = result.method, result.everyone
     names = ", ".join(result.conditions)
     yield (
@@ -96,7 +93,7 @@ def _design(result: "ListeningResult") -> Iterator[str]:
         yield f"{counted(result.practice, 'vote')} of practice pages {_were(result.practice)} left out."
 
 
-def _screening(result: "ListeningResult") -> Iterator[str]:
+def _screening(result: Findings) -> Iterator[str]:
     rules = list(_rules(result))
     like = ", rules of the kind of ITU-T P.808" if result.method.name == MOS else ""
     if rules:
@@ -109,7 +106,7 @@ def _screening(result: "ListeningResult") -> Iterator[str]:
         yield f"{out} of {total} {was} screened out; results were computed with and without them."
 
 
-def _rules(result: "ListeningResult") -> Iterator[str]:
+def _rules(result: Findings) -> Iterator[str]:
     name, seen = result.method.name, result.screening.notna().any()
     many = f"over {FEWEST_VOTES} votes or more"
     if name == MUSHRA:
@@ -129,7 +126,7 @@ def _rules(result: "ListeningResult") -> Iterator[str]:
         yield f"voted without playing in more than {TOLERATED_SHARE:.0%} of the votes"
 
 
-def _statistics(result: "ListeningResult") -> Iterator[str]:
+def _statistics(result: Findings) -> Iterator[str]:
     percent = f"{result.confidence:.0%}"
     degrees = min(result.everyone.listeners, result.everyone.items) - 1
     way = (
@@ -153,8 +150,8 @@ def _statistics(result: "ListeningResult") -> Iterator[str]:
             f"Shares among the decided votes were computed with {percent} intervals (Wilson 1927), of single "
             f"votes and {way}, {with_t}; tests against one half were adjusted for all pairs (Holm 1979)."
         )
-        if result.strengths is not None:
-            samples = f"{result.strengths.replicates:,} bootstrap samples"
+        if result.everyone.strengths is not None:
+            samples = f"{result.everyone.strengths.replicates:,} bootstrap samples"
             yield (
                 f"Strengths were fitted by maximum likelihood (Bradley and Terry 1952), ties as in "
                 f"Davidson 1970, with standard errors from {samples} each of listeners, items and cells."

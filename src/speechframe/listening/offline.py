@@ -1,7 +1,7 @@
 """Read the votes of listeners that come back as files from pages of their own.
 
-A file contains scores of slots. They become votes by the design of the test. A seal shows whether the file was
-changed on its way (see `offline_page`).
+A file contains scores of slots. They become votes by the design of the test. A seal shows whether the file
+was changed on its way (see `offline_page`).
 """
 
 import hmac
