@@ -80,3 +80,11 @@ def test_credits_budget_and_money_are_of_the_whole_run_also_after_a_resume(tmp_p
     run.go_on_as(spf.resume(run, backend=backend, max_credits=3, progress=False))
     assert "3 of 3 credits · 1.50 EUR" in watcher.look().pace
     assert "3 of 3 credits" in Watcher(spf.open_run(run.path)).look().pace
+
+
+def test_a_run_of_another_process_counts_by_the_word_of_its_backend(tmp_path):
+    class Lines(Scripted):
+        operation, unit = "lines", "line"
+
+    path = make(tmp_path / "run", ["One.", "Two."], backend=Lines()).path
+    assert Watcher(spf.open_run(path)).look().so_far == "2 of 2 lines"

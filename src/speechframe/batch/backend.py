@@ -439,3 +439,13 @@ MAKERS: dict[str, Callable[[Any, Mapping[str, Any]], Backend]] = {}
 
 The function gets the option ``service`` and the constant arguments of the run.
 """
+
+
+def unit_of(operation: str) -> str:
+    """Return the :attr:`Backend.unit` of an operation, or "call" if no imported backend has the operation."""
+    kinds = Backend.__subclasses__()
+    for kind in kinds:
+        if getattr(kind, "operation", None) == operation:
+            return kind.unit
+        kinds += kind.__subclasses__()
+    return Backend.unit

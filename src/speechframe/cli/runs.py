@@ -119,13 +119,12 @@ def report(run: "Run", options: argparse.Namespace) -> int:
     if code != exits.OK:
         _show_failures(run)
         show.write(f"go on with: {resume_command(run, options)}")
-    suspect = counts.get("suspect")
-    if suspect and run.operation == "translate":
-        show.write(f"{suspect:,} suspect: error_message says why")
-    elif suspect:
-        # Suspect rows have audio, so the run may be finished. No later message would mention the rows.
-        command = _resume(run, " --redo suspect", options)
-        show.write(f"{suspect:,} suspect: error_message says why; make another take with: {command}")
+    if suspect := counts.get("suspect"):
+        # Suspect rows have an answer, so the run may be finished. No later message would mention the rows.
+        words = f"{suspect:,} suspect: error_message says why"
+        if "audio_seconds" in facts:
+            words += f"; make another take with: {_resume(run, ' --redo suspect', options)}"
+        show.write(words)
     return code
 
 

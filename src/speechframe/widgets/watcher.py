@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
+from speechframe.batch.backend import unit_of
 from speechframe.batch.live import RUNNING, Run
 from speechframe.spec.billing import to_credits
 from speechframe.widgets.attempts import AttemptReader
@@ -150,7 +151,7 @@ class Watcher:
             counts=counts,
             failed_by=failed_by,
             retried_by=retried_by,
-            unit="text" if run.operation == "translate" else "call",
+            unit=unit_of(run.operation),
             burn=line.of(*_start(self.max_credits, balance, credits)),
         )
 
