@@ -9,28 +9,10 @@ from typing import Any, ParamSpec
 from speechframe import aio
 from speechframe import settings as _settings
 from speechframe._loop import sync
-from speechframe.batch.live import open_run
 from speechframe.batch.options import OPTION_NAMES, Options, configure_options
 from speechframe.client import Stream, SyncStream
 from speechframe.settings.hidden import hide
 from speechframe.settings.typed import no_such
-
-__all__ = [
-    "change_voice",
-    "changes",
-    "configure",
-    "correct",
-    "dub",
-    "generate",
-    "open_run",
-    "resume",
-    "run",
-    "say",
-    "stream",
-    "translate",
-    "utterances",
-    "voices",
-]
 
 P = ParamSpec("P")
 

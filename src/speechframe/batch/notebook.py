@@ -3,12 +3,11 @@
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
 
 log = logging.getLogger(__name__)
 
-Show = Callable[[Any], None]
-"""Shows the dashboard of a run."""
+Show = Callable[..., None]
+"""Shows the dashboard of the run that it gets."""
 
 load_dashboard: Callable[[], Show] | None = None
 """Returns the function that shows a dashboard, or raises ImportError if a package is missing.

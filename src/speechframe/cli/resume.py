@@ -36,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Go on and report."""
     from speechframe import api
+    from speechframe.batch.live import open_run
 
     given = declared.values(options)
     runs.settle_run_options(options.parser, given)
     if options.redo and options.table:
         options.parser.error("--redo is for the run's own table: --redo or --table, one at a time")
     # A folder that is none is said before a service is started for it.
-    api.open_run(options.folder)
+    open_run(options.folder)
     service = selection.service(options)
     with runs.gentle_interrupts():
         made = api.resume(options.folder, options.table, redo=_redo(options.redo), **given, service=service)
