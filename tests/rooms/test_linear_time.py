@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from speechframe.dubbing.speech import speech
 from speechframe.engines.apertium import _reformatted
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_text import spoken_text
@@ -18,7 +19,7 @@ from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import fault_of, pause_warnings
 from speechframe.verbs.placeholders import find, protect
-from speechframe.wire import cues
+from speechframe.wire import cues, subtitles
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.errors import decode_error
 from speechframe.wire.frames import parse_client_frame, parse_server_frame
@@ -27,13 +28,12 @@ pytestmark = pytest.mark.quiet
 
 
 def script(text):
-    with suppress(ValueError):
-        cues.parse(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n")
+    times(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n")
 
 
 def times(text):
     with suppress(ValueError):
-        cues.parse(text)
+        speech(subtitles.read(text))
 
 
 def cut(text):
@@ -84,6 +84,14 @@ WORST = {
     "a name without an end in a script": (script, "A", " '", "", 10_000),
     "references in a script": (script, "", "&#1", "", 1000),
     "speakers in a script": (script, "", "A: x\n", "", 300),
+    "brackets in a script": (script, "", "(", "", 5000),
+    "brackets over lines in a script": (script, "", "[a\n", "", 1000),
+    "sounds in a script": (script, "", "(a) ", "", 1000),
+    "songs in a script": (script, "", "\u266a a\n", "", 500),
+    "names in brackets in a script": (script, "", "[A b (c) ", "", 1000),
+    "numbers in a script": (times, "", "1\n\n", "", 1000),
+    "arrows in a script": (times, "", "1->", "", 5000),
+    "captions that roll": (times, "", "0:1 --> 0:2\na\nb\n\n", "", 200),
     "empty lines around a script": (times, "", "\n", "", 20_000),
     "times of blanks": (times, "0:1.1 -->", " ", "0:2.1", 50_000),
     "words of a cue": (cut, "", "a ", "", 500),

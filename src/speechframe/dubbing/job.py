@@ -65,11 +65,12 @@ _SLACK_S = 1.0
 
 
 class _Heard(JsonFile):
-    """The locale and the utterances of a medium, and the pitch of each speaker in Hz."""
+    """The locale and the utterances of a medium, the pitch of each speaker in Hz, and warnings."""
 
     locale: str
     utterances: tuple[Cue, ...]
     registers: Mapping[str, float]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +139,33 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     heard = _Heard.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")
-        locale, said = _written(task, track) if task.script is not None else _recognised(task, track)
+        warnings: list[str] = []
+        if task.script is None:
+            locale, said = _recognised(task, track)
+        else:
+            locale, (said, warnings) = _written(task, track)
         registers = hear.registers_hz(track.speech, said)
-        heard = _Heard(locale=locale, utterances=tuple(said), registers=registers)
+        heard = _Heard(locale=locale, utterances=tuple(said), registers=registers, warnings=tuple(warnings))
         heard.write(folder / _HEARD)
     if not heard.utterances:
         raise Refused(FailureCode.SPEECH_NOT_PRESENT, "nobody speaks in the medium")
     return _Said(task, folder, track, heard)
 
 
-def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
-    """Return the locale of the script, and its cues that begin within the medium."""
+def _written(task: Task, track: Track) -> tuple[str, script.Script]:
+    """Return the locale of the script, and its speech that begins within the medium."""
     try:
-        said = script.cues_within(task.script or "", track.seconds, slack_s=_SLACK_S)
+        read = script.speech_within(task.script or "", track.seconds, cast=task.cast, slack_s=_SLACK_S)
     except ValueError as error:
         raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be used: {error}") from None
     locale = task.script_locale or task.source_locale
-    if locale is None and said:
+    if locale is None and read.cues:
         known = {
             route.locales[0].partition("-")[0] for route in Routes(registry.working(TRANSLATORS)).supported()
         }
-        found = Counter(detected([cue.text for cue in said], sorted(known)))
+        found = Counter(detected([cue.text for cue in read.cues], sorted(known)))
         locale = found.most_common(1)[0][0]
-    return locale or "", said
+    return locale or "", read
 
 
 def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
@@ -273,7 +278,7 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
         (text if lines.is_speakable(text) else each.text, chosen[each.speaker])
         for text, each in zip(texts, utterances, strict=True)
     ]
-    return wanted, [*warnings, *missed]
+    return wanted, [*said.heard.warnings, *warnings, *missed]
 
 
 def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:

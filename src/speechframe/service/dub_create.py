@@ -42,7 +42,7 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.spec.locales import dubbing_spelling
-from speechframe.wire import cues
+from speechframe.wire import subtitles
 
 _FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
@@ -191,7 +191,7 @@ async def _script_locale(state: State, wanted: _Wanted) -> str | None:
         return None
     try:
         # In a thread, because a long script takes a quarter of a second.
-        await asyncio.to_thread(cues.parse, wanted.script)
+        await asyncio.to_thread(subtitles.read, wanted.script)
     except ValueError as error:
         refuse(f"script is neither SRT nor WebVTT: {error}")
     return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)
@@ -200,7 +200,7 @@ async def _script_locale(state: State, wanted: _Wanted) -> str | None:
 async def _check_script(wanted: _Wanted, media_s: float) -> None:
     if wanted.script is not None:
         try:
-            await asyncio.to_thread(script.cues_within, wanted.script, media_s)
+            await asyncio.to_thread(script.speech_within, wanted.script, media_s, cast=wanted.cast or ())
         except ValueError as error:
             refuse(f"script: {error}")
 
