@@ -182,8 +182,8 @@ def is_open_ended(data: bytes, found: Format) -> bool:
 def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield name, start, declared size and present size of every chunk, from one on.
 
-    A stream's header may say that there are no samples, and that the file ends in front of them. The declared
-    size is :data:`UNKNOWN_LENGTH` then.
+    If the header of a stream was written before the samples, it may give size 0. The declared size is then
+    :data:`UNKNOWN_LENGTH`.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int
 
 
 def _riff_end(data: bytes) -> int:
-    """Return where the header of a WAV file says that the file ends, and 0 if the header leaves that open."""
+    """Return the end of a WAV file by its header, or 0 if the header leaves the end open."""
     size = int.from_bytes(data[4:8], "little")
     return 0 if size >= UNKNOWN_LENGTH else 8 + size
 

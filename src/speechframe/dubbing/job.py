@@ -37,7 +37,7 @@ from speechframe.dubbing.folder import (
     Task,
     written,
 )
-from speechframe.dubbing.media import Track, container_of, extract, mux
+from speechframe.dubbing.media import Track, container_of, extract, mux, warning_of
 from speechframe.dubbing.mix import Spoken, mix
 from speechframe.engines import registry, whisper
 from speechframe.engines.faults import CALLER_WORDS, without_paths
@@ -135,15 +135,17 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     """Return the utterances of the medium, from the script or from the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
-    track = extract(folder / SOURCE, folder / _AUDIO)
+    track = extract(folder / SOURCE, folder / _AUDIO, locale=task.source_locale)
     heard = _Heard.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")
-        warnings: list[str] = []
+        warning = warning_of(folder / SOURCE, locale=task.source_locale)
+        warnings = [] if warning is None else [warning]
         if task.script is None:
             locale, said = _recognised(task, track)
         else:
-            locale, (said, warnings) = _written(task, track)
+            locale, (said, more) = _written(task, track)
+            warnings += more
         registers = hear.registers_hz(track.speech, said)
         heard = _Heard(locale=locale, utterances=tuple(said), registers=registers, warnings=tuple(warnings))
         heard.write(folder / _HEARD)
@@ -230,17 +232,10 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         for natural, place in zip(naturals, placed, strict=True)
     ]
     container = container_of(source)
+    media = f"{DUB}.{container}"
     shown, cues_over = cues.cues(
         [Cue(each.dub_start_ms, each.dub_end_ms, each.text, each.speaker) for each in utterances],
         round(1000 * said.track.seconds),
-    )
-    outcome = Outcome(
-        version=said.task.version,
-        media=f"{DUB}.{container}",
-        utterances=utterances,
-        overlap=_overlap(utterances),
-        cues_over=cues_over,
-        warnings=tuple(warnings),
     )
     mixed = said.track.folder / "mixed.wav"
     dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
@@ -249,11 +244,20 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
     # All files of a version appear or none, even on a full disk. The outcome is last.
     with (
         written(folder / OUTCOME) as outcome_path,
-        written(folder / outcome.media) as media_path,
+        written(folder / media) as media_path,
         written(folder / SRT) as srt_path,
         written(folder / VTT) as vtt_path,
     ):
-        mux(source, mixed, media_path, language=locale, container=container)
+        left_out = mux(source, mixed, media_path, language=locale, container=container)
+        outcome = Outcome(
+            version=said.task.version,
+            media=media,
+            utterances=utterances,
+            overlap=_overlap(utterances),
+            cues_over=cues_over,
+            # A correction has the warnings of the dub before.
+            warnings=tuple(dict.fromkeys((*warnings, *((left_out,) if left_out else ())))),
+        )
         srt_path.write_text(cues.srt(shown), encoding="utf-8")
         vtt_path.write_text(cues.vtt(shown), encoding="utf-8")
         outcome.write(outcome_path)

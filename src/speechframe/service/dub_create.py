@@ -95,7 +95,10 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                         guard=state.guard,
                         threads=state.threads,
                     )
-                    media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    media_s, name = (
+                        await _probed(state, key, upload, job.task.source_locale),
+                        _file_name(wanted, upload),
+                    )
                     await _check_script(wanted, media_s)
                     _refuse_dear(wanted, media_s, len(job.task.targets))
                     told = job.answer.model_copy(update={"file_name": name})
@@ -212,11 +215,13 @@ def _voice(state: State, speaker: str, name: str) -> str:
     return voice_id
 
 
-async def _probed(state: State, key: Key, upload: Upload) -> float:
-    """Return the length of a medium in seconds."""
+async def _probed(state: State, key: Key, upload: Upload, locale: str | None) -> float:
+    """Return the length in seconds of a medium whose speech is in a locale."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
     reply = await state.pools.fast.run(
-        WorkerJob("probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS}),
+        WorkerJob(
+            "probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS, "locale": locale}
+        ),
         limit_s=state.config.limits.job_s(0, most_s),
         key_hash=key.key_hash,
     )

@@ -383,10 +383,11 @@ async def dub(
     project
         Id of a project, which names the locales and whether its dubs are reviewed.
     source_locale
-        Locale of the media, where it is known.
+        Locale of the media, where it is known. Of several audio tracks, the one in this language is dubbed.
     scripts
         SRT or WebVTT, as text or as the path of a file: who says what, instead of what is recognised.
-        ``col("x")`` takes it from a column.
+        ``col("x")`` takes it from a column. Warnings name the speakers that were found, and each line that
+        was skipped or is no speech.
     script_locale
         Locale of the script, where it is translated already.
     cast
