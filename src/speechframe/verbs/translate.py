@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, SpeechframeError
@@ -23,7 +23,7 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs import placeholders
 from speechframe.verbs.glossary import Glossary, read_glossary
 from speechframe.verbs.placeholders import Span
