@@ -8,12 +8,12 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from speechframe._placeholders import find
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.engines.translation_text import has_letters
 from speechframe.errors import EngineFault
 from speechframe.settings.hidden import environment_without_keys
 from speechframe.spec import locales
+from speechframe.spec.placeholders import find
 
 __all__ = ["ApertiumTranslator"]
 

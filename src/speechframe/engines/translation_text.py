@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from speechframe._placeholders import TAG, find
 from speechframe.engines.vocabulary import Alphabet
+from speechframe.spec.placeholders import TAG, find
 
 __all__ = ["has_letters", "portions", "shielded"]
 

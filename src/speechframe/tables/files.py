@@ -56,14 +56,25 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
     if suffix in JSON_SUFFIXES:
         return _objects(path)
     if suffix == ".xlsx":
-        import pandas as pd
-
-        return pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
+        return _workbook(path)
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
     size = CARRIED_ROWS if any(holds_bytes(column.type) for column in file.schema_arrow) else BATCH_ROWS
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(size))
+
+
+def _workbook(path: Path) -> Any:
+    """Return the first sheet of a workbook as a frame of texts."""
+    import pandas as pd
+    from openpyxl.utils.escape import unescape
+
+    def decoded(cell: Any) -> Any:
+        # Office Open XML writes a carriage return as _x000D_, and _x as _x005F_x.
+        return unescape(cell) if isinstance(cell, str) and "_x" in cell else cell
+
+    frame = pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
+    return frame.map(decoded).rename(columns=decoded)
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[str]:

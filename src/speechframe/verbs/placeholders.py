@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from speechframe import _placeholders
-from speechframe._placeholders import WITH_BRANCHES, closing, signs
+from speechframe.spec import placeholders
+from speechframe.spec.placeholders import WITH_BRANCHES, closing, signs
 
 _LIKE_A_TOKEN = re.compile(r"pz(x*+)")
 _BRANCHES = re.compile(rf"(?P<icu>{WITH_BRANCHES})|\{{\s*\$?[\w.-]+\s*(?:\([^()]*\)\s*)?->")
@@ -121,10 +121,10 @@ class Protected:
 def find(text: str) -> list[Span]:
     """Return the placeholders of a text in order. They do not overlap.
 
-    Examples are ``{name}``, ``%1$d``, ``:name``, tags, and URLs. `speechframe._placeholders` lists the forms.
+    :mod:`speechframe.spec.placeholders` lists the forms, such as ``{name}``, ``%1$d``, ``:name``, and tags.
     A whole ICU message such as ``{n, plural, one {# file} other {# files}}`` is one placeholder.
     """
-    return [Span(start, end, text[start:end]) for start, end in _placeholders.find(text)]
+    return [Span(start, end, text[start:end]) for start, end in placeholders.find(text)]
 
 
 def protect(text: str, spans: Iterable[Span]) -> Protected:

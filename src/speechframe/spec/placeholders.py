@@ -22,9 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from speechframe.spec.texts import MARKERS
-
-__all__ = ["TAG", "WITH_BRANCHES", "closing", "find", "signs"]
+__all__ = ["SPOKEN_KINDS", "TAG", "WITH_BRANCHES", "closing", "find", "signs"]
 
 # Every repetition here is possessive, has a bound, or has its own end character. Then the time is linear.
 TAG = (
@@ -62,8 +60,9 @@ _FORMS = re.compile(
         | (?<![\d%])%(?:\d{{1,9}}\$|<)?(?:[#0+\-,(]|'.){{0,5}}(?:\d{{1,9}}|\*)?(?:\.(?:\d{{1,9}}|\*))?
           (?:hh|h|ll|l|L|q|j|z|t|T|I64|I32)?[A-Za-z@](?![A-Za-z0-9@])
         | {_AFTER_NO_NUMBER}%\ (?:d|\d{{0,9}}\.?\d{{1,9}}[df])(?![\w'\u2019])
-        | (?<![\d%])%\d{{1,2}}![^!\s]{{1,9}}! | (?<![\d%])%L?\d(?!\d|[.,]\d)
+        | (?<![\d%])%\d{{1,2}}![^!\s]{{1,9}}!
         | {_AFTER_NO_NUMBER}%[A-Za-z_](?:[\w.-]*\w)?%? | %% )
+  | (?P<number> (?<![\d%])%L?\d(?!\d|[.,]\d) )
   | (?P<dollar> \$t\((?:[^()]|\([^()]*\))*+\) | \$\([^()\n]*\)
         | (?<!\w){_AFTER_NO_NUMBER}\$[A-Za-z_]\w*+\$? | (?<!\w)\$[1-9](?!\d|[.,]\d) )
   | (?P<name> (?<![\w@/])@(?:\.\w+)?:?(?:\([^()\s]*\)|[A-Za-z_](?:[\w.\-/]*\w)?) | (?<![^\s(])![a-z_]\w++
@@ -77,6 +76,7 @@ _FORMS = re.compile(
         | (?<!\w)[A-Za-z]:\\[^\s"<>|]+ | (?<!\S)[A-Za-z][\w.-]*=[^\s=<>][^\s<>]* )
   | (?P<mail> (?:mailto:)?[\w.+-]{{1,64}}@[\w-]+(?:\.[\w-]+)+ )
   | (?P<date> (?<!\w){_FIELD}(?:[-/.:\[\]',T]{{1,4}}{_FIELD})+(?!\w)\]* )
+  | (?P<office> _x[0-9a-fA-F]{{4}}_ )
   | (?P<word> __[a-z]\w*?__(?!\w) | (?<![\w.])[A-Za-z_][\w.]*\(\)
         | (?<!\w)[^\W_]{{2,}}+(?:_+[^\W_]++)++(?!\w) )
   )
@@ -89,7 +89,7 @@ _NOT_AT_THE_END = ".,;:!?)]}\u00bb\u201d\u2019"
 _CODE_IN_BRACES = re.compile(r"\A\W|\A\d|\A\S*\Z|[$%#:|=()\[\]\"<>_{}@+*/\\]|\A[\w.]+\s*,\s*\w+\s*(?:,|\Z)")
 _TWICE = re.compile(r"([A-Za-z])\1")
 _SIGN_IN_BRACKETS = re.compile(r"[_*$@#%|^~\\=]")
-_START_IN_BRACKETS = re.compile(r"[./*:-]\w|[bius]\Z|\d{1,9},(?:\d|\*)")
+_START_IN_BRACKETS = re.compile(r"[./*:-]\w|[bius]\Z|\d{1,9},(?:\d|\*)|\s?(?i:pause|break)\b")
 _SIGNS = re.compile(
     rf"""
     (?=[\[\](<>|\\^*~%$@&:_=-]) (?: \[\[[^\[\]]*\]\] | \(\([^()]*\)\) | [<>|\\^]
@@ -103,10 +103,14 @@ _SIGNS = re.compile(
 )
 
 
-def find(text: str) -> list[tuple[int, int]]:
+SPOKEN_KINDS = frozenset({"braces", "tag", "entity", "escape", "percent", "office"})
+"""Kinds of code that no voice should speak. The other kinds also occur in ordinary texts."""
+
+
+def find(text: str, kinds: frozenset[str] = frozenset()) -> list[tuple[int, int]]:
     r"""Return the start and end of each piece of code in a text, in order, none inside another.
 
-    An ICU message is one piece, with all its branches.
+    An ICU message is one piece, with all its branches. `kinds` selects kinds of code (default: all).
 
     Examples
     --------
@@ -114,7 +118,7 @@ def find(text: str) -> list[tuple[int, int]]:
     >>> [text[start:end] for start, end in find(text)]
     [':Name', '\\n', '%1$d', '{n, plural, one {file} other {files}}']
     """
-    return list(_pieces(text))
+    return [(start, end) for kind, start, end in _pieces(text) if not kinds or kind in kinds]
 
 
 def signs(text: str) -> Counter[str]:
@@ -152,11 +156,11 @@ def closing(text: str) -> dict[int, int]:
     return ends
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
+def _pieces(text: str) -> Iterator[tuple[str, int, int]]:
     ends, position = closing(text), 0
     while (match := _FORMS.search(text, position)) is not None:
         start, position = match.span()
-        kind = match.lastgroup
+        kind = match.lastgroup or ""
         if kind == "braces":
             end = ends.get(position - 1)
             if end is None or not _CODE_IN_BRACES.search(text[position : end - 1].strip()):
@@ -169,12 +173,12 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
             continue
         elif kind in {"address", "path"}:
             position = max(start + 1, start + len(match[0].rstrip(_NOT_AT_THE_END)))
-        yield start, position
+        yield kind, start, position
 
 
 def _is_code_in_brackets(piece: str) -> bool:
     inner = piece[1:-1]
-    if inner.startswith("[") or _START_IN_BRACKETS.match(inner) or MARKERS.fullmatch(piece):
+    if inner.startswith("[") or _START_IN_BRACKETS.match(inner):
         return True
     has_sign = _SIGN_IN_BRACKETS.search(inner) is not None and any(map(str.isalnum, inner))
     return has_sign and (" " not in inner or "=" in inner)
