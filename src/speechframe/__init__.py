@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
     from speechframe.batch.changes import Changes
     from speechframe.batch.live import Run
-    from speechframe.batch.options import RunOptions
     from speechframe.batch.plan import Estimate
     from speechframe.batch.queue import Alert
+    from speechframe.batch.run_options import RunOptions
     from speechframe.client import (
         Client,
         Stream,
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
-    from speechframe.tables.table import col
+    from speechframe.tables.column import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, review, watch
 
 # A library writes to its log and leaves it to its user who reads that.
@@ -116,7 +116,7 @@ _MODULES = {
     "speechframe.analysis.report": ("report",),
     "speechframe.analysis.usage": ("UsageTable", "plot_usage", "usage"),
     "speechframe.audio.clip": ("Clip",),
-    "speechframe.tables.table": ("col",),
+    "speechframe.tables.column": ("col",),
     "speechframe._allocator": ("tune_allocator",),
     "speechframe.batch.backend": (
         "Answer",
@@ -132,7 +132,7 @@ _MODULES = {
     "speechframe.batch.changes": ("Changes",),
     "speechframe.batch.queue": ("Alert",),
     "speechframe.batch.live": ("Run",),
-    "speechframe.batch.options": ("RunOptions",),
+    "speechframe.batch.run_options": ("RunOptions",),
     "speechframe.client": (
         "Client",
         "Stream",

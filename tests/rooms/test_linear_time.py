@@ -78,7 +78,8 @@ def chunked(text):
 
 
 def placeholders(text):
-    protect(text, find(text))
+    protected = protect(text, find(text))
+    protected.restore(protected.sent)
 
 
 def phonemes(text, locale="ja-JP"):
@@ -137,6 +138,18 @@ WORST = {
     "what looks like a token": (placeholders, "PZ", "X", "", 5000),
     "placeholders that are not closed": (placeholders, "", "{a, select, ", "", 500),
     "addresses that are none": (placeholders, "", "www.a@", "", 1000),
+    "quotes of tags that are not closed": (placeholders, "", "<a \"'", "", 500),
+    "words of braces that are not code": (placeholders, "", "{a b ", "", 500),
+    "prose in braces": (placeholders, "{", "a b ", "}", 1000),
+    "brackets that are not code": (placeholders, "", "[a b] [", "", 500),
+    "marks of code": (placeholders, "", "` ** ~~ $t( @a- #a ", "", 200),
+    "backslashes": (placeholders, "", "\\", "", 2000),
+    "fields of a date": (placeholders, "", "m:", "", 1000),
+    "parts of a name": (placeholders, "", "a.", "", 1000),
+    "words of a name": (placeholders, "aa", "_a", "_ ", 1000),
+    "a name of one word": (placeholders, "__a", "a", "_", 4000),
+    "dates of percents": (placeholders, "", "%a-", "", 1000),
+    "a long word": (placeholders, "", "aB", "", 4000),
     "a long locale": (locale, "en-x", "-a", "", 20_000),
     "numbers of a body": (lambda text: parse_object(text.encode()), '{"a":1.', "1", "}", 50_000),
     "quotes of a body": (lambda text: parse_object(text.encode()), '{"a":"', '\\"', '"}', 20_000),
