@@ -38,9 +38,9 @@ from speechframe.batch.backend import Request as Request
 from speechframe.batch.changes import Changes as Changes
 from speechframe.batch.live import Run as Run
 from speechframe.batch.live import open_run as open_run
-from speechframe.batch.options import RunOptions as RunOptions
 from speechframe.batch.plan import Estimate as Estimate
 from speechframe.batch.queue import Alert as Alert
+from speechframe.batch.run_options import RunOptions as RunOptions
 from speechframe.client import Client as Client
 from speechframe.client import Stream as Stream
 from speechframe.client import StreamSession as StreamSession
@@ -81,7 +81,7 @@ from speechframe.listening.test import open_test as open_test
 from speechframe.local import LocalService as LocalService
 from speechframe.local import local_service as local_service
 from speechframe.settings import Settings as Settings
-from speechframe.tables.table import col as col
+from speechframe.tables.column import col as col
 from speechframe.widgets import browse as browse
 from speechframe.widgets import compare_voices as compare_voices
 from speechframe.widgets import gallery as gallery

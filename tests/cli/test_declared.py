@@ -1,6 +1,7 @@
 """Options come from signatures and docstrings: what is declared once appears by itself."""
 
 import argparse
+import importlib
 import inspect
 import json
 import shutil
@@ -18,8 +19,7 @@ import speechframe
 from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
-from speechframe.cli.verb import verb_of
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 
 VERBS = declared.verb_summaries()
 
@@ -29,9 +29,9 @@ from typing import Any, Unpack
 
 from speechframe.batch.backend import MAKERS
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
+from speechframe.batch.run_options import RunOptions
 from speechframe.batch.run import make
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs.generate import GenerateBackend
 
 
@@ -179,7 +179,13 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
 
 def test_the_verbs_are_found_without_importing_them():
     assert sorted(VERBS) == ["change_voice", "dub", "generate", "translate"]
-    assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
+    for name in VERBS:
+        read, data = declared.verb_of(name)
+        module = importlib.import_module(f"speechframe.verbs.{name}")
+        backend = next(kind for kind in vars(module).values() if getattr(kind, "operation", None) == name)
+        assert declared.parameters(read, data) == declared.parameters(
+            getattr(module, name), backend.data_arguments
+        )
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [

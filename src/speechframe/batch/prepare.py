@@ -61,8 +61,8 @@ from speechframe.store.schema import (
     TAKE,
     call_key,
 )
+from speechframe.tables.column import Column
 from speechframe.tables.table import (
-    Column,
     Source,
     Table,
     column_of,

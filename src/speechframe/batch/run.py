@@ -42,7 +42,8 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import all_attempts, known_spending, millicredits_of
 from speechframe.store.schema import StopReason
-from speechframe.tables.table import Column, Source, problem
+from speechframe.tables.column import Column
+from speechframe.tables.table import Source, problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ command line is not handed on, so defaults are stated in one place.
 
 import argparse
 import ast
+import collections.abc
 import inspect
 import json
 import typing
@@ -19,8 +20,10 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
+from speechframe.batch.run_options import RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
+from speechframe.tables.column import Column, col
 
 VERBS_ROOM = "speechframe.verbs"
 _OPTIONS = "Unpack[RunOptions]"
@@ -100,6 +103,55 @@ def verb_summaries() -> dict[str, str]:
     return found
 
 
+def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
+    """Return the signature and docstring of a verb, and the names of its data arguments.
+
+    They are read from the source, because its module loads Arrow and the web client. The returned function
+    has no body.
+    """
+    source = (resources.files(VERBS_ROOM) / f"{name}.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    function = next(n for n in tree.body if isinstance(n, ast.AsyncFunctionDef) and n.name == name)
+    function.body = function.body[:1]
+    function.args.kwarg = function.returns = None
+    function.args.kw_defaults = [
+        default if default is None or isinstance(default, ast.Constant) else ast.Constant(None)
+        for default in function.args.kw_defaults
+    ]
+    names: dict[str, Any] = {**vars(typing), **vars(collections.abc), "PathLike": PathLike, "Column": Column}
+    code = compile(ast.fix_missing_locations(ast.Module([function], [])), f"{name}.py", "exec")
+    exec(code, names)  # noqa: S102 - a signature of our own package
+    return names[name], _data_arguments(tree, name)
+
+
+def _data_arguments(tree: ast.Module, verb: str) -> frozenset[str]:
+    constants = _assigned(tree.body)
+    for kind in tree.body:
+        if isinstance(kind, ast.ClassDef):
+            stated = {**constants, **_assigned(kind.body, constants)}
+            if stated.get("operation") == verb and "data_arguments" in stated:
+                return frozenset(stated["data_arguments"])
+    return frozenset({"text"})
+
+
+def _assigned(body: Sequence[ast.stmt], names: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the names that statements set to a word, or to a frozenset of words."""
+    found: dict[str, Any] = {}
+    for node in body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        value = node.value
+        if isinstance(value, ast.Constant):
+            found[node.targets[0].id] = value.value
+        elif isinstance(value, ast.Call) and value.args and isinstance(value.args[0], ast.Set):
+            words = value.args[0].elts
+            found[node.targets[0].id] = {
+                word.value if isinstance(word, ast.Constant) else names.get(getattr(word, "id", ""))
+                for word in words
+            }
+    return found
+
+
 def command_name(verb: str) -> str:
     """Return what people type for a verb.
 
@@ -132,22 +184,16 @@ def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset())
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the run options every verb shares, but for those in `without`."""
-    from speechframe.batch.options import Options, RunOptions
-
     said = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(
-            name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=getattr(Options, name, None)
-        )
+        _parameter(name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=None)
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
 
 
 def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
-    from speechframe.tables.table import Column
-
     members = [m for m in _members(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]
@@ -287,8 +333,6 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
     """Return what was given on the command line, as the function takes it."""
-    from speechframe.tables.table import col
-
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")

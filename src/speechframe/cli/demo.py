@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speechframe import settings
 from speechframe.cli import exits, runs, selection, show
 from speechframe.errors import SettingsError
 
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     table = _table(options)
     from speechframe import api
     from speechframe.local import shared_service
-    from speechframe.tables.table import col
+    from speechframe.tables.column import col
     from speechframe.tables.table_input import open_table
 
     started = time.monotonic()
@@ -97,6 +96,8 @@ def _table(options: argparse.Namespace) -> Path:
 def _local_folder() -> tuple[Path | None, bool]:
     """Return the data folder of the local service, and whether that service is the default."""
     try:
+        from speechframe import settings
+
         found = settings.resolve()
     except SettingsError:
         return None, False

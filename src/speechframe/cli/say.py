@@ -12,16 +12,14 @@ from speechframe._files import open_new, safe_stem
 from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.cli.docstrings import option_name
 from speechframe.errors import SpeechframeError
-from speechframe.spec.speech import Format, StreamRequest
 
 if TYPE_CHECKING:
     from speechframe.client import SyncStream
+    from speechframe.spec.speech import Format
 
 STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
-_TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
-"""Arguments that a stream accepts."""
 
 
 class _Said(NamedTuple):
@@ -32,9 +30,7 @@ class _Said(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `generate` that concern one text, as constants."""
-    from speechframe.cli.verb import verb_of
-
-    generate, data = verb_of("generate")
+    generate, data = declared.verb_of("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
         for p in declared.parameters(generate, data)
@@ -65,9 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Speak the text, write the file and print its name."""
+    from speechframe.spec.speech import StreamRequest
+
     given = declared.values(options)
     target = _target(options, given)
-    if options.stream and (foreign := sorted(given.keys() - _TAKEN)):
+    taken = {*StreamRequest.model_fields, "voice", "take"} - {"text", "voice_id"}
+    if options.stream and (foreign := sorted(given.keys() - taken)):
         options.parser.error(f"a stream has no {', '.join(map(option_name, foreign))}")
     make = _streamed if options.stream else _spoken
     try:
@@ -90,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     """Return the checked output path. Set the format from its ending."""
+    from speechframe.spec.speech import Format
+
     if options.output is None or options.output == STDOUT:
         return None
     target = Path(options.output).expanduser()
@@ -176,7 +177,7 @@ def _pour(stream: "SyncStream", out: BinaryIO) -> None:
         out.flush()
 
 
-def _free_name(text: str, voice: str | None, format: Format) -> Path:
+def _free_name(text: str, voice: str | None, format: "Format") -> Path:
     """Create an empty file, named by the first words and the voice, and return its path."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()

@@ -1,8 +1,6 @@
 """One command for every verb: its options are its signature."""
 
 import argparse
-import importlib
-from collections.abc import Callable
 from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
@@ -16,7 +14,7 @@ _SECRETS = frozenset({"webhook_secret"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
-    function, data = verb_of(name)
+    function, data = declared.verb_of(name)
     said = docstrings.read(function.__doc__)
     parser.description = f"{said.summary} {said.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
@@ -54,10 +52,3 @@ def made(options: argparse.Namespace, **more: Any) -> Any:
     with runs.gentle_interrupts():
         table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
         return getattr(api, options.verb)(table, **given, **more, service=service)
-
-
-def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
-    """Return the function of a verb, and those of its arguments whose words name columns."""
-    module = importlib.import_module(f"{declared.VERBS_ROOM}.{name}")
-    backend = next(kind for kind in vars(module).values() if getattr(kind, "operation", None) == name)
-    return getattr(module, name), backend.data_arguments

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from speechframe._words import counted
 from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.tables.column import Column
 
 BATCH_ROWS = 4096
 CARRIED_ROWS = 64
@@ -29,29 +30,6 @@ UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Errors that Arrow raises for values without an Arrow type."""
 
 _VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table, by name. Create it with :func:`col`."""
-
-    name: str
-
-
-def col(name: str) -> Column:
-    """Take an option's value from the column `name`, row by row.
-
-    Parameters
-    ----------
-    name
-        A column of the verb's table.
-
-    Examples
-    --------
-    >>> col("voice")
-    Column(name='voice')
-    """
-    return Column(name)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from yarl import URL
 
 from speechframe.batch.backend import MAKERS, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
 from speechframe.errors import AudioError
@@ -32,7 +32,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs.files import files_or_table, kept, kept_path
 from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert

@@ -10,8 +10,8 @@ from typing import Any, Literal, Unpack
 
 from speechframe.batch.backend import MAKERS, Opened, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
@@ -20,7 +20,7 @@ from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
 from speechframe.store.journal import dumps, loads
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs import alignment
 from speechframe.verbs.judging import SPOKEN_SIGNS
 from speechframe.verbs.service import SpokenBackend

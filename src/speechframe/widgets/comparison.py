@@ -18,7 +18,7 @@ from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
-from speechframe.tables.table import col
+from speechframe.tables.column import col
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 
 if TYPE_CHECKING:

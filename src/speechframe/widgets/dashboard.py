@@ -16,8 +16,9 @@ from speechframe._loop import submit
 from speechframe._words import counted
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
-from speechframe.batch.options import Options, RunOptions
+from speechframe.batch.options import Options
 from speechframe.batch.progress import credits_in_words
+from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO
