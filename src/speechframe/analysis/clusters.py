@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.analysis._libraries import needed
 from speechframe.analysis.intake import Codes
+from speechframe.extras import needed
 
 Array = NDArray[np.float64]
 

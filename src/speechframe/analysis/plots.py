@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis._libraries import axes, needed
 from speechframe.analysis.listening import Figures, ListeningResult
 from speechframe.analysis.votes import AB
 from speechframe.errors import AnalysisError
+from speechframe.extras import axes, needed
 
 if TYPE_CHECKING:
     import pandas as pd

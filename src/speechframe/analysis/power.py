@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe._words import counted
-from speechframe.analysis._libraries import needed
 from speechframe.analysis.clusters import holm
 from speechframe.analysis.intake import Codes, method_of
 from speechframe.analysis.proportions import exact_p, share_of, wilson
@@ -16,6 +15,7 @@ from speechframe.analysis.scores import Table, p_of_pairs
 from speechframe.analysis.spread import Spread
 from speechframe.analysis.votes import ABX, MOS, Method
 from speechframe.errors import AnalysisError
+from speechframe.extras import needed
 
 if TYPE_CHECKING:
     import pandas as pd

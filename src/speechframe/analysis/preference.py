@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.analysis._libraries import needed
 from speechframe.analysis.clusters import FEWEST_CLUSTERS, Array, critical, holm
 from speechframe.analysis.intake import Codes, Votes
 from speechframe.analysis.proportions import share_of
 from speechframe.analysis.votes import TIE, A
+from speechframe.extras import needed
 
 if TYPE_CHECKING:
     import pandas as pd

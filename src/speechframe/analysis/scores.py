@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis._libraries import needed
 from speechframe.analysis.clusters import Array, Clustered, clustered, critical, holm, two_sided
 from speechframe.analysis.intake import Codes, Votes
+from speechframe.extras import needed
 
 if TYPE_CHECKING:
     import pandas as pd
