@@ -1,4 +1,4 @@
-"""Libraries that a core install does not have, imported when they are used."""
+"""Import libraries that only an extra installs, when they are used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ def needed(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise AnalysisError(f"{package} is needed for the statistics of votes: {INSTALL}") from None
+        raise AnalysisError(f"{package} is not installed: {INSTALL}") from None
 
 
 def axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":

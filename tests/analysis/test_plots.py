@@ -187,5 +187,5 @@ def test_libraries_are_loaded_when_they_are_used_and_named_when_they_are_missing
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1].endswith(
-        "AnalysisError: scipy is needed for the statistics of votes: pip install 'speechframe[listening]'"
+        "AnalysisError: scipy is not installed: pip install 'speechframe[listening]'"
     )
