@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from benchmarks import sound
-from speechframe.analysis.alignment import laid_upon
 from speechframe.engines import clarity
 from speechframe.engines.base import Recording, Utterance
 from speechframe.engines.espeak import EspeakSpeaker
@@ -18,6 +17,7 @@ from speechframe.engines.piper import PiperSpeaker
 from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.engines.words import spoken_tokens
 from speechframe.listening.signals import loudness_lufs
+from speechframe.recognition.alignment import laid_upon
 
 LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"
 LINES: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
-"""What runs and votes say: statistics of listening tests, and words found in audio that came without them.
+"""What runs and votes say: spending, quota and bills, and statistics of listening tests.
 
 Nothing here talks to a service. `listening` joins the chapters of a listening test (`scores`, `preference`,
-`discrimination`, `screening`, `spread`, `power`, `plots`); `alignment` lays a recogniser's words upon a text.
+`discrimination`, `screening`, `spread`, `power`, `plots`).
 """

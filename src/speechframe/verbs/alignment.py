@@ -24,7 +24,7 @@ from speechframe.store.schema import AUDIO, FINISHED, WORDS, WORDS_TYPE
 from speechframe.tables.table import problem
 
 if TYPE_CHECKING:
-    from speechframe.analysis.alignment import WordAligner
+    from speechframe.recognition.alignment import WordAligner
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ async def aligner_for(asked: Any) -> "WordAligner":
     if asked != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
-    from speechframe.analysis.alignment import WordAligner
+    from speechframe.recognition.alignment import WordAligner
 
     # Looking for models reads files.
     return await asyncio.to_thread(WordAligner.installed)

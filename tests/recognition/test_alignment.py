@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.analysis.alignment import WordAligner, laid_upon
 from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Utterance, Word
 from speechframe.errors import AudioError, EngineError, SettingsError
+from speechframe.recognition.alignment import WordAligner, laid_upon
 from speechframe.spec.speech import ChannelType, Format
 
 TEXT = "The committee meets at 10:30 on Tuesday, [pause 0.5s] in room 42."

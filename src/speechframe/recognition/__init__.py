@@ -1,0 +1,1 @@
+"""Words with their times, found in audio by a recogniser."""
