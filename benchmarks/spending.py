@@ -46,7 +46,7 @@ def q1(lab: Lab) -> Iterator[Figure]:
 
 
 def usage(clock: Clock, folder: str):
-    from speechframe.analysis.usage import usage as summed
+    from speechframe.spending.usage import usage as summed
 
     with clock:
         found = summed(folder, ["tag:team", "operation"])

@@ -6,11 +6,11 @@ import pytest
 import soundfile as sf
 from tests.promises.dub_service import DUB, DubService
 
-from speechframe.analysis.report import report
 from speechframe.audio.saving import save_audio
 from speechframe.cli.app import main
 from speechframe.errors import AnalysisError
 from speechframe.spec.speech import Format
+from speechframe.spending.report import report
 
 SHAPE = {"format": Format.PCM, "sample_rate_hz": 8000, "channels": 1}
 

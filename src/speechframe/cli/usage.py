@@ -46,22 +46,22 @@ def run(options: argparse.Namespace) -> int:
 def _print(options: argparse.Namespace) -> int:
     source, window = options.source or None, {"start": options.start, "end": options.end, "tz": options.tz}
     if options.command == "report":
-        from speechframe.analysis.report import report
+        from speechframe.spending.report import report
 
         show.write(report(options.path, source, by=options.by, **window))
     elif options.command == "reconcile":
-        from speechframe.analysis.reconcile import reconcile
+        from speechframe.spending.reconcile import reconcile
 
         found = {"source": source, "key": options.fingerprint, "by": options.by, **window}
         show.write(reconcile(options.reported, **found))
     elif options.check is not None:
-        from speechframe.analysis.budgets import check_budgets
+        from speechframe.spending.budgets import check_budgets
 
         lines, state = check_budgets(options.check, source)
         show.write("\n".join(lines))
         return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
-        from speechframe.analysis.usage import filled, usage
+        from speechframe.spending.usage import filled, usage
 
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)

@@ -3,9 +3,9 @@
 import datetime as dt
 
 import pytest
+from tests.spending.ledgers import at, make_ledger
 
 import speechframe as spf
-from analysis.ledgers import at, make_ledger
 
 
 def history(folder, days, cost=lambda day: 100.0):

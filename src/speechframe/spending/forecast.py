@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe.analysis.ledger import Ledgers, key_among, open_ledgers, thousandths, window
-from speechframe.analysis.usage import usage
 from speechframe.errors import AnalysisError
 from speechframe.extras import axes
 from speechframe.spec.billing import CREDIT, to_credits
+from speechframe.spending.ledger import Ledgers, key_among, open_ledgers, thousandths, window
+from speechframe.spending.usage import usage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

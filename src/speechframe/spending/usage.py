@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe._words import printable
-from speechframe.analysis.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.errors import AnalysisError, nearest
 from speechframe.extras import axes
 from speechframe.settings.spending import Prices, prices_in_force
 from speechframe.spec.billing import CREDIT
 from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.spending.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.store.ledger import is_amount, millis
 from speechframe.store.schema import LEDGER
 

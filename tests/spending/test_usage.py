@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spending.ledgers import at, make_ledger
 
 import speechframe as spf
-from analysis.ledgers import at, make_ledger
 
 GROUPINGS = [
     (),

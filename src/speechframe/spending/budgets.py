@@ -6,10 +6,10 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe.analysis.ledger import open_ledgers
 from speechframe.settings import read
 from speechframe.settings.spending import read_budgets, spending_rules
 from speechframe.spec.billing import to_credits
+from speechframe.spending.ledger import open_ledgers
 from speechframe.store.budgets import COLUMNS, begin_of, spent_in
 
 if TYPE_CHECKING:

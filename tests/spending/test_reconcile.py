@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spending.ledgers import at, make_ledger
 
 import speechframe as spf
-from analysis.ledgers import at, make_ledger
 
 NOVEMBER = {"start": "2026-11-01", "end": "2026-12-01"}
 

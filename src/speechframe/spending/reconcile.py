@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from speechframe._words import printable
-from speechframe.analysis.ledger import (
+from speechframe.errors import AnalysisError
+from speechframe.spec.billing import CREDIT
+from speechframe.spending.ledger import (
     NONE,
     key_among,
     moment,
@@ -27,8 +29,6 @@ from speechframe.analysis.ledger import (
     thousandths,
     window,
 )
-from speechframe.errors import AnalysisError
-from speechframe.spec.billing import CREDIT
 from speechframe.store.ledger import millis
 from speechframe.store.schema import DONE, LEDGER, SUSPECT
 

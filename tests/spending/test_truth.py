@@ -20,8 +20,8 @@ import soundfile
 
 import speechframe as spf
 from forked import Program
-from speechframe.analysis.ledger import open_ledgers
 from speechframe.settings import fingerprint
+from speechframe.spending.ledger import open_ledgers
 from speechframe.testing import FaultyService
 
 KEYS = ("sk-first", "sk-second")

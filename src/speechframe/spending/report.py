@@ -7,12 +7,12 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe.analysis.budgets import check_budgets
-from speechframe.analysis.forecast import forecast, plot_burn_down
-from speechframe.analysis.ledger import open_ledgers
-from speechframe.analysis.usage import UsageTable, filled, plot_usage, usage
 from speechframe.errors import AnalysisError
 from speechframe.extras import needed
+from speechframe.spending.budgets import check_budgets
+from speechframe.spending.forecast import forecast, plot_burn_down
+from speechframe.spending.ledger import open_ledgers
+from speechframe.spending.usage import UsageTable, filled, plot_usage, usage
 
 if TYPE_CHECKING:
     from os import PathLike

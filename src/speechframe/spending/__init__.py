@@ -1,0 +1,1 @@
+"""The spending of runs, from their ledgers: sums, budgets, bills and the end of the quota."""
