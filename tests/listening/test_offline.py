@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from listening_lab import begin, made, vote
 
-from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.offline import read_votes
+from speechframe.statistics.votes import VOTE_SCHEMA
 
 
 def state_in(page):

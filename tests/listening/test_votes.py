@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from votes_lab import frame_of, vote_of
 
-from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import VoteRefused
 from speechframe.listening import votes
 from speechframe.listening.making import make_test
 from speechframe.listening.test import open_test
 from speechframe.listening.votes import VoteBook, votes_frame
+from speechframe.statistics.votes import VOTE_SCHEMA
 
 GIVEN = {
     "ab": {"choice": "A"},

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import StoreError, VoteRefused
 from speechframe.listening.design import Page
 from speechframe.listening.questions import begun
 from speechframe.listening.session import refuse_stored
 from speechframe.listening.setup import SETUP_NAME, Setup
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
+from speechframe.statistics.votes import VOTE_SCHEMA
 from speechframe.store.folder import storing
 
 if TYPE_CHECKING:

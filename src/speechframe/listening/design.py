@@ -19,8 +19,8 @@ from itertools import combinations
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any
 
-from speechframe.analysis.votes import AB, ABX, METHODS, MOS, MUSHRA, A, B
 from speechframe.errors import ListeningError
+from speechframe.statistics.votes import AB, ABX, METHODS, MOS, MUSHRA, A, B
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from speechframe.analysis.votes import AB, ABX, MOS, MULTI, MUSHRA
+from speechframe.statistics.votes import AB, ABX, MOS, MULTI, MUSHRA
 
 __all__ = ["INTROS", "PROMPTS", "TITLE"]
 

@@ -5,7 +5,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from speechframe.analysis.votes import AB, ABX, METHODS, MULTI, MUSHRA
 from speechframe.batch.progress import say
 from speechframe.errors import ListeningError
 from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
@@ -16,6 +15,7 @@ from speechframe.listening.sources import material_of, nearest_in_words
 from speechframe.listening.stimuli import prepare
 from speechframe.listening.test import LISTENERS, MOST_LISTENERS, Test, refuse_listener
 from speechframe.page.arguments import flag, place, text, whole
+from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 
 __all__ = ["make_test"]
 

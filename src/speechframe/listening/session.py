@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from speechframe.analysis.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
 from speechframe.errors import VoteRefused
 from speechframe.listening.design import Page
+from speechframe.statistics.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
 
 __all__ = [
     "LISTEN_S",

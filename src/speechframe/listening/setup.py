@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechframe._files import parse_json
-from speechframe.analysis.votes import MUSHRA
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
 from speechframe.listening.private import write_private
 from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
+from speechframe.statistics.votes import MUSHRA
 from speechframe.store.folder import storing
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from speechframe._words import counted, printable
-from speechframe.analysis.votes import AB, METHODS
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import Page, listener_name, pages_of
@@ -19,11 +18,12 @@ from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import place, whole
 from speechframe.page.html import saved
+from speechframe.statistics.votes import AB, METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from speechframe.analysis.listening import ListeningResult, Power
+    from speechframe.statistics.listening import ListeningResult, Power
 
 __all__ = ["LISTENERS", "MOST_LISTENERS", "Test", "open_test", "refuse_listener"]
 
@@ -231,7 +231,7 @@ class Test:
     def votes(self) -> "pd.DataFrame":
         """All votes so far, including practice.
 
-        The columns are those of :data:`~speechframe.analysis.votes.VOTE_SCHEMA`. A stored vote that cannot
+        The columns are those of :data:`~speechframe.statistics.votes.VOTE_SCHEMA`. A stored vote that cannot
         be read is left out. A warning in the log names its file and line.
         """
         return self._ballots.votes
@@ -247,7 +247,7 @@ class Test:
         return self.analyse()
 
     def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
-        """Return the analysis of votes of this test. See :func:`~speechframe.analysis.listening.analyse`.
+        """Return the analysis of votes of this test. See :func:`~speechframe.statistics.listening.analyse`.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Test:
         **options
             ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
         """
-        from speechframe.analysis.listening import analyse
+        from speechframe.statistics.listening import analyse
 
         return analyse(
             self.votes if votes is None else votes,
@@ -268,7 +268,7 @@ class Test:
         )
 
     def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
-        """Return the probability to find an effect. See :func:`~speechframe.analysis.power.power`.
+        """Return the probability to find an effect. See :func:`~speechframe.statistics.power.power`.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class Test:
         **options
             Further arguments of ``power``, such as ``simulations`` and ``alpha``.
         """
-        from speechframe.analysis.power import power
+        from speechframe.statistics.power import power
 
         listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
         planned = drawn(self.setup, listeners)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from filelock import FileLock
 
-from speechframe.analysis.votes import VOTE_SCHEMA
 from speechframe.errors import VoteRefused
+from speechframe.statistics.votes import VOTE_SCHEMA
 from speechframe.store.folder import storing, sync
 
 if TYPE_CHECKING:

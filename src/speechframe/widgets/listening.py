@@ -18,7 +18,7 @@ from speechframe.widgets.base import PageWidget
 if TYPE_CHECKING:
     import pandas as pd
 
-    from speechframe.analysis.listening import ListeningResult, Power
+    from speechframe.statistics.listening import ListeningResult, Power
 
 __all__ = ["ListeningTest", "listening_test"]
 
@@ -75,7 +75,7 @@ class ListeningTest(PageWidget):
         return self.test.results
 
     def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
-        """Return what votes of this test say; see :func:`~speechframe.analysis.listening.analyse`.
+        """Return what votes of this test say; see :func:`~speechframe.statistics.listening.analyse`.
 
         Parameters
         ----------

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechframe.analysis.listening import analyse
+from speechframe.statistics.listening import analyse
 
 
 def mushra_rows(missed, trials=20, listeners=("k", "l", "m")):

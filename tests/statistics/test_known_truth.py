@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import scipy
 
-from speechframe.analysis.clusters import critical, holm
-from speechframe.analysis.intake import checked
-from speechframe.analysis.listening import analyse
-from speechframe.analysis.preference import strengths
-from speechframe.analysis.proportions import share_of
-from speechframe.analysis.scores import Table, p_of_pairs
-from speechframe.analysis.spread import Spread
+from speechframe.statistics.clusters import critical, holm
+from speechframe.statistics.intake import checked
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.preference import strengths
+from speechframe.statistics.proportions import share_of
+from speechframe.statistics.scores import Table, p_of_pairs
+from speechframe.statistics.spread import Spread
 
 LOWEST, HIGHEST = 0.92, 0.98
 MOST_FALSE = 0.06

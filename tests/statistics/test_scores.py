@@ -7,8 +7,8 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.analysis.clusters import clustered, holm
-from speechframe.analysis.listening import analyse
+from speechframe.statistics.clusters import clustered, holm
+from speechframe.statistics.listening import analyse
 
 
 def rows_of(votes):

@@ -5,8 +5,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from speechframe.analysis.listening import analyse
-from speechframe.analysis.votes import METHODS
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.votes import METHODS
 
 
 def test_only_the_frames_of_the_method_are_there(rng, mos, ab):

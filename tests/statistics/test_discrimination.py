@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechframe.analysis.listening import analyse
+from speechframe.statistics.listening import analyse
 
 
 def abx_rows(correct_of, trials=16, pairs=(("x", "y"),)):

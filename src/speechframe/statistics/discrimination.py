@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis.clusters import holm
-from speechframe.analysis.intake import Votes
-from speechframe.analysis.proportions import share_of
+from speechframe.statistics.clusters import holm
+from speechframe.statistics.intake import Votes
+from speechframe.statistics.proportions import share_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
 
     Examples
     --------
-    >>> from speechframe.analysis.intake import checked
+    >>> from speechframe.statistics.intake import checked
     >>> rows = [{"listener": "l1", "item": f"s{n}", "condition_a": "x", "condition_b": "y",
     ...          "truth": "a", "answer": "a" if n < 12 else "b"} for n in range(16)]
     >>> found = discrimination(checked(rows, method="abx"))

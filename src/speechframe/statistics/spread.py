@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis.clusters import Array
-from speechframe.analysis.intake import Codes, Votes, checked
 from speechframe.errors import AnalysisError
+from speechframe.statistics.clusters import Array
+from speechframe.statistics.intake import Codes, Votes, checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ class Spread:
         Parameters
         ----------
         votes, method, reference
-            As in :func:`~speechframe.analysis.listening.analyse`; of a method with scores.
+            As in :func:`~speechframe.statistics.listening.analyse`; of a method with scores.
 
         Raises
         ------

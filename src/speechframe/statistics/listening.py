@@ -8,17 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from speechframe._words import counted, printable
-from speechframe.analysis.discrimination import Discrimination, discrimination
-from speechframe.analysis.figures import Figures, Findings
-from speechframe.analysis.intake import Duplicates, Votes, checked
-from speechframe.analysis.methods_text import methods_text
-from speechframe.analysis.power import Power, listeners_needed, power
-from speechframe.analysis.preference import REPLICATES, Strengths, preference_frame, strengths
-from speechframe.analysis.scores import pair_frame, score_frame
-from speechframe.analysis.screening import screen
-from speechframe.analysis.spread import Spread, spread_frame
-from speechframe.analysis.votes import AB, METHODS, VOTE_SCHEMA, Method
 from speechframe.errors import AnalysisError
+from speechframe.statistics.discrimination import Discrimination, discrimination
+from speechframe.statistics.figures import Figures, Findings
+from speechframe.statistics.intake import Duplicates, Votes, checked
+from speechframe.statistics.methods_text import methods_text
+from speechframe.statistics.power import Power, listeners_needed, power
+from speechframe.statistics.preference import REPLICATES, Strengths, preference_frame, strengths
+from speechframe.statistics.scores import pair_frame, score_frame
+from speechframe.statistics.screening import screen
+from speechframe.statistics.spread import Spread, spread_frame
+from speechframe.statistics.votes import AB, METHODS, VOTE_SCHEMA, Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ class ListeningResult(Findings):
 
     There are two sets of figures. ``everyone`` has the figures of all listeners, which are also available as
     ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out. All
-    fields are described in :class:`~speechframe.analysis.figures.Findings`.
+    fields are described in :class:`~speechframe.statistics.figures.Findings`.
     """
 
     @property
@@ -166,8 +166,8 @@ def analyse(
     Parameters
     ----------
     votes
-        One row a vote, with the columns of :data:`~speechframe.analysis.votes.VOTE_SCHEMA` (those of
-        :data:`~speechframe.analysis.votes.NEEDED` are enough). A pandas frame, an Arrow table, or a list of
+        One row a vote, with the columns of :data:`~speechframe.statistics.votes.VOTE_SCHEMA` (those of
+        :data:`~speechframe.statistics.votes.NEEDED` are enough). A pandas frame, an Arrow table, or a list of
         mappings, in any order.
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechframe._words import counted
-from speechframe.analysis.clusters import holm
-from speechframe.analysis.intake import Codes, method_of
-from speechframe.analysis.proportions import exact_p, share_of, wilson
-from speechframe.analysis.scores import Table, p_of_pairs
-from speechframe.analysis.spread import Spread
-from speechframe.analysis.votes import ABX, MOS, Method
 from speechframe.errors import AnalysisError
 from speechframe.extras import needed
+from speechframe.statistics.clusters import holm
+from speechframe.statistics.intake import Codes, method_of
+from speechframe.statistics.proportions import exact_p, share_of, wilson
+from speechframe.statistics.scores import Table, p_of_pairs
+from speechframe.statistics.spread import Spread
+from speechframe.statistics.votes import ABX, MOS, Method
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from speechframe.analysis.intake import checked
-from speechframe.analysis.listening import analyse
-from speechframe.analysis.votes import METHODS, NEEDED, VOTE_KEY, VOTE_SCHEMA
 from speechframe.errors import AnalysisError
+from speechframe.statistics.intake import checked
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.votes import METHODS, NEEDED, VOTE_KEY, VOTE_SCHEMA
 
 
 def score_rows(**changes):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from statsmodels.stats.power import TTestPower
 
-from speechframe.analysis.power import Power, listeners_needed, power
-from speechframe.analysis.spread import Spread
 from speechframe.errors import AnalysisError
+from speechframe.statistics.power import Power, listeners_needed, power
+from speechframe.statistics.spread import Spread
 
 NOISE = Spread(listener=0.0, item=0.0, listener_condition=0.0, item_condition=0.0, residual=10.0)
 OWN_LIKINGS = Spread(listener=10.0, item=0.0, listener_condition=8.0, item_condition=0.0, residual=0.1)

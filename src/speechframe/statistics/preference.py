@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.analysis.clusters import FEWEST_CLUSTERS, Array, critical, holm
-from speechframe.analysis.intake import Codes, Votes
-from speechframe.analysis.proportions import share_of
-from speechframe.analysis.votes import TIE, A
 from speechframe.extras import needed
+from speechframe.statistics.clusters import FEWEST_CLUSTERS, Array, critical, holm
+from speechframe.statistics.intake import Codes, Votes
+from speechframe.statistics.proportions import share_of
+from speechframe.statistics.votes import TIE, A
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ def preference_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame
 
     Examples
     --------
-    >>> from speechframe.analysis.intake import checked
+    >>> from speechframe.statistics.intake import checked
     >>> rows = [{"listener": f"l{n % 3}", "item": f"s{n % 4}", "condition_a": "x", "condition_b": "y",
     ...          "choice": "a" if n < 9 else "tie"} for n in range(12)]
     >>> preference_frame(checked(rows, method="ab"))[["prefer_a", "prefer_b", "ties"]].values.tolist()
@@ -168,7 +168,7 @@ def strengths(
 
     A is preferred to B with odds exp(strength of A - strength of B). The standard error is bootstrapped: by
     drawing listeners anew, items, and single cells of both, joined as the variances of
-    :mod:`~speechframe.analysis.clusters` are; the interval is t with min(listeners, items) - 1 degrees.
+    :mod:`~speechframe.statistics.clusters` are; the interval is t with min(listeners, items) - 1 degrees.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def strengths(
 
     Examples
     --------
-    >>> from speechframe.analysis.intake import checked
+    >>> from speechframe.statistics.intake import checked
     >>> rows = [{"listener": f"l{n % 4}", "item": f"s{n % 3}", "condition_a": "x", "condition_b": "y",
     ...          "choice": "a" if n < 9 else "b"} for n in range(12)]
     >>> found = strengths(checked(rows, method="ab"), replicates=50)

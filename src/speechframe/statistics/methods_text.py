@@ -5,9 +5,9 @@ from importlib.metadata import version
 
 from speechframe._version import __version__
 from speechframe._words import counted
-from speechframe.analysis.figures import Findings
-from speechframe.analysis.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
-from speechframe.analysis.votes import AB, MOS, MUSHRA
+from speechframe.statistics.figures import Findings
+from speechframe.statistics.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
+from speechframe.statistics.votes import AB, MOS, MUSHRA
 
 REFERENCES = {
     "BS.1534": "ITU-R BS.1534-3 (2015). Method for the subjective assessment of intermediate quality level "
@@ -48,7 +48,7 @@ def methods_text(result: Findings, *, setup: str = "") -> str:
 
     Examples
     --------
-    >>> from speechframe.analysis.listening import analyse
+    >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
     >>> analyse(rows, method="mos").methods().partition(" of ")[0]

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from speechframe.analysis.discrimination import Discrimination
-from speechframe.analysis.preference import Strengths
-from speechframe.analysis.votes import Method
+from speechframe.statistics.discrimination import Discrimination
+from speechframe.statistics.preference import Strengths
+from speechframe.statistics.votes import Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,17 +22,17 @@ class Figures:
     listeners, items, votes
         Number of listeners, items and votes.
     scores
-        Mean scores: the columns of :func:`~speechframe.analysis.scores.score_frame`.
+        Mean scores: the columns of :func:`~speechframe.statistics.scores.score_frame`.
     pairs
-        Differences: :func:`~speechframe.analysis.scores.pair_frame`.
+        Differences: :func:`~speechframe.statistics.scores.pair_frame`.
     spread
-        Deviations of listeners and items: :func:`~speechframe.analysis.spread.spread_frame`.
+        Deviations of listeners and items: :func:`~speechframe.statistics.spread.spread_frame`.
     preference
-        Shares of each pair: :func:`~speechframe.analysis.preference.preference_frame`.
+        Shares of each pair: :func:`~speechframe.statistics.preference.preference_frame`.
     strengths
-        Strengths from all pairs together: :class:`~speechframe.analysis.preference.Strengths`.
+        Strengths from all pairs together: :class:`~speechframe.statistics.preference.Strengths`.
     discrimination
-        Correct answers: :class:`~speechframe.analysis.discrimination.Discrimination`.
+        Correct answers: :class:`~speechframe.statistics.discrimination.Discrimination`.
     """
 
     listeners: int
@@ -81,7 +81,7 @@ class Findings:
         Figures without the listeners who were screened out. If nobody was screened out, `kept` is `everyone`.
         If all were screened out, `kept` is None.
     screening
-        One row a listener, as from :func:`~speechframe.analysis.screening.screen`.
+        One row a listener, as from :func:`~speechframe.statistics.screening.screen`.
     practice, untouched
         Number of votes that were left out, on practice pages and on clips that were not touched.
     """

@@ -17,8 +17,8 @@ no bad listener.
 
 from typing import TYPE_CHECKING, Any
 
-from speechframe.analysis.intake import Votes
-from speechframe.analysis.votes import AB, ABX, MUSHRA, TIE, A
+from speechframe.statistics.intake import Votes
+from speechframe.statistics.votes import AB, ABX, MUSHRA, TIE, A
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def screen(votes: Votes, *, reference: str | None = None, mid_anchor: str | None
 
     Examples
     --------
-    >>> from speechframe.analysis.intake import checked
+    >>> from speechframe.statistics.intake import checked
     >>> rows = [{"listener": w, "item": f"s{n}", "condition": c, "score": s}
     ...         for n in range(5) for w, c, s in
     ...         [("l1", "ref", 100), ("l1", "ours", 60), ("l2", "ref", 80), ("l2", "ours", 90)]]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis.clusters import Array, Clustered, clustered, critical, holm, two_sided
-from speechframe.analysis.intake import Codes, Votes
 from speechframe.extras import needed
+from speechframe.statistics.clusters import Array, Clustered, clustered, critical, holm, two_sided
+from speechframe.statistics.intake import Codes, Votes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
 
     Examples
     --------
-    >>> from speechframe.analysis.intake import checked
+    >>> from speechframe.statistics.intake import checked
     >>> rows = [{"listener": w, "item": i, "condition": "ours", "score": s}
     ...         for w, i, s in [("l1", "s1", 4), ("l1", "s2", 5), ("l2", "s1", 3), ("l2", "s2", 4)]]
     >>> score_frame(checked(rows, method="mos"))[["condition", "mean", "votes"]].values.tolist()

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speechframe.analysis.intake import Codes
 from speechframe.extras import needed
+from speechframe.statistics.intake import Codes
 
 Array = NDArray[np.float64]
 

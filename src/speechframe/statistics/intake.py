@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from speechframe.analysis.votes import (
+from speechframe.errors import AnalysisError
+from speechframe.statistics.votes import (
     AB,
     ABX,
     METHODS,
@@ -22,7 +23,6 @@ from speechframe.analysis.votes import (
     B,
     Method,
 )
-from speechframe.errors import AnalysisError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def checked(
     ----------
     votes
         A pandas frame, an Arrow table, whatever gives itself as one, or a list of mappings; with the columns
-        of :data:`~speechframe.analysis.votes.NEEDED` at least.
+        of :data:`~speechframe.statistics.votes.NEEDED` at least.
     method
         How the listeners were asked.
     reference

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechframe.analysis.listening import analyse
-from speechframe.analysis.plots import plot_pairs, plot_scores, plot_spread
 from speechframe.errors import AnalysisError
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.plots import plot_pairs, plot_scores, plot_spread
 
 PLOTS = {"scores": plot_scores, "pairs": plot_pairs, "spread": plot_spread}
 NAMES = [
@@ -178,7 +178,7 @@ def test_plots_that_a_method_does_not_have_are_refused(preferences, answers, rng
 
 def test_libraries_are_loaded_when_they_are_used_and_named_when_they_are_missing():
     code = (
-        "import sys; from speechframe.analysis import plots; from speechframe.analysis.listening import analyse;"
+        "import sys; from speechframe.statistics import plots; from speechframe.statistics.listening import analyse;"
         "assert not {'scipy', 'matplotlib'} & {*sys.modules};"
         "rows = [dict(listener=w, item=i, condition=c, score=3) for w in 'kl' for i in 'pq' for c in 'xy'];"
         "plots.plot_scores(analyse(rows, method='mos')); assert 'matplotlib.pyplot' not in sys.modules;"

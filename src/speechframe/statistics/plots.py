@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe.analysis.listening import Figures, ListeningResult
-from speechframe.analysis.votes import AB
 from speechframe.errors import AnalysisError
 from speechframe.extras import axes, needed
+from speechframe.statistics.listening import Figures, ListeningResult
+from speechframe.statistics.votes import AB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
     Examples
     --------
-    >>> from speechframe.analysis.listening import analyse
+    >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
     >>> plot_scores(analyse(rows, method="mos")).get_xlabel()
@@ -178,7 +178,7 @@ def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
     Examples
     --------
-    >>> from speechframe.analysis.listening import analyse
+    >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
     >>> [text.get_text() for text in plot_pairs(analyse(rows, method="mos")).texts]
@@ -284,7 +284,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
     Examples
     --------
-    >>> from speechframe.analysis.listening import analyse
+    >>> from speechframe.statistics.listening import analyse
     >>> rows = [{"listener": f"l{w}", "item": f"s{i}", "condition": c, "score": 3 + (w + i) % 2}
     ...         for w in range(3) for i in range(4) for c in "xy"]
     >>> [label.get_text() for label in plot_spread(analyse(rows, method="mos")).get_yticklabels()]

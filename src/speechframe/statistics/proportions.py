@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from speechframe.analysis.clusters import Array, clustered
-from speechframe.analysis.intake import Codes
 from speechframe.extras import needed
+from speechframe.statistics.clusters import Array, clustered
+from speechframe.statistics.intake import Codes
 
 NAN = float("nan")
 

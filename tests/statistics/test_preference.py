@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from speechframe.analysis.listening import analyse
-from speechframe.analysis.preference import davidson
-from speechframe.analysis.proportions import share_of, wilson
+from speechframe.statistics.listening import analyse
+from speechframe.statistics.preference import davidson
+from speechframe.statistics.proportions import share_of, wilson
 
 # Davidson (1970), example 2: brands of chocolate pudding; preferred the first, the second, neither.
 PUDDING = {
@@ -97,7 +97,7 @@ def test_which_of_two_is_called_a_does_not_matter(rng, ab):
 def test_replicates_are_the_same_however_many_are_drawn_at_once(rng, ab, monkeypatch):
     votes = ab(rng, strengths={"x": 0.5, "y": 0.0, "z": -0.4}, tie=0.4)
     whole = analyse(votes, method="ab", replicates=50)
-    monkeypatch.setattr("speechframe.analysis.preference._DRAWN_AT_ONCE", 300)
+    monkeypatch.setattr("speechframe.statistics.preference._DRAWN_AT_ONCE", 300)
     some = analyse(votes, method="ab", replicates=50)
     pd.testing.assert_frame_equal(some.preference, whole.preference)
     pd.testing.assert_frame_equal(some.strengths.frame, whole.strengths.frame)
