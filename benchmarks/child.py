@@ -65,7 +65,7 @@ def main() -> None:
 
 def _do(told: dict[str, Any]) -> None:
     if told["tuned"]:
-        from speechframe._allocator import tune_allocator
+        from speechframe.processes.allocator import tune_allocator
 
         tune_allocator()
     module, _, name = told["job"].partition(".")

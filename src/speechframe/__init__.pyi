@@ -1,7 +1,6 @@
 # The public names, each with its module. Type checkers read this file, and so does `__init__.py`.
 
 from speechframe import aio as aio
-from speechframe._allocator import tune_allocator as tune_allocator
 from speechframe._version import __version__ as __version__
 from speechframe.api import change_voice as change_voice
 from speechframe.api import changes as changes
@@ -70,6 +69,7 @@ from speechframe.listening.server import serve_test as serve_test
 from speechframe.listening.test import open_test as open_test
 from speechframe.local import LocalService as LocalService
 from speechframe.local import local_service as local_service
+from speechframe.processes.allocator import tune_allocator as tune_allocator
 from speechframe.settings import Settings as Settings
 from speechframe.spending.budgets import check_budgets as check_budgets
 from speechframe.spending.forecast import Forecast as Forecast

@@ -8,9 +8,9 @@ from typing import Any, ParamSpec
 
 from speechframe import aio
 from speechframe import settings as _settings
-from speechframe._loop import sync
 from speechframe.batch.options import OPTION_NAMES, Options, configure_options
 from speechframe.client import Stream, SyncStream
+from speechframe.processes.loop import sync
 from speechframe.settings.hidden import hide
 from speechframe.settings.typed import no_such
 

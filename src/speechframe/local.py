@@ -22,8 +22,8 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
-from speechframe._child import Child, Running
 from speechframe.errors import SettingsError
+from speechframe.processes.child import Child, Running
 from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
 from speechframe.settings.hidden import Hidden
 from speechframe.spec.limits import REGIONS

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from speechframe import _allocator
+from speechframe.processes import allocator
 
 # Buffers as answers have them, in a thread of its own as the client's loop is.
 _CHURN = """
 import json, resource, sys, threading
 sys.path.insert(0, sys.argv[2])
 from peak import peak_kb
-from speechframe._allocator import tune_allocator
+from speechframe.processes.allocator import tune_allocator
 
 tuned = [tune_allocator() for _ in range(2)] if sys.argv[1] == "tuned" else [False]
 
@@ -51,14 +51,14 @@ def test_tuned_memory_is_used_again_instead_of_asked_for_and_does_not_grow():
     plain, tuned = _churned("plain"), _churned("tuned")
     assert tuned["tuned"] == [True, True]
     assert tuned["faults"] * 10 < plain["faults"]
-    assert tuned["grown_kb"] * 1024 < _allocator.TRIM_THRESHOLD_BYTES
+    assert tuned["grown_kb"] * 1024 < allocator.TRIM_THRESHOLD_BYTES
 
 
 @pytest.mark.parametrize("where", ["darwin", "musl"])
 def test_elsewhere_nothing_is_done(monkeypatch, where):
     if where == "musl":
-        monkeypatch.setattr(_allocator.platform, "libc_ver", lambda: ("", ""))
+        monkeypatch.setattr(allocator.platform, "libc_ver", lambda: ("", ""))
     else:
-        monkeypatch.setattr(_allocator.sys, "platform", where)
-    monkeypatch.setattr(_allocator.ctypes, "CDLL", None)
-    assert _allocator.tune_allocator.__wrapped__() is False
+        monkeypatch.setattr(allocator.sys, "platform", where)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", None)
+    assert allocator.tune_allocator.__wrapped__() is False

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from speechframe._loop import background_loop, run_sync, sync
+from speechframe.processes.loop import background_loop, run_sync, sync
 
 
 async def double(number: int) -> int:
@@ -77,7 +77,7 @@ def test_a_forked_child_gets_a_loop_of_its_own():
 def test_ctrl_c_waits_for_the_finish(answers, expected):
     code = textwrap.dedent(f"""
         import asyncio
-        from speechframe._loop import INTERRUPT, run_sync
+        from speechframe.processes.loop import INTERRUPT, run_sync
         state = []
         async def work():
             print("started", flush=True)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from socket_lab import LONG, talking
 
-from speechframe._child import Child
+from speechframe.processes.child import Child
 
 pytestmark = pytest.mark.quiet
 

@@ -11,9 +11,9 @@ from bridge import LIGHT_AND_LONG_DARK, until_lit
 from playwright.sync_api import expect
 
 import speechframe as spf
-from speechframe._loop import background_loop
 from speechframe.cli.exits import ROWS_FAILED
 from speechframe.errors import StoreError
+from speechframe.processes.loop import background_loop
 from speechframe.testing import FaultyService
 from speechframe.widgets.dashboard import watch
 from speechframe.widgets.watcher import Watcher

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from speechframe._loop import background_loop
+from speechframe.processes.loop import background_loop
 from speechframe.spec.speech import Voice
 from speechframe.testing import FaultyService
 from speechframe.widgets.voice_gallery import VoiceGallery

@@ -27,7 +27,7 @@ from speechframe import errors
 from speechframe._files import parse_json
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
-from speechframe.slots import SLOTS, USERS, Slots
+from speechframe.processes.slots import SLOTS, USERS, Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
 
 MOST_CALLS = 256

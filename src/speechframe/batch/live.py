@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from speechframe._loop import run_sync
 from speechframe._words import counted, printable
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
@@ -19,6 +18,7 @@ from speechframe.batch.progress import (
     warnings_in_words,
 )
 from speechframe.errors import SpeechframeError
+from speechframe.processes.loop import run_sync
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane
@@ -28,9 +27,10 @@ from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Live, Outcome, Progress, say
 from speechframe.batch.queue import Alert, Allowance, Budget, Plan, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
+from speechframe.processes.loop import INTERRUPT
+from speechframe.processes.slots import shared_folder
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
-from speechframe.slots import shared_folder
 from speechframe.spec.billing import to_credits
 from speechframe.store import parts
 from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
-from speechframe._allocator import tune_allocator
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
 from speechframe.errors import InvalidRows, SpeechframeError, nearest
+from speechframe.processes.allocator import tune_allocator
 
 
 class Command(Protocol):

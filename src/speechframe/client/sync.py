@@ -9,13 +9,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import SecretStr
 
-from speechframe._loop import run_sync, submit
 from speechframe.client.answers import Spoken
 from speechframe.client.calls import generate_call, stream_call
 from speechframe.client.client import Client
 from speechframe.client.dubbing import Dubbing, Media, hide_secret
 from speechframe.client.session import StreamContext, StreamSession
 from speechframe.client.stream import Stream, StreamView, start
+from speechframe.processes.loop import run_sync, submit
 from speechframe.settings import Settings
 from speechframe.settings.hidden import hidden_key, hide
 from speechframe.spec.dubbing import DubJob

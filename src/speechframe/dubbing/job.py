@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from speechframe._parent import die_with_parent
 from speechframe.dubbing import hear, lines, script
 from speechframe.dubbing.cast import cast, voices
 from speechframe.dubbing.fit import Line, fit
@@ -45,6 +44,7 @@ from speechframe.engines.kinds import SPEAKERS, TRANSLATORS
 from speechframe.engines.language import detected
 from speechframe.engines.translation import Routes, UnknownPair
 from speechframe.errors import EngineError, EngineFault, SpeechframeError
+from speechframe.processes.parent import die_with_parent
 from speechframe.spec.dubbing import DubbedUtterance, FailureCode
 from speechframe.wire import cues
 from speechframe.wire.cues import Cue

@@ -23,7 +23,6 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from speechframe._connections import RETRY_S, Connections, repeats_counted
-from speechframe._loop import run_sync
 from speechframe._words import counted
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
@@ -32,6 +31,7 @@ from speechframe.listening.test import MOST_LISTENERS, Test
 from speechframe.page.arguments import text, whole
 from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page
+from speechframe.processes.loop import run_sync
 from speechframe.wire.encoding import unpack
 
 __all__ = ["ServedTest", "serve_test"]

@@ -17,12 +17,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from speechframe._allocator import tune_allocator
-from speechframe._parent import die_with_parent
 from speechframe.engines import registry
 from speechframe.engines.faults import CALLER_WORDS, without_paths
 from speechframe.engines.kinds import KINDS
 from speechframe.errors import EngineError, EngineFault
+from speechframe.processes.allocator import tune_allocator
+from speechframe.processes.parent import die_with_parent
 from speechframe.service import worker_changer, worker_speech, worker_translate
 from speechframe.service.job import JOB_HEAD, Facts, Reply
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from speechframe._child import Running, line_within
 from speechframe.errors import ConnectionFailed, SettingsError
+from speechframe.processes.child import Running, line_within
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books

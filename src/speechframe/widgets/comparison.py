@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import traitlets as t
 
 from speechframe import aio
-from speechframe._loop import run_sync, submit
 from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
+from speechframe.processes.loop import run_sync, submit
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
 from speechframe.tables.column import col

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import traitlets as t
 
 from speechframe import aio
-from speechframe._loop import submit
 from speechframe._words import counted
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
@@ -21,6 +20,7 @@ from speechframe.batch.progress import credits_in_words
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
+from speechframe.processes.loop import submit
 from speechframe.store.schema import AUDIO
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.watcher import Watcher

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import traitlets as t
 
 from speechframe import aio
-from speechframe._loop import run_sync, submit
 from speechframe.audio.clip import Clip
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.page.arguments import text as said
+from speechframe.processes.loop import run_sync, submit
 from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
 from speechframe.spec.texts import billed_characters

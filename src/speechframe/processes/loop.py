@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
-from speechframe import _ending
-from speechframe._ending import Terminated, gentle_termination, have_ended, running_loop
+from speechframe.processes import ending
+from speechframe.processes.ending import Terminated, gentle_termination, have_ended, running_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,8 +65,8 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     Ctrl-C cancels the coroutine and **waits for its finish** before ``KeyboardInterrupt`` is raised, so that
     what it was writing is whole. A coroutine that answers its cancellation with a result (a run that stops in
     good order does) has that result returned instead. A second Ctrl-C cancels once more, a third does not
-    wait. SIGTERM does the same, cancels once more after :data:`speechframe._ending.TERM_DRAIN_S`, and then
-    ends the process with exit code 143.
+    wait. SIGTERM does the same, cancels once more after
+    :data:`speechframe.processes.ending.TERM_DRAIN_S`, and then ends the process with exit code 143.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _patiently(
             if isinstance(order, Terminated):
                 ends = order
                 # Whoever sends SIGTERM does not wait for ever.
-                loop.call_soon_threadsafe(loop.call_later, _ending.TERM_DRAIN_S, cancel)
+                loop.call_soon_threadsafe(loop.call_later, ending.TERM_DRAIN_S, cancel)
         except (asyncio.CancelledError, CancelledError):
             if not interrupts:
                 raise
