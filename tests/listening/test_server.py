@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 from listening_lab import begin, made, vote
 
-from speechframe._connections import repeats_counted
 from speechframe.errors import ListeningError, SettingsError, StoreError
 from speechframe.listening.server import serve_test
 from speechframe.listening.test import open_test
+from speechframe.network.connections import repeats_counted
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer as Server
 
-from speechframe._addresses import is_public
+from speechframe.network.addresses import is_public
 from speechframe.service import guard
 from speechframe.service.answers import Refusal
 from speechframe.service.config import ServiceConfig

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 
 from yarl import URL
 
-from speechframe._addresses import is_public
 from speechframe.client.calls import KIB
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
 from speechframe.errors import BadAnswer, ConnectionFailed
+from speechframe.network.addresses import is_public
 from speechframe.spec.codes import Status
 from speechframe.store.folder import sync
 

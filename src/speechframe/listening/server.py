@@ -22,12 +22,12 @@ from typing import Any, Self
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from speechframe._connections import RETRY_S, Connections, repeats_counted
 from speechframe._words import counted
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.test import MOST_LISTENERS, Test
+from speechframe.network.connections import RETRY_S, Connections, repeats_counted
 from speechframe.page.arguments import text, whole
 from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from speechframe._connections import RETRY_S
+from speechframe.network.connections import RETRY_S
 from speechframe.service.answers import Refusal, error_response, make_trace_id
 from speechframe.spec.codes import HttpErrorCode
 

@@ -15,8 +15,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from speechframe._addresses import is_public
 from speechframe._version import __version__
+from speechframe.network.addresses import is_public
 from speechframe.service.threads import FairThreads
 from speechframe.spec import chosen
 

@@ -1,0 +1,1 @@
+"""Network addresses that are public, and the connections of a server."""
