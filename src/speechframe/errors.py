@@ -41,8 +41,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from speechframe._words import counted, printable
 from speechframe.spec.codes import Status
+from speechframe.writing.words import counted, printable
 
 
 class SpeechframeError(Exception):

@@ -3,10 +3,10 @@
 from os import PathLike
 from pathlib import Path
 
-from speechframe._files import write_new
 from speechframe.audio import codec
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
+from speechframe.writing.files import write_new
 
 PLAYABLE = frozenset({Format.WAV, Format.MP3, Format.FLAC, Format.OGG})
 """Formats with headers. Audio of any format can be saved in one of them."""

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe._words import printable
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose
 from speechframe.batch.options import Options
@@ -43,6 +42,7 @@ from speechframe.store.schema import (
     Row,
     StopReason,
 )
+from speechframe.writing.words import printable
 
 TICK_S = 0.25
 UNAVAILABLE_S = 60.0

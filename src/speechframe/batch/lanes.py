@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechframe import errors
-from speechframe._files import parse_json
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
 from speechframe.processes.slots import SLOTS, USERS, Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
+from speechframe.writing.files import parse_json
 
 MOST_CALLS = 256
 """Largest number of calls in flight if neither the user nor the service sets a limit."""

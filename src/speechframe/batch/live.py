@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from speechframe._words import counted, printable
 from speechframe.batch.plan import Estimate
 from speechframe.batch.progress import (
     Live,
@@ -22,6 +21,7 @@ from speechframe.processes.loop import run_sync
 from speechframe.store.folder import Folder
 from speechframe.store.reader import StoredRun, warning_kind
 from speechframe.store.schema import CHARGED_UNKNOWN, FAILED, PENDING, STATUSES, SUSPECT, StopReason
+from speechframe.writing.words import counted, printable
 
 RUNNING, STOPPED = "running", "stopped"
 

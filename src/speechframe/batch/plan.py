@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe._words import counted
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.options import Options
@@ -44,6 +43,7 @@ from speechframe.store.schema import (
     WAIT_UNTIL,
     Row,
 )
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from speechframe._version import __version__
-from speechframe._words import counted
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
@@ -73,6 +72,7 @@ from speechframe.tables.table import (
     rows,
 )
 from speechframe.tables.table_input import open_table
+from speechframe.writing.words import counted
 
 DEFAULT_ROOT = Path("speechframe-runs")
 INPUT = "input/{:04d}.parquet"

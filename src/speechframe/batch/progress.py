@@ -15,7 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
-from speechframe._words import counted, printable
 from speechframe.batch.notebook import dashboard, is_notebook
 from speechframe.batch.options import Options
 from speechframe.errors import SpeechframeError
@@ -23,6 +22,7 @@ from speechframe.processes.ending import hold, release, running_loop, until_term
 from speechframe.processes.loop import INTERRUPT, background_loop, run_sync
 from speechframe.spec.billing import to_credits
 from speechframe.store.schema import CHARGED_UNKNOWN, StopReason
+from speechframe.writing.words import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe._files import safe_stem, write_new
 from speechframe.cli import exits, runs, show, verb
+from speechframe.writing.files import safe_stem, write_new
 
 if TYPE_CHECKING:
     from speechframe.batch.live import Run

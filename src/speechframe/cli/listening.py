@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe._files import write_new
 from speechframe.cli import exits, show
 from speechframe.cli.actions import add_action, add_actions, whole_number
 from speechframe.errors import StoreError
 from speechframe.processes.ending import gentle_termination
+from speechframe.writing.files import write_new
 
 if TYPE_CHECKING:
     import pandas as pd

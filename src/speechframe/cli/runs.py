@@ -185,9 +185,9 @@ def _identity(run: "Run") -> dict[str, Any]:
 def _lines(
     run: "Run", progress: "Progress", facts: Mapping[str, Any], counts: Mapping[str, int]
 ) -> Iterator[str]:
-    from speechframe._words import counted
     from speechframe.batch.live import result_of
     from speechframe.batch.progress import credits_in_words, left_on_key
+    from speechframe.writing.words import counted
 
     # Avoid "stopped (stopped)" after Ctrl-C.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from speechframe._files import open_new, safe_stem
 from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.cli.docstrings import option_name
 from speechframe.errors import SpeechframeError
+from speechframe.writing.files import open_new, safe_stem
 
 if TYPE_CHECKING:
     from speechframe.client import SyncStream

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from speechframe._words import counted as counted  # noqa: PLC0414 - the commands use it from here
-from speechframe._words import escaped, printable
 from speechframe.cli.docstrings import with_options
+from speechframe.writing.words import counted as counted  # noqa: PLC0414 - the commands use it from here
+from speechframe.writing.words import escaped, printable
 
 _GAP = "  "
 _SHORTEST = 8

@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from speechframe._words import printable
 from speechframe.cli import exits, show
+from speechframe.writing.words import printable
 
 _GROUPS = "run, operation, model, locale, voice, user, host, status, lane, service, key or tag:NAME"
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import soundfile
 
-from speechframe._words import counted
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Mixer, Samples, seconds_to_frames
 from speechframe.audio.lengths import packet_seconds, seconds_of
@@ -30,6 +29,7 @@ from speechframe.audio.tracks import (
 from speechframe.dubbing.folder import written
 from speechframe.errors import AudioError
 from speechframe.spec.locales import three_letters
+from speechframe.writing.words import counted
 
 __all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe", "warning_of"]
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from speechframe._words import counted
 from speechframe.dubbing.lines import is_speakable
 from speechframe.dubbing.speech import speech
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
 from speechframe.wire import subtitles
 from speechframe.wire.cues import Cue
+from speechframe.writing.words import counted
 
 __all__ = ["Script", "corrected", "most_characters", "speech_within"]
 

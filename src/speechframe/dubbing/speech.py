@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from speechframe._words import counted
 from speechframe.spec.chosen import DUB_NAMED_LINES, DUB_NAMED_SHARE
 from speechframe.spec.texts import MARKERS
 from speechframe.wire.cues import Cue
 from speechframe.wire.subtitles import Line, Subtitles, TimedLines, lines_named
+from speechframe.writing.words import counted
 
 __all__ = ["speech"]
 

@@ -22,7 +22,6 @@ from typing import Any, Self
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from speechframe._words import counted
 from speechframe.errors import SettingsError
 from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
@@ -33,6 +32,7 @@ from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page
 from speechframe.processes.loop import run_sync
 from speechframe.wire.encoding import unpack
+from speechframe.writing.words import counted
 
 __all__ = ["ServedTest", "serve_test"]
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speechframe._files import parse_json
 from speechframe.errors import ListeningError, StoreError
 from speechframe.listening.design import design
 from speechframe.listening.private import write_private
@@ -16,6 +15,7 @@ from speechframe.listening.questions import Question
 from speechframe.listening.signals import ANCHORS
 from speechframe.statistics.votes import MUSHRA
 from speechframe.store.folder import storing
+from speechframe.writing.files import parse_json
 
 if TYPE_CHECKING:
     import pandas as pd

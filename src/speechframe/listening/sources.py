@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from speechframe._words import counted
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
 from speechframe.tables.column import Column
+from speechframe.writing.words import counted
 
 __all__ = ["Material", "material_of", "nearest_in_words"]
 

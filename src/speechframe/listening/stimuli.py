@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from speechframe._files import parse_json
 from speechframe.audio import codec
 from speechframe.audio._samples import fitted, mixed
 from speechframe.audio.clip import Clip
@@ -32,6 +31,7 @@ from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 from speechframe.store.folder import Folder, storing
+from speechframe.writing.files import parse_json
 
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 

@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from speechframe._words import counted, printable
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import Page, listener_name, pages_of
@@ -19,6 +18,7 @@ from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import place, whole
 from speechframe.page.html import saved
 from speechframe.statistics.votes import AB, METHODS
+from speechframe.writing.words import counted, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe._words import printable
 from speechframe.errors import AnalysisError
 from speechframe.spec.billing import CREDIT
 from speechframe.spending.ledger import (
@@ -31,6 +30,7 @@ from speechframe.spending.ledger import (
 )
 from speechframe.store.ledger import millis
 from speechframe.store.schema import DONE, LEDGER, SUSPECT
+from speechframe.writing.words import printable
 
 OURS, FAILED, UNKNOWN = "ours", "billed but failed", "charged_unknown"
 OTHERS, PRICE, UNEXPLAINED = "other users of the key", "billed at another price", "unexplained"

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe._words import printable
 from speechframe.errors import AnalysisError, nearest
 from speechframe.extras import axes
 from speechframe.settings.spending import Prices, prices_in_force
@@ -22,6 +21,7 @@ from speechframe.spec.codes import HttpErrorCode, Status
 from speechframe.spending.ledger import NONE, Ledgers, open_ledgers, shown_window, window
 from speechframe.store.ledger import is_amount, millis
 from speechframe.store.schema import LEDGER
+from speechframe.writing.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

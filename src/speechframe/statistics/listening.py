@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from speechframe._words import counted, printable
 from speechframe.errors import AnalysisError
 from speechframe.statistics.discrimination import Discrimination, discrimination
 from speechframe.statistics.figures import Figures, Findings
@@ -19,6 +18,7 @@ from speechframe.statistics.scores import pair_frame, score_frame
 from speechframe.statistics.screening import screen
 from speechframe.statistics.spread import Spread, spread_frame
 from speechframe.statistics.votes import AB, METHODS, VOTE_SCHEMA, Method
+from speechframe.writing.words import counted, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 from speechframe._version import __version__
-from speechframe._words import counted
 from speechframe.statistics.figures import Findings
 from speechframe.statistics.screening import FEWEST_VOTES, REFERENCE_SCORE, TOLERATED_SHARE
 from speechframe.statistics.votes import AB, MOS, MUSHRA
+from speechframe.writing.words import counted
 
 REFERENCES = {
     "BS.1534": "ITU-R BS.1534-3 (2015). Method for the subjective assessment of intermediate quality level "

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechframe._words import counted
 from speechframe.errors import AnalysisError
 from speechframe.extras import needed
 from speechframe.statistics.clusters import holm
@@ -16,6 +15,7 @@ from speechframe.statistics.proportions import exact_p, share_of, wilson
 from speechframe.statistics.scores import Table, p_of_pairs
 from speechframe.statistics.spread import Spread
 from speechframe.statistics.votes import ABX, MOS, Method
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,11 +24,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from speechframe._files import parse_json
 from speechframe.errors import StoreError
 from speechframe.settings import default_cache_folder
 from speechframe.store.folder import storing
 from speechframe.store.schema import CALL_COLUMNS, Row
+from speechframe.writing.files import parse_json
 
 log = logging.getLogger(__name__)
 

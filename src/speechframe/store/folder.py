@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
-from speechframe._files import parse_json
 from speechframe.errors import NotARun, RunLocked, RunMismatch, StoreError
+from speechframe.writing.files import parse_json
 
 LAYOUT = 3
 RUN_FILE, LOCK, HOLDER = "run.json", "lock", "holder.json"

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe._files import parse_json
 from speechframe.errors import StoreError
 from speechframe.spec.billing import CREDIT, MOST_CALL_CREDITS, MOST_CREDITS
 from speechframe.store.folder import Folder, this_process
 from speechframe.store.schema import LAYOUT, LAYOUT_NAME, LEDGER, check_times
+from speechframe.writing.files import parse_json
 
 ATTEMPTS, OPEN = "attempts", "open"
 AMOUNTS = ("credits", "credits_basis", "computed")

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe._words import counted
 from speechframe.audio.clip import Clip
 from speechframe.errors import StoreError
 from speechframe.settings.typed import expanded, is_address
@@ -27,6 +26,7 @@ from speechframe.store.remote import folder_on, remote_folder
 from speechframe.store.rows import OUR_ROW_ID, Joined, Rows, Selection
 from speechframe.store.schema import AUDIO, FINISHED, PENDING, STATUSES, WORDS
 from speechframe.store.verify import Problem, verify
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

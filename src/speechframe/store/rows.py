@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe._words import counted
 from speechframe.errors import StoreError
 from speechframe.store.folder import reading
 from speechframe.store.records import by_group, group_starts, hex_keys, of_takes
 from speechframe.store.schema import AUDIO, BASE_KEY, BOOKKEEPING, PREFIX, PROBLEM, ROW_ID, TAKE, WORDS
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

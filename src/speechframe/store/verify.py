@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from speechframe._words import counted
 from speechframe.errors import NotARun, RunMismatch, StoreError
 from speechframe.store import journal, parts, reviews
 from speechframe.store.folder import HOLDER, LOCK, RUN_FILE, Folder, read_manifest, reading, storing
 from speechframe.store.records import WORDS_FOLDER, hex_keys, packed, read_note
 from speechframe.store.schema import AUDIO, BASE_KEY, FINISHED, STATUSES, check_times
+from speechframe.writing.words import counted
 
 CLIPS_FOLDER, DUBS_FOLDER = "clips", "dubs"
 _TABLE_FOLDERS = ("input", parts.PARTS, parts.FAILED, parts.ATTEMPTS, WORDS_FOLDER)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from speechframe._files import parse_json
 from speechframe.errors import InvalidRows, SettingsError
 from speechframe.settings.typed import expanded
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, holds_bytes, problem
+from speechframe.writing.files import parse_json
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speechframe._words import counted
 from speechframe.errors import InvalidRows, SpeechframeError
 from speechframe.tables.column import Column
+from speechframe.writing.words import counted
 
 BATCH_ROWS = 4096
 CARRIED_ROWS = 64

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
-from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import flag, text, whole
@@ -19,6 +18,7 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.rows import SORTED_BY, VERDICTS, Arranged, RowReader
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

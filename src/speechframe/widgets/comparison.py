@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import traitlets as t
 
 from speechframe import aio
-from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import text
@@ -20,6 +19,7 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
 from speechframe.tables.column import col
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import traitlets as t
 
 from speechframe import aio
-from speechframe._words import counted
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options
@@ -24,6 +23,7 @@ from speechframe.processes.loop import submit
 from speechframe.store.schema import AUDIO
 from speechframe.widgets.base import ClipWidget, run_of, table
 from speechframe.widgets.watcher import Watcher
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

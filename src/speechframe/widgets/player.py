@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 import traitlets as t
 
-from speechframe._words import counted
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import flag, whole
@@ -15,6 +14,7 @@ from speechframe.page.html import one_file, saved
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 from speechframe.widgets.dub_player import DubPlayer, dubs_of
 from speechframe.widgets.stream_player import StreamPlayer
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""Words for people, and new files that replace none."""
