@@ -17,6 +17,7 @@ from tests.rooms.scripted import Scripted
 import datasets
 import speechframe as spf
 from speechframe.errors import InvalidRows, SettingsError
+from speechframe.tables.table_input import open_table
 from speechframe.testing import FaultyService
 
 
@@ -69,8 +70,9 @@ def test_what_a_csv_writer_wrote_is_read_or_refused_but_never_changed(
     except SettingsError:
         assert any("\n" in value for row in table for value in row)  # a text whose lines look like rows
     else:
-        # An empty field that stands in no quotes is null.
-        assert [tuple(value or "" for value in row.values()) for row in found] == table
+        # An empty field that stands in no quotes is null, and a row of them is none.
+        rows = [row for row in table if quotes_all or any(row)]
+        assert [tuple(value or "" for value in row.values()) for row in found] == rows
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -96,7 +98,8 @@ def test_a_broken_quote_among_quoted_fields_is_refused_with_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "texts", "notes"),
     [
-        ("t.csv", '\ufeffid,text\n1,"two\nlines"\n\n2,""\n', ["two\nlines", ""], ["1 lines of", "1 lines of"]),
+        ("t.csv", '\ufeffid,text\n1,"two\nlines"\n\n2,""\n', ["two\nlines", ""],
+         ["left out of t.csv: 1 row without a value", "1 line of t.csv inside a quoted field"]),
         ("t.txt", "One\u2028still one.\r\n\n \nTwo\x0cstill two.\rThree",
          ["One\u2028still one.", "Two\x0cstill two.", "Three"], ["2 of 5 lines of t.txt are empty: no rows"]),
     ],
@@ -106,6 +109,61 @@ def test_lines_that_become_no_rows_are_counted(tmp_path, capsys, name, content, 
     assert found.to_pandas()["text"].tolist() == texts
     said = capsys.readouterr().err
     assert all(note in said for note in notes), said
+
+
+SHEETS = {
+    "blank columns and rows": (
+        b"id,line,,\n7,Hi,,\n,,,\n8,Ho,,\n,,,\n",
+        "2 rows without a value, 2 columns without",
+    ),
+    "spacer": (b"id,,line\n7,,Hi\n8,,Ho\n", "left out of t.csv: 1 column without a name and a value"),
+    "fields beyond the header": (b'id,line\n7,"Hi",,\n8,Ho,,\n', "2 columns without a name and a value"),
+    "lines before the header": (b"\n,\nid,line\n7,Hi\n8,Ho", "2 rows without a value"),
+    "sep": (b"\xef\xbb\xbfsep=;\r\nid;line\r\n7;Hi\r\n8;Ho\r\n", ""),
+    "UTF-16": ("id\tline\r\n7\tHi\r\n8\tHo\r\n".encode("utf-16"), ""),
+}
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_what_spreadsheet_programs_write_is_read_and_what_is_left_out_is_said(tmp_path, kind):
+    content, note = SHEETS[kind]
+    table = open_table(written(tmp_path / "t.csv", content))
+    found = [row for batch, _ in table.batches() for row in batch.to_pylist()]
+    assert found == [{"id": "7", "line": "Hi"}, {"id": "8", "line": "Ho"}]
+    assert note in " ".join(table.notes) if note else not table.notes
+
+
+def test_a_sheet_is_read_like_a_csv_file(tmp_path):
+    rows = [[None] * 4, ["id", None, "line", None], ["007", None, "Hi", None], [None] * 4]
+    pd.DataFrame(rows).to_excel(tmp_path / "t.xlsx", header=False, index=False)
+    table = open_table(tmp_path / "t.xlsx")
+    assert [batch.to_pylist() for batch, _ in table.batches()] == [[{"id": "007", "line": "Hi"}]]
+    assert "1 column without a name and a value" in table.notes[0]
+    pd.DataFrame([["line", "line"], ["Hi", "Ho"]]).to_excel(tmp_path / "t.xlsx", header=False, index=False)
+    with pytest.raises(InvalidRows, match="two columns named 'line'"):
+        open_table(tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.txt", "t.jsonl"])
+def test_a_guessed_code_page_is_named_and_an_unclear_one_is_refused(tmp_path, name):
+    def texts(line, encoding):
+        content = {"t.csv": f"text\n{line}\n", "t.txt": line, "t.jsonl": f'{{"text": "{line}"}}'}[name]
+        table = open_table(written(tmp_path / name, content.encode(encoding)))
+        return [row["text"] for batch, _ in table.batches() for row in batch.to_pylist()], table.notes
+
+    line = "Die Größe: 3 m³ bei 25°C … “ça va” it´s"
+    assert texts(line, "utf-8-sig") == texts(line, "utf-16") == ([line], [])
+    found, notes = texts(line, "cp1252")
+    assert found == [line]
+    assert "read as Windows-1252" in notes[0]
+    for other, encoding in (
+        ("Привет", "cp1251"),
+        ("Może być", "cp1250"),
+        ("你好吗", "gbk"),
+        ("日本語です。", "shift-jis"),
+    ):
+        with pytest.raises(InvalidRows, match=f"{name} is not in UTF-8"):
+            texts(other, encoding)
 
 
 VALUES = st.recursive(
@@ -242,6 +300,7 @@ def test_empty_tables_are_one_empty_batch(tmp_path):
         ("nowhere.csv", "does not exist"),
         ("Hello, this is a line.", r"is no table file.*\['a line'\], say\(\)"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "has two columns named 'text'"),
+        (pd.DataFrame([["a", "b"]], columns=["", ""]), "has 2 columns with values and without a name"),
         ({"text": {"a", "b"}}, "column 'text' is a set"),
         ({"a": [1, 2], "b": [1]}, "different lengths: 'a' has 2, 'b' has 1"),
         ({"train": datasets.Dataset.from_dict({"text": ["a"]})}, "'train' is a Dataset"),

@@ -394,6 +394,9 @@ def not_stored(column: str, why: str, allowed: str = "", row: int | None = None)
 def check_names(names: Sequence[str]) -> None:
     """Raise InvalidRows if two columns have the same name, or a name contains half a character."""
     for name, count in Counter(names).items():
+        if count > 1 and not name.strip():
+            words = f"has {count:,} columns with values and without a name"
+            raise InvalidRows([problem("table", words, allowed="a name for each column with values")])
         if count > 1:
             raise InvalidRows([problem("table", f"has two columns named {name!r}")])
         if name != name.encode("utf-8", "ignore").decode():
