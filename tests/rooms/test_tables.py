@@ -1,9 +1,11 @@
 """Tables: every row is there, every value is what it was, and what cannot be so is refused by name."""
 
 import csv
+import io
 import json
 import os
 import tempfile
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -44,6 +46,18 @@ def planned(source, **options):
 
 def rows_of(source, **options):
     return planned(source, **options)[0].to_pylist()
+
+
+class Distributed:
+    """A frame of a library that is not installed here. Its items are the names of its columns."""
+
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def compute(self):
+        raise AssertionError("a table that is refused is not computed")
 
 
 def written(path, content):
@@ -286,6 +300,48 @@ def test_a_source_that_changes_says_where(batches, words):
         planned(iter(batches))
 
 
+def test_frames_one_after_the_other_are_one_table(tmp_path):
+    whole = pd.DataFrame({"id": range(5000), "text": ["x"] * 5000, "note": [None] * 4999 + ["seen"]})
+    path = tmp_path / "t.csv"
+    whole.to_csv(path, index=False)
+    expected = whole.astype(object).where(whole.notna(), None).to_dict("records")
+    for frames in (
+        pd.read_csv(path, chunksize=2000),
+        (pl.from_pandas(whole[start : start + 1000]) for start in range(0, 5000, 1000)),
+        [whole.iloc[:0], whole],
+        [datasets.Dataset.from_pandas(whole)],
+    ):
+        table, ids = planned(frames)
+        assert table.to_pylist() == expected
+        assert ids == [str(number) for number in range(5000)]
+    chosen = (frame[frame["id"] % 1500 == 0] for frame in pd.read_csv(path, chunksize=2000))
+    table, ids = planned(chosen)
+    assert (table["id"].to_pylist(), ids) == ([0, 1500, 3000, 4500], ["0", "1", "2", "3"])
+    named = (frame.set_index("id") for frame in pd.read_csv(path, chunksize=2000))
+    assert planned(named)[1] == [str(number) for number in range(5000)]
+    clips = pd.DataFrame({"audio": [np.zeros(3), np.ones(2)]})
+    opened = open_table(iter([clips, clips]), carry=frozenset({"audio"}))
+    given = [(ids, list(islice(opened.carried["audio"], len(ids)))) for _, ids in opened.batches()]
+    assert [(ids, [len(clip) for clip in clips]) for ids, clips in given] == [
+        (["0", "1"], [3, 2]),
+        (["2", "3"], [3, 2]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (pd.DataFrame({"id": [1], "line": ["b"]}), "different columns: line, text"),
+        (pd.DataFrame({"id": ["007"], "text": ["b"]}), "column 'id' .* here, and int64 in the rows before"),
+        (pd.DataFrame({"id": [0.5], "text": ["b"]}), "column 'id' cannot be stored"),
+        (pd.DataFrame({"id": [1], "text": ["b"]}, index=["x"]), "with and without an index"),
+    ],
+)
+def test_frames_that_differ_are_refused_by_name(second, words):
+    with pytest.raises(InvalidRows, match=words):
+        planned(iter([pd.DataFrame({"id": [1], "text": ["a"]}), second]))
+
+
 def test_empty_tables_are_one_empty_batch(tmp_path):
     file = written(tmp_path / "t.csv", "text\n")
     for source in ([], iter([]), pd.DataFrame({"text": []}), {"text": []}, file, pa.table({"text": []})):
@@ -296,14 +352,22 @@ def test_empty_tables_are_one_empty_batch(tmp_path):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (42, "a int is no table"),
+        (42, "the type int is not a table"),
+        (Distributed(), r"Distributed is not a table; allowed: table\.compute\(\)"),
+        (pl.LazyFrame({"text": ["a"]}), r"polars LazyFrame is not a table; allowed: table\.collect\(\)"),
+        ({"a", "b"}, r"set is not a table; .*sorted\(table\)"),
+        (io.StringIO("a"), "StringIO is not a table; allowed: the path of the file"),
+        (memoryview(b"a"), "memoryview is not a table"),
+        ({"Sheet1": pd.DataFrame({"text": ["a"]})}, "column 'Sheet1' is of the type DataFrame"),
+        (pd.DataFrame({"text": ["a"], "n": [1]}).groupby("n"), "values of the type DataFrame"),
+        ([pl.DataFrame({"text": ["a"]}), "b"], "holds a str among its frames"),
         ("nowhere.csv", "does not exist"),
         ("Hello, this is a line.", r"is no table file.*\['a line'\], say\(\)"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "has two columns named 'text'"),
         (pd.DataFrame([["a", "b"]], columns=["", ""]), "has 2 columns with values and without a name"),
-        ({"text": {"a", "b"}}, "column 'text' is a set"),
+        ({"text": {"a", "b"}}, "column 'text' is of the type set"),
         ({"a": [1, 2], "b": [1]}, "different lengths: 'a' has 2, 'b' has 1"),
-        ({"train": datasets.Dataset.from_dict({"text": ["a"]})}, "'train' is a Dataset"),
+        ({"train": datasets.Dataset.from_dict({"text": ["a"]})}, "'train' is of the type Dataset"),
         (["a", "\ud800"], "half a character"),
         (pa.table({"odd": pa.array([], pa.month_day_nano_interval())}), "column 'odd' cannot be stored"),
     ],

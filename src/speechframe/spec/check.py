@@ -119,7 +119,7 @@ def shown(value: Any) -> str:
         return f"<{len(value):,} bytes>"
     if isinstance(value, str):
         value = _USER_OF_ADDRESS.sub("//…@", value)  # its password is in no message
-    text = _SHORT.repr(value)
+    text = " ".join(_SHORT.repr(value).split("\n"))
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 

@@ -134,7 +134,7 @@ class _Quotes:
         if doubts:
             raise SettingsError(
                 f"{name}: on line {min(doubts)} a field begins with a quote, and its end is not clear. So "
-                'lines may be swallowed. If quotes are ordinary characters, set quoting="none". Otherwise mend '
+                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise mend '
                 "that line, or save the table as Parquet or XLSX. Nothing was sent."
             )
 
