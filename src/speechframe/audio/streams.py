@@ -25,9 +25,6 @@ from speechframe.audio.codec import forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
 
-WAV_HEADER_BYTES = 44
-"""Of every stream of WAV, whatever its shape."""
-
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFF_FFFF
 _PCM_TAG, _FMT_BYTES, _SAMPLE_BYTES = 1, 16, 2
