@@ -115,7 +115,7 @@ def test_a_broken_quote_among_quoted_fields_is_refused_with_its_line(tmp_path):
         ("t.csv", '\ufeffid,text\n1,"two\nlines"\n\n2,""\n', ["two\nlines", ""],
          ["left out of t.csv: 1 row without a value", "1 line of t.csv inside a quoted field"]),
         ("t.txt", "One\u2028still one.\r\n\n \nTwo\x0cstill two.\rThree",
-         ["One\u2028still one.", "Two\x0cstill two.", "Three"], ["2 of 5 lines of t.txt are empty: no rows"]),
+         ["One\u2028still one.", "Two\x0cstill two.", "Three"], ["2 of 5 lines of t.txt without a value: no rows"]),
     ],
 )  # fmt: skip
 def test_lines_that_become_no_rows_are_counted(tmp_path, capsys, name, content, texts, notes):

@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
+from speechframe._words import counted
 from speechframe.audio import _ogg
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, checked, mono
@@ -176,7 +177,8 @@ class StreamEncoder:
                 )
             except soundfile.LibsndfileError as error:
                 raise AudioError(
-                    f"{self.format} cannot have {self.channels} channels at {self.sample_rate_hz} Hz"
+                    f"{self.format} cannot have {counted(self.channels, 'channel')} "
+                    f"at {self.sample_rate_hz} Hz"
                 ) from error
         return b""
 

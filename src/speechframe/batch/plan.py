@@ -20,7 +20,7 @@ from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import credits_in_words, duration, money_in_words
+from speechframe.batch.progress import duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings.spending import Price, prices_in_force
@@ -229,7 +229,7 @@ class Estimate:
             (True, counted(self.calls, self.unit)),
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
-            (True, credits_in_words(self.credits)),
+            (True, counted(self.credits, "credit")),
             (self.money, f"{in_money} by the price of {self.price_from}"),
             (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
             (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),

@@ -136,7 +136,8 @@ def prepare(
         if is_resumed:
             checker.current_takes = _current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _next_input(manifest)
-        temporary = table_folder.temporary(file)
+        with storing(table_folder, "writing the table"):
+            temporary = table_folder.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
         with storing(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)

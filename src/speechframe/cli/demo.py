@@ -110,10 +110,11 @@ def _happened(made: "Run", seconds: float) -> list[str]:
     voices = {voice for voice in calls.column("voice_id").to_pylist() if voice}
     new = made.progress.ended if made.progress is not None else 0
     before = "" if new else "; all of it was there already, so nothing was made again"
+    places = f"{show.counted(len(locales), 'locale')} ({', '.join(locales)})"
     return [
-        f"{facts['rows']:,} rows in {len(locales)} locales ({', '.join(locales)}) by {len(voices)} voices",
+        f"{show.counted(facts['rows'], 'row')} in {places} by {show.counted(len(voices), 'voice')}",
         f"{facts['audio_seconds'] / 60:,.1f} minutes of audio with word durations",
-        f"{facts['credits']:,.10g} credits of the local service, which cost nothing",
+        f"{show.counted(facts['credits'], 'credit')} of the local service, which cost nothing",
         f"{seconds:,.1f} seconds in all{before}",
         f"run folder: {made.short_path}",
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from speechframe._files import parse_json
+from speechframe._words import counted
 from speechframe.errors import InvalidRows
 from speechframe.settings.typed import expanded
 from speechframe.tables.csv_file import csv_batches, left_out
@@ -128,7 +129,7 @@ def _lines(path: Path, notes: list[str]) -> Iterator[str]:
             else:
                 empty += 1
     if empty:
-        notes.append(f"{empty:,} of {count:,} lines of {path.name} are empty: no rows")
+        notes.append(f"{empty:,} of {counted(count, 'line')} of {path.name} without a value: no rows")
 
 
 def _objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
+from speechframe._words import counted
 from speechframe.batch.backend import (
     Answer,
     Attempt,
@@ -303,7 +304,7 @@ class VoiceBook:
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_MOST_SHOWN, cutoff=0.5)
-        allowed = f"nearest: {', '.join(close)}" if close else f"one of {len(self.voices)} voices"
+        allowed = f"nearest: {', '.join(close)}" if close else f"one of {counted(len(self.voices), 'voice')}"
         return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
 
 

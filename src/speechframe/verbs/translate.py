@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
+from speechframe._words import counted
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
@@ -215,7 +216,9 @@ class TranslateBackend(CallBackend):
         )
         noted = list(said.notes)
         if said.credits_used is not None and said.credits_used != price:
-            noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+            noted.append(
+                f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}"
+            )
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
         if said.credits_used is not None:
@@ -270,7 +273,7 @@ class TranslateBackend(CallBackend):
             words = text.casefold().split()
             is_long = len(words) > _SAME_WORDS or len(text) > _SAME_CHARACTERS
             if is_long and words == translated.casefold().split():
-                words = f"the translation is the text itself, {len(words)} words long"
+                words = f"the translation is the text itself, of {counted(len(words), 'word')}"
                 findings.append(Finding("untranslated", words))
         if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
