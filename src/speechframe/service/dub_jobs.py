@@ -429,8 +429,8 @@ def correct(
         most = chosen.DUB_CORRECTIONS * len(current.task.targets)
         if current.task.version > most:
             refuse(
-                f"the job was corrected {most:,} times; allowed: {chosen.DUB_CORRECTIONS} times for each "
-                "target locale; create a new job"
+                f"the job was corrected {counted(most, 'time')}; allowed for each target locale: "
+                f"{chosen.DUB_CORRECTIONS}; create a new job"
             )
         check_room(connection, job.key_hash, skipped)
         asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}
