@@ -211,7 +211,9 @@ def test_kanji_are_spoken_by_their_readings(say):
     assert words(kanji) == ["今日は", "いい", "天気"]
     assert kanji.warnings == ()
     assert kanji.audio_seconds == pytest.approx(kana.audio_seconds, rel=0.15)
-    assert "龘" in say("龘の いい 天気", "sakura").warnings[0]
+    (warning,) = say("龘の いい 天気", "sakura").warnings
+    assert "龘" in warning
+    assert "install" not in warning
 
 
 def test_without_a_reader_of_kanji_japanese_says_that_it_reads_kana(monkeypatch):
@@ -222,6 +224,132 @@ def test_without_a_reader_of_kanji_japanese_says_that_it_reads_kana(monkeypatch)
         EngineError, match=r"no character that a voice can speak in ja-JP.*speechframe\[japanese\]"
     ):
         EspeakSpeaker().speak(Utterance("東京", "ja-JP-sakura", "ja-JP"))
+
+
+def test_latin_letters_in_japanese_are_read(say):
+    table = {
+        "5 GB": "ゴギガバイト",
+        "5GB": "ゴギガバイト",
+        "Wi-Fi": "ワイファイ",
+        "OK": "オーケイ",
+        "AT&T": "エイティーアンドティー",
+        "café": "カフェ",
+        "3\u202f000円": "サンゼンエン",
+    }
+    assert {text: given_to_the_engine(text, "ja-JP").text for text in table} == table
+    assert say("USB-C と Wi-Fi", "sakura").warnings == ()
+
+
+def test_the_engine_has_a_sound_for_all_kana(say):
+    texts = ["スウェーデン", "オオー", "ルヴァン", "うーん、んー", "スィー", "コーヒー", "トーキョー"]
+    # "Japanese letter" takes more than a second.
+    assert [text for text in texts if say(text, "sakura").audio_seconds > 1] == []
+
+
+# Numbers
+
+
+NUMBERS = {
+    "fr-FR": {
+        "3\u00a0000 €": "3000 €",
+        "3\u202f000,50": "3000,50",
+        "3 000": "3000",
+        "1,234.5": "1234,5",
+        "3,5": "3,5",
+        "06 12 34 56 78": "06 12 34 56 78",
+        "+33 612 345 678": "+33 612 345 678",
+        "12.05.2024": "12.05.2024",
+    },
+    "en-US": {
+        "3\u2009000": "3000",
+        "1,234,567.5": "1234567.5",
+        "12,34,567": "1234567",
+        "1.234.567,8": "1234567.8",
+        "3.141": "3.141",
+        "3 000": "3 000",
+        "10,20,30": "10,20,30",
+        "5'10": "5'10",
+    },
+    "de-DE": {"3'000.50": "3000,50", "10\u2019000": "10000", "3.500": "3500", "3.5": "3.5"},
+    "hi-IN": {"१२,३४,५६७": "1234567"},
+    "ar-SA": {"٣٬٠٠٠٫٥": "3000.5"},
+    "es-MX": {"3,000": "3000", "3.500": "3 punto 5 0 0"},
+    "uk-UA": {"3,5": "3 кома 5", "3\u00a0000": "3000"},
+    "kk-KZ": {"3,5": "3.5"},
+    "ko-KR": {"3.5": "3 점 5"},
+    "hr-HR": {"1.234.567": "1234567"},
+}
+
+
+def test_numbers_are_written_as_every_engine_reads_them():
+    found = {
+        locale: {text: given_to_the_engine(text, locale).text for text in table}
+        for locale, table in NUMBERS.items()
+    }
+    assert found == NUMBERS
+
+
+def test_a_number_with_blanks_is_one_word_as_written(say):
+    speech = say("It costs 3\u202f000 dollars.")
+    assert words(speech) == ["It", "costs", "3\u202f000", "dollars"]
+    plain = say("It costs 3000 dollars.")
+    assert [word.start_ms for word in speech.words] == [word.start_ms for word in plain.words]
+    assert speech.warnings == ()
+
+
+ROMAN_NUMERALS = {
+    "en-US": {
+        "World War II": "World War 2",
+        "World War I was": "World War 1 was",
+        "Henry VIII\u2019s wives": "Henry the eighth\u2019s wives",
+        "LOUIS XIV": "LOUIS the fourteenth",
+        "Vol. II, Rocky IV, Type-V": "Vol. 2, Rocky 4, Type-5",
+        "Elizabeth I, James I of Scotland": "Elizabeth the first, James the first of Scotland",
+        "the part I like, as I told Henry I was": "the part I like, as I told Henry I was",
+        "after the War. I went": "after the War. I went",
+        "I MIX vitamin C, DC, a CV, MD, CD, Part C": "I MIX vitamin C, DC, a CV, MD, CD, Part C",
+        "IV fluids, Malcolm X": "IV fluids, Malcolm X",
+    },
+    "de-DE": {
+        "Kapitel IV": "Kapitel 4",
+        "Ludwig XIV. war": "Ludwig der Vierzehnte war",
+        "unter Karl V. Danach": "unter Karl der Fünfte. Danach",
+        "im XX. Jahrhundert": "im zwanzigsten Jahrhundert",
+        "Größe XL, DC": "Größe X L, DC",
+    },
+    "fr-FR": {
+        "Louis XIV, chapitre V": "Louis 14, chapitre 5",
+        "François Ier au XVIe siècle": "François premier au seizième siècle",
+        "Ve République": "cinquième République",
+        "C'est un CV, Xe": "C'est un CV, Xe",
+    },
+    "es-ES": {
+        "siglo XXI": "siglo 21",
+        "Felipe II, Isabel II": "Felipe 2º, Isabel 2ª",
+        "II Guerra": "2ª Guerra",
+    },
+    "pt-BR": {"século XX": "século 20", "João VI": "João 6º", "MIX, CV, DC": "mix, cv, dc"},
+    "it-IT": {"capitolo III": "capitolo 3º", "Rocky II": "Rocky 2", "XX secolo": "20º secolo"},
+    "nl-NL": {"Willem II": "Willem II"},
+}
+
+
+def test_roman_numerals_are_read_as_numbers_and_words_that_look_so_are_not():
+    found = {
+        locale: {text: given_to_the_engine(text, locale).text for text in table}
+        for locale, table in ROMAN_NUMERALS.items()
+    }
+    assert found == ROMAN_NUMERALS
+
+
+def test_a_roman_numeral_keeps_its_word_and_is_told(say):
+    speech = say("World War II ended.")
+    assert words(speech) == ["World", "War", "II", "ended"]
+    times = [(word.start_ms, word.end_ms) for word in speech.words]
+    assert times == [(word.start_ms, word.end_ms) for word in say("World War 2 ended.").words]
+    assert speech.warnings[0].startswith("Roman numerals are read as numbers: II as '2';")
+    known = {"World War II": said("SAY_AS", "that war")}
+    assert given_to_the_engine("World War II", pronunciations=known).text == "that war"
 
 
 # Pronunciations

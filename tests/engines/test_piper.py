@@ -316,7 +316,7 @@ def test_listing_imports_nothing_and_without_the_extra_there_is_no_voice_and_the
         from speechframe.engines.piper import PiperSpeaker
         from speechframe.errors import EngineError, EngineFault
         speaker = PiperSpeaker()
-        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+3"))
+        print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+4"))
         print([name for name in ("piper", "onnx", "onnxruntime") if name in sys.modules])
         for hidden in ("piper", "onnx"):
             speaker = PiperSpeaker()

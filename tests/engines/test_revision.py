@@ -4,7 +4,7 @@ from speechframe.engines import espeak
 from speechframe.engines.base import Utterance
 
 SPOKEN = {
-    3: {
+    4: {
         ("en-US-nora", "en-US", "Good morning, Dr. Smith. It is 10:30."): (68866, 3093),
         ("de-DE-greta", "de-DE", "Guten Morgen."): (15182, 659),
         ("zh-CN-mei", "zh-CN", "今天天气很好。"): (42682, 1906),

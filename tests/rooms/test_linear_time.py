@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from speechframe.engines import japanese
 from speechframe.engines.apertium import _reformatted
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.espeak_text import spoken_text
@@ -16,7 +17,7 @@ from speechframe.service.body import parse_object
 from speechframe.service.multipart import MultipartParser, boundary_of
 from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
-from speechframe.spec.texts import fault_of, pause_warnings
+from speechframe.spec.texts import code_warnings, fault_of, pause_warnings
 from speechframe.verbs.placeholders import find, protect
 from speechframe.wire import cues
 from speechframe.wire.chunking import Chunker
@@ -42,6 +43,14 @@ def cut(text):
 
 def spoken(text):
     return spoken_text(text, LOCALES["en-US"], {}, str)
+
+
+def kana(text):
+    list(japanese.readings(text))
+
+
+def breaks(text):
+    japanese.with_breaks(text, range(len(text)))
 
 
 def portioned(text):
@@ -97,6 +106,15 @@ WORST = {
     "marks in a text to speak": (spoken, "", "?", "a", 1000),
     "blanks in a text to speak": (spoken, "a", " ", "b", 1000),
     "marks and blanks in a text to speak": (spoken, "", " ?", "", 1000),
+    "numbers in groups": (spoken, "", "1\u00a0000", "", 1000),
+    "digits of a number": (spoken, "", "1", "", 1000),
+    "Roman numerals": (spoken, "", "War II ", "", 500),
+    "a Roman numeral without an end": (spoken, "War ", "I", "", 1000),
+    "blanks around a Roman numeral": (spoken, "War", " ", "II", 1000),
+    "letters and hyphens in Japanese": (kana, "", "a-", "", 100),
+    "long vowels in Japanese": (breaks, "", "ウー", "", 2000),
+    "codes in a text to speak": (code_warnings, "", "<a {a, %( &# ", "", 1000),
+    "braces in a text to speak": (code_warnings, "{", " ", "", 2000),
     "marks for a neural voice": (phonemes, "", "?", "a", 1000),
     "blanks for a neural voice": (phonemes, "a", " ", "b", 1000),
     "words for a neural voice": (phonemes, "", "a ", "", 500),

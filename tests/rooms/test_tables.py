@@ -229,6 +229,14 @@ def test_polars_datasets_and_views_come_back():
         planned(pl.DataFrame({"odd": pl.Series([object()], dtype=pl.Object)}))
 
 
+def test_characters_of_a_workbook_are_decoded_as_its_standard_says(tmp_path):
+    path = tmp_path / "lines.xlsx"
+    pd.DataFrame({"te_x0078_t": ["Good_x000D_\nmorning", "_x005F_x000D_", "a_x b"]}).to_excel(
+        path, index=False
+    )
+    assert rows_of(path) == [{"text": text} for text in ("Good\r\nmorning", "_x000D_", "a_x b")]
+
+
 def test_types_of_a_json_file_may_come_late(tmp_path):
     lines = [{"id": n, "text": "2026-01-01"} for n in range(5000)] + [{"id": 0.5, "share": 0.5, "text": None}]
     path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))

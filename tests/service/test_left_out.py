@@ -101,7 +101,7 @@ async def test_it_starts_with_all_that_works_and_names_the_rest_once(serving, od
     # One that is replaced says nothing again.
     workers = tools.worker_pids(serving.pid)
     os.kill(workers[0], signal.SIGTERM)
-    await tools.until(lambda: len(set(tools.worker_pids(serving.pid)) - set(workers)) == 1)
+    await tools.until(lambda: set(tools.worker_pids(serving.pid)) - set(workers))
     assert (await client.generate("well", voiceId="hum")).status == 200
     log = serving.log
     for name in [*(f"{style}.bin" for style in CHINESE), *names]:
@@ -118,7 +118,6 @@ async def test_it_starts_with_all_that_works_and_names_the_rest_once(serving, od
 async def all_workers(serving, client, tools):
     """Return the workers of fast and of slow engines. The latter start with the first call for them."""
     assert (await client.generate("well", voiceId="hum")).status == 200
-    await tools.until(lambda: len(tools.worker_pids(serving.pid)) == 4)
     return set(tools.worker_pids(serving.pid))
 
 

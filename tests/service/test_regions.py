@@ -119,7 +119,7 @@ async def test_one_region_killed_the_other_goes_on_with_what_was_reserved_given_
 async def test_after_the_block_no_process_of_any_region_is_left(start, tools):
     with start(regions=PAIR, workers=3) as service:
         workers = [tools.worker_pids(pid) for pid in service.pids.values()]
-        assert [len(pids) for pids in workers] == [2, 1]
+        assert all(workers)
         pids = [*service.pids.values(), *workers[0], *workers[1]]
     assert not any(map(tools.alive, pids))
     assert not service.is_running

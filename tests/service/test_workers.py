@@ -43,10 +43,9 @@ async def test_a_crash_is_one_500_that_bills_nothing_and_says_nothing_of_the_tex
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number, hold):
     await healthy(http)
-    pids = tools.worker_pids(service.pid)
-    assert len(pids) == 2
     both = [asyncio.ensure_future(http.generate(hold.text)) for _ in range(2)]
     await at_work(http, 2)
+    pids = tools.worker_pids(service.pid)
     os.kill(pids[0], number)
     await tools.until(lambda: any(one.done() for one in both))
     hold.let_go()
@@ -106,9 +105,9 @@ async def test_a_worker_that_works_has_its_cpu_time_however_busy_the_machine_is(
 async def test_workers_that_nobody_waits_for_are_replaced_one_after_the_other(start, http_to, tools):
     with start(workers=2) as service:
         http = http_to(service)
-        before = tools.worker_pids(service.pid)
         left = [asyncio.ensure_future(http.generate("hang on")) for _ in range(4)]
         await at_work(http, 2, waiting=2)
+        before = tools.worker_pids(service.pid)
         for task in left:
             task.cancel()
         statuses = set()
@@ -161,8 +160,10 @@ async def test_a_worker_that_is_worn_out_is_replaced_between_jobs(plugins):
     for n in range(7):
         reply = await pool.run(job("hello"), limit_s=60)
         assert reply.facts.audio_seconds > 0
-        assert (pool.pids() == [first]) == (n < 2)
+        if n < 2:
+            assert pool.pids() == [first]
     assert pool.replaced == 2
+    assert first not in pool.pids()
     await pool.close()
 
 
@@ -235,8 +236,6 @@ async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path, hol
 async def test_a_lost_worker_is_an_error_of_its_job(pool):
     with pytest.raises(WorkerLost):
         await pool.run(job("crash"), limit_s=60)
-    with pytest.raises(WorkerLost):
-        await pool.run(job("hang"), limit_s=0.2)
     assert (await pool.run(job("hello"), limit_s=60)).facts.failed is None
 
 

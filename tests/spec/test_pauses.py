@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from speechframe.spec import billing
 from speechframe.spec.chosen import PAUSE_SECONDS
-from speechframe.spec.texts import Pause, billed_characters, pause_warnings, split_pauses, strip_pauses
+from speechframe.spec.texts import (
+    Pause,
+    billed_characters,
+    code_warnings,
+    pause_warnings,
+    split_pauses,
+    strip_pauses,
+)
 
 
 @pytest.mark.parametrize(
@@ -131,3 +138,26 @@ def test_prices_of_the_other_calls():
     assert billing.dub_millicredits(1.5, 3) == 4_500
     assert set(billing.PRICES) == {"generate", "stream", "convert", "translate", "dub"}
     assert {price.balance for price in billing.PRICES.values()} == {"speech", "dubbing"}
+
+
+def test_codes_of_other_programs_are_named():
+    codes = [
+        "<b>",
+        "</b>",
+        "{count}",
+        "%(name)s",
+        "%s",
+        "&#39;",
+        "&amp;",
+        "{\\an8}",
+        "\\n",
+        "_x000D_",
+        "<!-- x -->",
+    ]
+    assert [
+        code for code in codes if not code_warnings(f"Hi {code} you")[0].startswith(f"'{code}' looks")
+    ] == []
+    (warning,) = code_warnings("<b>{a}{b}{c}</b><b>")
+    assert warning.startswith("'<b>', '{a}', '{b}' and 2 more look like markup")
+    plain = ["50% off & more", "a < b, I <3 you", "R&D; AT&T", "100%", "[break] (so) #1", "a_x b", "it's {"]
+    assert [text for text in plain if code_warnings(text)] == []

@@ -14,6 +14,7 @@ import numpy as np
 from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Recogniser, Recording, Word
+from speechframe.engines.numbers import plain_numbers
 from speechframe.engines.words import spoken_tokens
 from speechframe.errors import EngineError, SettingsError
 from speechframe.spec.locales import language_of
@@ -102,7 +103,8 @@ class WordAligner:
         language = None if locale is None else language_of(locale)
         said = self._recogniser.recognise(recording, language=language, words=True)
         plain = strip_pauses(text)
-        tokens = spoken_tokens(plain, characters_are_words=language in _WITHOUT_SPACES)
+        numbers = [span[:2] for span in plain_numbers(plain, language)] if language else []
+        tokens = spoken_tokens(plain, characters_are_words=language in _WITHOUT_SPACES, numbers=numbers)
         return laid_upon([token.shown for token in tokens], said.words, round(1000 * recording.audio_seconds))
 
 

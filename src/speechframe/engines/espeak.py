@@ -7,6 +7,7 @@ processes. See :mod:`speechframe.engines.espeak_library`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,14 +34,14 @@ from speechframe.engines.pieces import (
 )
 from speechframe.engines.streaming import SentenceSpeaker
 from speechframe.errors import EngineFault
-from speechframe.spec.texts import Pause, pause_warnings
+from speechframe.spec.texts import Pause, text_warnings
 
 __all__ = ["EspeakSpeaker"]
 
 _ROUNDS = 3
 _CLOSE_ENOUGH = 0.004
 
-REVISION = 3
+REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
@@ -91,10 +92,17 @@ class EspeakSpeaker(SentenceSpeaker):
 def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
     """Return the parts to speak, the manner, and the warnings for the caller."""
     voice, style = _found(utterance)
-    warnings = list(pause_warnings(utterance.text))
+    warnings = list(text_warnings(utterance.text))
     locale = LOCALES[utterance.locale]
     parts = pieces_and_pauses(utterance, locale, lambda ipa: phoneme_input(ipa, locale.language), warnings)
+    if locale.has_readings:
+        parts = [_with_readable_kana(part) if isinstance(part, Piece) else part for part in parts]
     return parts, reading(utterance, voice.timbre, style), tuple(warnings)
+
+
+def _with_readable_kana(piece: Piece) -> Piece:
+    text, origins = japanese.with_breaks(piece.spoken.text, piece.spoken.origins)
+    return replace(piece, spoken=replace(piece.spoken, text=text, origins=tuple(origins)))
 
 
 def _spoken(utterance: Utterance) -> Speech:

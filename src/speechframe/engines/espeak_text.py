@@ -8,12 +8,16 @@ change, because word times refer to the caller's words.
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from speechframe.engines import japanese
 from speechframe.engines.espeak_locales import EspeakLocale, script_of
+from speechframe.engines.numbers import plain_numbers
+from speechframe.engines.roman import roman_numerals
 from speechframe.engines.words import SPOKEN_PUNCTUATION
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.spec.texts import split_pauses
@@ -29,7 +33,7 @@ _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f
 # Possessive, and each run is tried at its first character only. So the time is linear for any text.
 _PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
 _SPACED_LETTER = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script with spaces. In such scripts, a dictionary word is not found inside a longer word.
+"""A letter of a script with spaces. There, a dictionary word is not found inside a longer word.
 Chinese and Japanese do not write spaces, and Korean joins its particles."""
 _BRACKETS = {"[": "(", "]": ")"}
 """Round brackets are silent, too, and two of them do not begin phonemes."""
@@ -45,13 +49,17 @@ class SpokenText:
     """Text for the engine.
 
     ``origins`` has an index into the caller's text for each character of ``text``.
-    ``left_out`` contains each letter that cannot be spoken, once for each occurrence.
+    ``left_out`` contains each letter that cannot be spoken, once for each occurrence. ``numbers`` has start
+    and end of each number with group marks. ``romans`` has each Roman numeral as it is written
+    and as it is spoken.
     """
 
     text: str
     origins: tuple[int, ...]
     phoneme_input: bool = False
     left_out: str = ""
+    numbers: tuple[tuple[int, int], ...] = ()
+    romans: tuple[tuple[str, str], ...] = ()
 
     @property
     def speakable(self) -> bool:
@@ -74,6 +82,8 @@ def spoken_text(
 ) -> SpokenText:
     """Return a text with its pronunciations inserted and without characters that are not speech.
 
+    Numbers and Roman numerals are written as every engine reads them, unless a pronunciation contains them.
+
     Parameters
     ----------
     text
@@ -88,26 +98,73 @@ def spoken_text(
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
     phonemes: set[int] = set()
+    found = [*_found(text, pronunciations), (len(text), len(text), "")]
+    changes = _changes(text, locale, [(start, end) for start, end, _ in found])
+    written, origins = _written(text, changes)
     at = 0
-    for start, end, word in _found(text, pronunciations):
-        pronunciation = pronunciations[word]
-        parts.extend(_read(text[at:start], at, locale, left_out))
-        if pronunciation.type is PronunciationKind.IPA:
-            phonemes.update(range(start, end))
-            said = to_phonemes(pronunciation.pronunciation)
-        else:
-            cleaned = _read(pronunciation.pronunciation, 0, locale, left_out)
-            said = "".join(character for character, _ in cleaned)
-        parts.extend(_spread(said, start, end))
+    for start, end, word in found:
+        between = slice(bisect_left(origins, at), bisect_left(origins, start))
+        parts.extend(_read(written[between], origins[between], locale, left_out))
+        if word:
+            pronunciation = pronunciations[word]
+            if pronunciation.type is PronunciationKind.IPA:
+                phonemes.update(range(start, end))
+                said = to_phonemes(pronunciation.pronunciation)
+            else:
+                said = _said_as(pronunciation.pronunciation, locale, left_out)
+            parts.extend(_spread(said, start, end))
         at = end
-    parts.extend(_read(text[at:], at, locale, left_out))
     parts = list(_with_breaks(_with_quiet_punctuation(parts), locale, phonemes))
     return SpokenText(
         "".join(character for character, _ in parts),
         tuple(origin for _, origin in parts),
         bool(phonemes),
         "".join(left_out),
+        tuple((change.start, change.end) for change in changes if not change.is_roman),
+        tuple((text[change.start : change.end], change.said) for change in changes if change.is_told),
     )
+
+
+class _Change(NamedTuple):
+    """A part of the caller's text that is written differently for the engine."""
+
+    start: int
+    end: int
+    said: str
+    is_roman: bool = False
+    is_told: bool = False
+
+
+def _changes(text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] = ()) -> list[_Change]:
+    """Return the numbers and Roman numerals of a text in order, without those in a place that is taken."""
+    language = locale.language.rpartition("/")[2]
+    free = bytearray(b"\1" * len(text))
+    for start, end in taken:
+        free[start:end] = bytes(end - start)
+    found = [_Change(start, end, said) for start, end, said in plain_numbers(text, language)]
+    found += (
+        _Change(roman.start, roman.end, roman.said, is_roman=True, is_told=roman.is_number)
+        for roman in roman_numerals(text, language)
+    )
+    return sorted(change for change in found if all(free[change.start : change.end]))
+
+
+def _written(text: str, changes: Iterable[_Change]) -> tuple[str, list[int]]:
+    """Return a text with its changes, and the index in `text` of each character."""
+    characters: list[tuple[str, int]] = []
+    at = 0
+    for change in changes:
+        characters.extend((text[index], index) for index in range(at, change.start))
+        characters.extend(_spread(change.said, change.start, change.end))
+        at = change.end
+    characters.extend((text[index], index) for index in range(at, len(text)))
+    return "".join(character for character, _ in characters), [origin for _, origin in characters]
+
+
+def _said_as(text: str, locale: EspeakLocale, left_out: list[str]) -> str:
+    """Return the text of a pronunciation as the engine gets it."""
+    written, origins = _written(text, _changes(text, locale))
+    return "".join(character for character, _ in _read(written, origins, locale, left_out))
 
 
 def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tuple[str, ...]:
@@ -250,21 +307,25 @@ def _is_spaced(character: str) -> bool:
     return _SPACED_LETTER.match(character) is not None
 
 
-def _read(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
+def _read(
+    text: str, origins: Sequence[int], locale: EspeakLocale, left_out: list[str]
+) -> Iterator[tuple[str, int]]:
     """Yield the characters to speak, each with its index in the caller's text. Japanese is read as kana."""
     at = 0
     for start, end, kana in japanese.readings(text) if locale.has_readings else ():
-        yield from _cleaned(text[at:start], offset + at, locale, left_out)
+        yield from _cleaned(text[at:start], origins[at:start], locale, left_out)
         known = locale.own_scripts
         unread = [letter for letter in kana if letter.isalpha() and script_of(letter) not in known]
         left_out.extend(unread)
         said = "".join(letter for letter in kana if letter not in unread)
-        yield from _spread(said, offset + start, offset + end)
+        yield from _spread(said, origins[start], origins[end - 1] + 1)
         at = end
-    yield from _cleaned(text[at:], offset + at, locale, left_out)
+    yield from _cleaned(text[at:], origins[at:], locale, left_out)
 
 
-def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) -> Iterator[tuple[str, int]]:
+def _cleaned(
+    text: str, origins: Sequence[int], locale: EspeakLocale, left_out: list[str]
+) -> Iterator[tuple[str, int]]:
     """Yield the characters to speak, each with its index in the caller's text."""
     for start, cluster in _clusters(text):
         rewritten = _rewritten(cluster)
@@ -275,7 +336,7 @@ def _cleaned(text: str, offset: int, locale: EspeakLocale, left_out: list[str]) 
         elif first in _BRACKETS:
             rewritten = _BRACKETS[first]
         for character in rewritten:
-            yield character, offset + start
+            yield character, origins[start]
 
 
 def _clusters(text: str) -> Iterator[tuple[int, str]]:

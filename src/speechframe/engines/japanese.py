@@ -1,39 +1,63 @@
-"""Japanese text to the kana it is read as, such as ``今日は`` to ``キョーワ``: by pyopenjtalk-plus.
+"""Convert Japanese text to its readings in kana, such as ``今日は`` to ``キョーワ``.
 
-Where that is not installed, only kana are spoken, as they are written, and
-kanji are left out with a warning.
+The readings come from pyopenjtalk-plus. Without it, only kana are spoken, as they are
+written, and kanji are left out with a warning.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["INSTALL", "is_installed", "readings", "version_mark"]
+__all__ = ["INSTALL", "is_installed", "readings", "version_mark", "with_breaks"]
 
 INSTALL = "pip install 'speechframe[japanese]'"
 
-_RUN = re.compile(r"(?:[^\W_]|[\u3005\u30fc%\uff05$\u20ac\u00a5@&+]|(?<=\d)[.,:](?=\d))+")
-"""What is read together: letters and digits, without the punctuation that parts them."""
+_RUN = re.compile(
+    r"(?:[^\W_]|[\u3005\u30fc%\uff05$\u20ac\u00a5@&+]|(?<=\d)[.,:](?=\d)|(?<=\d)[ \u00a0](?=[A-Za-z])"
+    r"|(?<=[A-Za-z])[-\u2010\u2011](?=[A-Za-z]))+"
+)
+"""A run of text that is read as a whole. It includes a number with its unit, and words with a hyphen."""
+_WITHOUT_MARKS = str.maketrans(
+    {"\u00a0": "", " ": "", "\u2010": "-", "\u2011": "-"}
+    | {
+        "\u00c6": "AE",
+        "\u00d8": "O",
+        "\u00df": "ss",
+        "\u00e6": "ae",
+        "\u00f8": "o",
+        "\u0141": "L",
+        "\u0142": "l",
+    }
+    | {"\u0110": "D", "\u0111": "d", "\u0131": "i", "\u0152": "OE", "\u0153": "oe"}
+)
+_FIVE_GIGA = re.compile(r"(?<!\d)5(?=G[A-Za-z])")
 _SIGN = "記号"
+_UNREAD = "、"
+_UNRULED = re.compile(
+    r"(?P<vowel>(?<=[\u3041-\u30fa])[アイウエオヴあいうえおゔ](?=[ァィゥェォャュョヮーぁぃぅぇぉゃゅょゎ]))"
+    r"|(?<=[スズすず])[ィぃ]|(?<=[ンん])ー"
+)
+"""Kana that espeak-ng cannot read after other kana."""
+_RULED = str.maketrans({"ィ": "イ", "ぃ": "い", "ー": ""})
 _JOINED = 1
 """A word that belongs to the accent phrase of the one before."""
 
 
 def is_installed() -> bool:
-    """Return whether kanji can be read; nothing is imported."""
+    """Return whether kanji can be read, without importing the library."""
     return find_spec("pyopenjtalk") is not None
 
 
 def version_mark() -> str:
-    """Return what ends the version of an engine that speaks Japanese: with readings it speaks otherwise."""
+    """Return the end of the version of a Japanese engine, because readings change its sound."""
     return ".japanese" if is_installed() else ""
 
 
 def readings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start and end of what is read, and its kana with a space before each accent phrase.
+    """Yield start and end of each run, and its kana with a space before each accent phrase.
 
     Examples
     --------
@@ -45,18 +69,50 @@ def readings(text: str) -> Iterator[tuple[int, int, str]]:
     library = _library()
     for match in _RUN.finditer(text):
         said = ""
-        for word in library.run_frontend(match.group(), use_vanilla=True):
+        for word in library.run_frontend(_readable(match.group()), use_vanilla=True):
             kana = _kana(word)
             said += f" {kana}" if said and word["chain_flag"] != _JOINED else kana
         yield match.start(), match.end(), said
 
 
+def _readable(text: str) -> str:
+    """Return a text in characters that the library reads. It drops Latin letters with marks."""
+    plain = "".join(map(_without_marks, text)).translate(_WITHOUT_MARKS)
+    # The library reads "5GB" as "five G" and "B".
+    return _FIVE_GIGA.sub("\u4e94", plain)
+
+
+@lru_cache(maxsize=1024)
+def _without_marks(character: str) -> str:
+    first = unicodedata.normalize("NFD", character)[0]
+    return first if first.isascii() else character
+
+
 def _kana(word: Mapping[str, Any]) -> str:
-    """Return how a word is read; a word that has no reading as it is."""
-    if word["pos"] == _SIGN:
-        return unicodedata.normalize("NFKC", word["string"])
+    """Return the reading of a word. Without a reading, the word stays, and a hyphen is a blank."""
+    if word["pos"] == _SIGN and word["pron"] == _UNREAD:
+        sign = unicodedata.normalize("NFKC", word["string"])
+        return " " if sign in {"-", "\u2212"} else sign
     # The mark of a devoiced vowel is no sound.
     return str(word["pron"]).replace("\u2019", "")
+
+
+def with_breaks(text: str, origins: Sequence[int]) -> tuple[str, list[int]]:
+    """Return kana as espeak-ng reads them, with an origin for each character.
+
+    espeak-ng lacks rules for some kana after others, such as ウェ after ス. Then it speaks the words
+    "Japanese letter" for each. A blank before such kana prevents this.
+    """
+    parts: list[tuple[str, int]] = []
+    at = 0
+    for match in _UNRULED.finditer(text):
+        parts.extend(zip(text[at : match.start()], origins[at : match.start()], strict=True))
+        found = match.group()
+        written = f" {found}" if match.lastgroup == "vowel" else found.translate(_RULED)
+        parts.extend((character, origins[match.start()]) for character in written)
+        at = match.end()
+    parts.extend(zip(text[at:], origins[at:], strict=True))
+    return "".join(character for character, _ in parts), [origin for _, origin in parts]
 
 
 @lru_cache(maxsize=1)

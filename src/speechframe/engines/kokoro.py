@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from speechframe.engines import japanese
+from speechframe.engines import espeak_library, japanese
 from speechframe.engines.base import EngineVoice, Utterance
 from speechframe.engines.espeak_locales import LOCALES
 from speechframe.engines.kokoro_model import KokoroModel, KokoroVoice
@@ -36,7 +36,7 @@ __all__ = ["KokoroSpeaker"]
 
 _MODEL_VERSION = "1.0"
 
-REVISION = 1
+REVISION = 2
 """Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
 
 
@@ -63,8 +63,9 @@ class KokoroSpeaker(NeuralSpeaker):
         Raises
         ------
         EngineFault
-            The engine or its weights are not installed.
+            The engine, its weights or espeak, which reads texts for it, are not installed or not usable.
         """
+        espeak_library.engine_version()
         files = _weights()
         own = f".{files[0].stem}" if is_weights(files[0]) else ""
         return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"

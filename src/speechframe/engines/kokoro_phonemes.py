@@ -211,7 +211,8 @@ def _sounds(text: str) -> Iterator[str]:
     for letter in map(_katakana, text):
         if letter in _SMALL and sound[-1:] in set("aiɯɨeo"):
             # In キャ, the vowel of the small letter replaces the vowel of the letter before it.
-            start = sound[:-1]
+            # ウ alone becomes the consonant of ワ: ウェ is "we".
+            start = "β" if sound == "ɯ" and letter in "ァィェォ" else sound[:-1]
             vowel = _SMALL[letter].removeprefix("j")
             palatal = letter in "ャュョ" and start[-1:] not in _PALATAL_ALREADY | {"ʲ"}
             sound = start + "ʲ" * palatal + vowel

@@ -31,7 +31,7 @@ from speechframe.engines.pieces import (
 )
 from speechframe.engines.streaming import SentenceSpeaker, measured_gain_db
 from speechframe.errors import EngineFault
-from speechframe.spec.texts import Pause, pause_warnings
+from speechframe.spec.texts import Pause, text_warnings
 
 __all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
 
@@ -134,7 +134,7 @@ def _held(
 
 def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
     """Return the parts to speak, and the warnings for the caller."""
-    warnings = list(pause_warnings(utterance.text))
+    warnings = list(text_warnings(utterance.text))
     parts = pieces_and_pauses(utterance, voice.locale, voice.phonemiser.pronounced, warnings)
     return parts, warnings
 

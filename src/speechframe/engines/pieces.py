@@ -1,8 +1,7 @@
-"""What speech engines share around the speaking itself: pieces, pauses, refusals, loudness, word entries.
+"""The parts that speech engines share: pieces, pauses, refusals, loudness and word entries.
 
-An engine of :mod:`speechframe.engines` turns an utterance into pieces with
-pauses between, speaks the pieces its own way, and hands back what it made for
-levels and word times.
+An engine splits an utterance into pieces and pauses, and speaks the pieces its own
+way. Then the functions of this module set the level and the word times.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,19 +50,19 @@ __all__ = [
 Samples = NDArray[np.float32]
 
 LOUDNESS_LUFS = -24.0
-"""How loud every voice is, by ITU-R BS.1770: the middle of what it says."""
+"""Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
 PEAK = 0.9
-"""No text is louder than that, which leaves room for what a lossy format adds."""
+"""Largest absolute sample. A lossy format may add a little."""
 
 STEP_MS = 5.0
-"""How finely sound and silence are told apart."""
+"""Length of a step in ms. Each step is sound or silence."""
 _SILENT_BELOW_DB = 45.0
-"""This far below the loudest nothing of a word is heard any more."""
+"""Sound this many dB below the loudest step counts as silence."""
 _LEAD_MS, _TAIL_MS = 10.0, 30.0
-"""The silence at the ends: enough not to cut a breath, little enough that a pause is its length."""
+"""Silence at the start and end in ms. It keeps breaths, and hardly lengthens a pause."""
 _SHORTEST_SPEECH_S = 0.05
 _SPARE_S = 0.02
-"""What the silence at the end of a chunk can be shortened by."""
+"""Seconds by which the silence at the end of a chunk can be shortened."""
 _SLOWEST_STRETCH = 2.0
 _FASTEST_STRETCH = 0.5
 _NAMED_LETTERS = 10
@@ -71,7 +70,7 @@ _NAMED_LETTERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text between two pause markers: the caller's words in it and what the engine is given."""
+    """A text between two pause markers, with the caller's words and the text for the engine."""
 
     tokens: tuple[Token, ...]
     spoken: SpokenText
@@ -104,14 +103,14 @@ class Chunk:
 def chosen_style(
     voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
 ) -> str:
-    """Return the style's name, or say what there is instead.
+    """Return the style's name, or raise EngineError naming the available styles.
 
     Parameters
     ----------
     voice_id
-        Who speaks.
+        The voice.
     locale, asked
-        What the utterance wants; no style is the first.
+        The requested locale and style. None selects the first style.
     supported
         The locales of the voice.
     styles
@@ -141,18 +140,18 @@ def chosen_style(
 def pieces_and_pauses(
     utterance: Utterance, locale: EspeakLocale, to_phonemes: ToPhonemes, warnings: list[str]
 ) -> list[Piece | Pause]:
-    """Return the text as pieces to speak and pauses between, and add what the caller should know.
+    """Return the text as pieces and pauses in order. Append the warnings for the caller.
 
     Parameters
     ----------
     utterance
-        What is to be spoken.
+        The text, voice and settings.
     locale
-        Which scripts can be read there.
+        The locale, with the scripts that it can read.
     to_phonemes
-        Turns the IPA of a pronunciation into what the engine reads as phonemes.
+        Converts pronunciations in IPA.
     warnings
-        Grows.
+        Warnings are appended to this list.
 
     Raises
     ------
@@ -173,7 +172,9 @@ def pieces_and_pauses(
         if as_written:
             tokens = original_tokens(part)
         else:
-            tokens = spoken_tokens(part, characters_are_words=locale.characters_are_words)
+            tokens = spoken_tokens(
+                part, characters_are_words=locale.characters_are_words, numbers=spoken.numbers
+            )
         parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
     left_out = _left_out(parts)
     if not any(part.spoken.speakable for part in parts if isinstance(part, Piece)):
@@ -183,27 +184,39 @@ def pieces_and_pauses(
             f"left out, because they cannot be spoken in {display_name(utterance.locale)}: "
             + _named(left_out, utterance.locale)
         )
+    if romans := [roman for part in parts if isinstance(part, Piece) for roman in part.spoken.romans]:
+        warnings.append(_told_of_romans(romans))
     return parts
+
+
+def _told_of_romans(romans: Iterable[tuple[str, str]]) -> str:
+    """Return the warning that names Roman numerals and how they are spoken."""
+    named = [f"{written} as {said!r}" for written, said in dict.fromkeys(romans)]
+    more = f" and {len(named) - _NAMED_LETTERS} more" if len(named) > _NAMED_LETTERS else ""
+    return (
+        f"Roman numerals are read as numbers: {', '.join(named[:_NAMED_LETTERS])}{more}; "
+        "to hear something else, write the words, or give them in pronunciationDictionary"
+    )
 
 
 def told_of_letters(
     parts: Sequence[Piece | Pause], utterance: Utterance, locale: EspeakLocale
 ) -> tuple[str, ...]:
-    """Return what the caller should know of the letters of a whole text (chosen: unspeakable-letters).
+    """Return the warnings about the letters of a whole text (chosen: unspeakable-letters).
 
     Parameters
     ----------
     parts
-        Of :func:`pieces_and_pauses`.
+        The result of :func:`pieces_and_pauses`.
     utterance
-        What is to be spoken.
+        The text, voice and settings.
     locale
-        Which scripts can be read there, and which it is written with.
+        The locale, with the scripts that it can read and is written with.
 
     Raises
     ------
     EngineError
-        So many letters cannot be spoken that the rest is not the text.
+        Too many letters cannot be spoken.
     """
     letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
     left_out = [character for character in _left_out(parts) if character.isalpha()]
@@ -224,13 +237,13 @@ def _left_out(parts: Sequence[Piece | Pause]) -> str:
 
 
 def _certain(token: Token, sounding: frozenset[int]) -> Token:
-    """Return a token as heard for certain only if something of it is really handed to the engine."""
+    """Return a token that is certain only if the engine gets a part of it."""
     sounds = not sounding.isdisjoint(range(token.start, token.end))
     return token if sounds else replace(token, certain=False)
 
 
 def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
-    """Raise the error for a text without any sound; ``left_out`` are its letters that cannot be spoken."""
+    """Raise the error for a text without any sound. ``left_out`` has its letters that cannot be spoken."""
     raise EngineError(
         f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
         + (f": {_named(left_out, locale)}" if left_out else "")
@@ -238,11 +251,12 @@ def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
 
 
 def _named(left_out: Iterable[str], locale: str) -> str:
-    hint = (
-        "; Japanese is spoken from kana: write those, give readings in pronunciationDictionary, or install "
-        f"what reads kanji: {japanese.INSTALL}"
-    )
-    return _shown(left_out) + hint * (locale == "ja-JP")
+    if locale != "ja-JP":
+        return _shown(left_out)
+    hint = "; Japanese is spoken from kana: write kana, or give readings in pronunciationDictionary"
+    if not japanese.is_installed():
+        hint += f", or install the reader of kanji: {japanese.INSTALL}"
+    return _shown(left_out) + hint
 
 
 def _shown(left_out: Iterable[str]) -> str:
@@ -252,12 +266,12 @@ def _shown(left_out: Iterable[str]) -> str:
 
 
 def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
-    """Return how many frames of an asked length the pauses leave to speak.
+    """Return how many frames remain for speech after the pauses.
 
     Raises
     ------
     EngineError
-        When they leave none.
+        No time remains.
 
     Examples
     --------
@@ -282,7 +296,7 @@ def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
 
 
 def in_order(parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int) -> list[Chunk]:
-    """Return all parts as audio: for each piece the next chunk, for each pause silence."""
+    """Return all parts as audio. Each piece becomes the next chunk, and each pause becomes silence."""
     chunks = iter(spoken)
     return [
         Chunk(np.zeros(_pause_frames(part, sample_rate_hz), np.float32), ())
@@ -298,7 +312,7 @@ def frames_of(chunks: Sequence[Chunk]) -> int:
 
 
 def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]) -> list[Chunk]:
-    """Return the chunks in exactly ``room`` frames: stretched, unless their last silence can spare that.
+    """Return the chunks in exactly ``room`` frames. They are stretched, unless the last silence suffices.
 
     Parameters
     ----------
@@ -340,7 +354,7 @@ def step_frames(sample_rate_hz: int) -> int:
 
 
 def sounding(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
-    """Return whether something is heard, step by step."""
+    """Return for each step whether it has sound."""
     level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
@@ -355,7 +369,7 @@ def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
 
 
 def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int) -> "Chunk":
-    """Return a piece as audio, with its words where the engine's events and the sound itself have them.
+    """Return a piece as audio, with word times from the engine's events and from the sound.
 
     Parameters
     ----------
@@ -380,7 +394,7 @@ def at_gain(samples: Samples, gain_db: float) -> Samples:
 
 
 def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
-    """Return the words of chunks that follow each other; a sign that is not heard has no entry."""
+    """Return the words of consecutive chunks. A sign without sound has no entry."""
     words: list[Word] = []
     offset = 0
     for chunk in chunks:

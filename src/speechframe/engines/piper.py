@@ -31,7 +31,7 @@ from speechframe.errors import EngineFault
 
 __all__ = ["PiperSpeaker"]
 
-REVISION = 3
+REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 

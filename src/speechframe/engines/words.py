@@ -1,24 +1,22 @@
 """The words of a text, as ``wordDurations`` counts them.
 
-What counts as a word:
+These rules apply:
 
-* one entry per spoken word: what stands between spaces, without the punctuation
-  around it. A hyphen or an apostrophe holds a word together, and so does what
-  stands between digits (``10:30``, ``1,234.5``); a dash, a slash between words
-  in brackets, an ellipsis or any other punctuation inside parts two words.
-  Numbers, dates and abbreviations are one entry each, as written (``42``,
-  ``$20``, ``U.S``), however many words are heard for them.
-* in Chinese, which writes no spaces, one entry per character, since each is a
-  syllable of its own; Latin words and numbers between them are one entry each.
-  In Japanese one entry per run between spaces and punctuation, as the engine
-  speaks it.
-* a sign alone (``&``, an emoji) has an entry when it is heard, and none when it is not.
-* as original text: one entry per whitespace token, exactly as written, heard or not.
+* A word is the text between two spaces, without the punctuation around it. A
+  hyphen, an apostrophe and punctuation between digits (``10:30``, ``1,234.5``)
+  belong to the word. Other punctuation inside separates two words. Numbers,
+  dates and abbreviations are one entry each, as written (``42``, ``$20``,
+  ``U.S``, ``3 000``).
+* Chinese has one entry per character, because each is a syllable. Latin words and
+  numbers between them are one entry each. Japanese has one entry per run between
+  spaces and punctuation.
+* A sign alone (``&``, an emoji) has an entry if it has sound.
+* As original text, each whitespace token has an entry, exactly as written.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 __all__ = ["SPOKEN_PUNCTUATION", "Token", "original_tokens", "spoken_tokens"]
@@ -26,19 +24,19 @@ __all__ = ["SPOKEN_PUNCTUATION", "Token", "original_tokens", "spoken_tokens"]
 _APOSTROPHES = "'\u2019\u02bc\u2032`"
 _HYPHENS = "-\u2010\u2011"
 SPOKEN_PUNCTUATION = frozenset("%#&@*/\\\u00a7\u00b6\u00b7\u2020\u2021\u2022\u2030")
-"""Punctuation that is read aloud somewhere: alone it may be a word, and touching one it belongs to it."""
+"""Punctuation that some languages read aloud. It may be a word, or belongs to the word that it touches."""
 _HOLDING = SPOKEN_PUNCTUATION | frozenset(f"{_APOSTROPHES}{_HYPHENS}_+=~^|\u05f3\u05f4\u0f0b\u2044")
-"""Punctuation that is part of a word when it stands inside."""
+"""Punctuation that is part of a word if letters surround it."""
 _HOLDING_DIGITS = frozenset(".,:\u066b\u066c\u2013")
 """Punctuation that is part of a number between digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of the text: what is shown and where it stands.
+    """A word of the text, with its place.
 
-    ``certain`` says that it is heard, as everything with a letter or digit is;
-    of a sign the audio decides. ``always`` asks for an entry even unheard.
+    ``certain`` is true if the word certainly has sound, because it has a letter or digit. The audio decides
+    this for a sign. With ``always`` the word has an entry even without sound.
     """
 
     shown: str
@@ -62,15 +60,19 @@ def original_tokens(text: str) -> list[Token]:
     ]
 
 
-def spoken_tokens(text: str, *, characters_are_words: bool = False) -> list[Token]:
-    r"""Return what is spoken as a word each, without the punctuation around it.
+def spoken_tokens(
+    text: str, *, characters_are_words: bool = False, numbers: Iterable[tuple[int, int]] = ()
+) -> list[Token]:
+    r"""Return the spoken words of a text, without the punctuation around them.
 
     Parameters
     ----------
     text
         Any text.
     characters_are_words
-        For Chinese: every Han character is a word.
+        Whether every Han character is a word, as in Chinese.
+    numbers
+        Start and end of numbers, in order. Each is one word, even if blanks group its digits.
 
     Examples
     --------
@@ -86,7 +88,23 @@ def spoken_tokens(text: str, *, characters_are_words: bool = False) -> list[Toke
             if start < end:
                 shown = text[start:end]
                 found.append(Token(shown, start, end, _has_letter_or_digit(shown)))
-    return found
+    return _joined(text, found, numbers)
+
+
+def _joined(text: str, tokens: list[Token], numbers: Iterable[tuple[int, int]]) -> list[Token]:
+    """Return the tokens with those of the same number joined."""
+    joined: list[Token] = []
+    ends = iter(numbers)
+    start, end = next(ends, (len(text), len(text)))
+    for token in tokens:
+        while token.start >= end < len(text):
+            start, end = next(ends, (len(text), len(text)))
+        if joined and token.start > start and joined[-1].end > start and token.start < end:
+            first = joined.pop().start
+            joined.append(Token(text[first : token.end], first, token.end, certain=True))
+        else:
+            joined.append(token)
+    return joined
 
 
 def _parts(text: str, start: int, end: int, characters_are_words: bool) -> Iterator[tuple[int, int]]:  # noqa: FBT001
@@ -116,7 +134,7 @@ def _parts_words(text: str, index: int, start: int, end: int) -> bool:
 
 
 def _without_edges(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a piece without the punctuation around it; one of signs alone stays as it is."""
+    """Return a piece without the punctuation around it. A piece of signs alone stays unchanged."""
     first, last = start, end
     while first < last and _is_edge(text[first]):
         first += 1

@@ -27,7 +27,7 @@ from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import deprecation_notice
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
-from speechframe.spec.texts import billed_characters, pause_warnings
+from speechframe.spec.texts import billed_characters, text_warnings
 from speechframe.wire.requests import encode_request
 
 # Wire name of each part of the answer. Parts that are JSON already are not parsed again.
@@ -68,7 +68,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     warnings = [
         unknown_warning(result.unknown),
         *(deprecation_notice(GenerateRequest, field) for field in result.deprecated),
-        *pause_warnings(wanted.text),
+        *text_warnings(wanted.text),
     ]
     if wanted.word_durations_as_original_text and locales.language_of(casting.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")

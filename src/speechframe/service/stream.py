@@ -45,7 +45,7 @@ from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.deprecation import GEN2_STREAMING, deprecation_notice
 from speechframe.spec.limits import REGIONS, Pool, default_sample_rate_hz
 from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
-from speechframe.spec.texts import billed_characters, pause_warnings
+from speechframe.spec.texts import billed_characters, text_warnings
 
 log = logging.getLogger("speechframe.service")
 
@@ -140,7 +140,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         GEN2_STREAMING if model is Model.GEN2 else None,
         VARIATION_IGNORED if ignored else None,
         *shape.warnings,
-        *pause_warnings(wanted.text),
+        *text_warnings(wanted.text),
     ]
     said = wanted.model_copy(update={"model": model})
     content = said.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)

@@ -126,25 +126,28 @@ class WorkerPool:
         self._busy: dict[WorkerProcess, PendingJob] = {}
         self._alive: set[WorkerProcess] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._seats = 0
         self._replacing = asyncio.Lock()
         self._closed = False
         self._mean_s = 0.05
 
     async def start(self) -> None:
-        """Start every worker. Return when the first one is ready.
+        """Start the first worker, and return when it is ready. The others start when jobs wait.
 
         Raises
         ------
         SettingsError
-            No worker can be started.
+            The worker cannot be started.
         """
-        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._begin(first)
-        await first
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._add_seat(ready)
+        await ready
 
-    def _begin(self, first: "asyncio.Future[None]") -> None:
-        self._tasks = [asyncio.create_task(self._seat(first)) for _ in range(self.count)]
-        self._tasks.append(asyncio.create_task(self._watch()))
+    def _add_seat(self, ready: "asyncio.Future[None] | None" = None) -> None:
+        if not self._tasks:
+            self._tasks.append(asyncio.create_task(self._watch()))
+        self._tasks.append(asyncio.create_task(self._seat(ready)))
+        self._seats += 1
 
     async def close(self) -> None:
         """End every worker. Jobs in the queue and in workers fail with :class:`PoolClosed`."""
@@ -165,9 +168,9 @@ class WorkerPool:
     ) -> Reply:
         """Return a worker's reply to `job`.
 
-        The first job starts the workers, unless :meth:`start` did. Keys whose jobs wait take turns. If the
-        caller is cancelled, a waiting job is dropped. A job in a worker may go on for `abandoned_s`, then
-        the worker is replaced; the reply and its file are thrown away.
+        A job that finds no idle worker starts one more, up to their number. Keys whose jobs wait take turns.
+        If the caller is cancelled, a waiting job is dropped. A job in a worker may go on for `abandoned_s`,
+        then the worker is replaced; the reply and its file are thrown away.
 
         Parameters
         ----------
@@ -204,13 +207,14 @@ class WorkerPool:
         if not under_way:
             self.check_room(key_hash)
             self._make_room()
-        if not self._tasks:
-            self._begin(asyncio.get_running_loop().create_future())
         if self._idle:
             self._idle.pop().set_result(pending)
             self._begun_last = key_hash
         else:
             self._waiting.setdefault(key_hash, {})[pending] = None
+            starting = self._seats - len(self._alive)
+            if self._seats < self.count and self._waiting_count > starting:
+                self._add_seat()
         of_call = CALL_JOBS.get()
         if of_call is not None:
             of_call.add(pending)
@@ -282,7 +286,7 @@ class WorkerPool:
         """Return counts of workers and jobs for the health page."""
         busy = len(self._alive) - len(self._idle)
         return {
-            "count": self.count if self._tasks else 0,
+            "count": self._seats,
             "alive": len(self._alive),
             "busy": max(0, busy),
             "waiting": self._waiting_count,
@@ -293,13 +297,13 @@ class WorkerPool:
         """Return the process ids of the workers."""
         return [worker.process.pid for worker in self._alive]
 
-    async def _seat(self, first: "asyncio.Future[None]") -> None:
+    async def _seat(self, ready: "asyncio.Future[None] | None") -> None:
         """Keep one worker at work for as long as the pool is open.
 
         A worker that still runs ends only when the next one is ready. Seats do so one after the other, so
         some worker always takes jobs.
         """
-        worker = await self._start_worker(first, _FIRST_PAUSE_S)
+        worker = await self._start_worker(_FIRST_PAUSE_S, ready)
         pause_s = _FIRST_PAUSE_S
         try:
             while worker is not None:
@@ -311,7 +315,7 @@ class WorkerPool:
                     pause_s = _FIRST_PAUSE_S if worker.jobs else min(pause_s * 2, _LONGEST_PAUSE_S)
                     await asyncio.sleep(0 if worker.jobs else pause_s)
                 async with contextlib.nullcontext() if worker.exited.done() else self._replacing:
-                    following = await self._start_worker(first, pause_s)
+                    following = await self._start_worker(pause_s)
                 self._alive.discard(worker)
                 await worker.end()
                 worker = following
@@ -320,14 +324,16 @@ class WorkerPool:
                 self._alive.discard(worker)
                 await worker.end()
 
-    async def _start_worker(self, first: "asyncio.Future[None]", pause_s: float) -> WorkerProcess | None:
-        """Return a new worker, after as many tries as it takes. Return None if the very first one fails."""
+    async def _start_worker(
+        self, pause_s: float, ready: "asyncio.Future[None] | None" = None
+    ) -> WorkerProcess | None:
+        """Return a new worker, after as many tries as it takes. If `ready` waits for it, try once."""
         while True:
             try:
                 worker = await WorkerProcess.started(self._limits.start_s)
             except (SettingsError, OSError) as error:
-                if not first.done():
-                    first.set_exception(SettingsError(str(error)))
+                if ready is not None:
+                    ready.set_exception(SettingsError(str(error)))
                     return None
                 log.error("a worker could not be started: %s", error)  # noqa: TRY400 - the message is enough
                 if not self._alive:
@@ -338,8 +344,8 @@ class WorkerPool:
             self.installed, self.broken = worker.engines, worker.broken
             self.left_out = worker.left_out
             self._alive.add(worker)
-            if not first.done():
-                first.set_result(None)
+            if ready is not None:
+                ready.set_result(None)
             return worker
 
     async def _serve(self, worker: WorkerProcess) -> None:

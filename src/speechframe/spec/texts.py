@@ -1,6 +1,7 @@
-"""Texts: pause markers, ``[pause 1.5s]``, what is billed, and what is wrong with a text (section 2.1).
+"""Split a text at its pause markers, count its billed characters, and find its faults (section 2.1).
 
-What the document leaves open is in chosen: pause-marker, billed-characters, maximum-text, empty-text, ssml.
+The choices of :mod:`speechframe.spec.chosen` apply: pause-marker, billed-characters, maximum-text,
+empty-text, ssml and codes.
 """
 
 import re
@@ -9,12 +10,11 @@ from dataclasses import dataclass
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS, PAUSE_SECONDS
 
-# One blank, a plain decimal number, the unit `s`: the document's shape and nothing looser, because a marker
-# that only we understand would be read aloud, and billed, by another service. Digits are bounded so that
-# float() stays finite.
+# The document's shape only: one blank, a plain decimal number, the unit `s`. Another service would speak and
+# bill a marker that only we understand. Digits are bounded so that float() stays finite.
 _PAUSE = r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]"
-# What else is clearly meant as one, and nobody wants to hear: the word pause or break alone in square
-# brackets, or with an amount of time.
+# The word pause or break in square brackets, alone or with a time, is clearly meant as a marker. Nobody wants
+# to hear it.
 _AMOUNT = (
     r"[-+]?(?:[0-9]{1,15}(?:[.,][0-9]{1,15})?|[.,][0-9]{1,15})\s{0,3}"
     r"(?:ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?)?\.?"
@@ -23,15 +23,15 @@ _MEANT = (
     rf"(?i:\[\s{{0,3}}(?:pause|break)(?![^\W\d_])[\s:=,]{{0,3}}(?:(?:(?:for|of)\s)?{_AMOUNT})?\s{{0,3}}\])"
 )
 MARKERS = re.compile(f"{_PAUSE}|{_MEANT}")
-"""What is not spoken of a text; the seconds of a pause are its only group."""
+"""The parts of a text that are not spoken. The only group has the seconds of a pause."""
 UNFINISHED_MARKER = re.compile(
     r"\[\s{0,3}(?:p(?:a(?:us?)?)?|b(?:r(?:ea?)?)?|(?:pause|break)[^\[\]\n]{0,39})?\Z", re.IGNORECASE
 )
-"""The end of a text that may become a marker when more of it comes: 48 characters of it at most."""
+"""The end of a text that may become a marker when more text comes. It has at most 48 characters."""
 _MARKER_OR_SPOKEN = re.compile(rf"{MARKERS.pattern}|(?P<spoken>[^\W_])")
 _NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
-# Possessive where two parts could share characters: texts of thousands of them are looked at as they come in.
+# Possessive if two parts could share characters, so that the time is linear for any text.
 _ALWAYS_SSML = r"</?(?:(?:speak|prosody|break|say-as|emphasis|phoneme)\b|(?:amazon|mstts|google):\w)[^<>]*+>"
 # These are also ordinary words of placeholders (`<voice>`); with an attribute or a slash they are markup.
 _SOMETIMES_SSML = (
@@ -40,9 +40,32 @@ _SOMETIMES_SSML = (
 _SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
 
 
+WITH_BRANCHES = "plural|selectordinal|select"
+"""Kinds of ICU arguments that contain words."""
+_ICU = rf"{WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
+# Every repetition has a bound or its own end character, so that hostile texts take linear time too.
+CODES = rf"""
+    (?P<icu> [$#%]?(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{ )
+  | (?P<braces> [$#%]?(?:\{{\{{[^{{}}]*\}}\}} | \{{\s*(?:[\w.$!:+\-\[\]()<>^%\#]+\s*)?\}}) )
+  | (?P<tag> <!--(?:(?!<!--).)*?--> | </?[A-Za-z][^<>]*> )
+  | (?P<entity> &(?:\#\d{{1,7}}|\#x[0-9a-fA-F]{{1,6}}|[A-Za-z]\w{{1,30}}); )
+  | (?P<printf> %\(\w+\)[#0+\-]{{0,5}}\d{{0,9}}(?:\.\d{{1,9}})?[diouxXeEfFgGcrsa]
+        | (?<![\d%])%(?:\d{{1,9}}\$)?[#0+\-]{{0,5}}(?:\d{{1,9}}|\*)?(?:\.(?:\d{{1,9}}|\*))?
+          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsap@](?![A-Za-z])
+        | %% )
+"""
+"""A verbose pattern of placeholders, tags and entities. They are meant for a program, not for a listener."""
+# Also overrides of subtitles, escapes of programming languages, and the escapes of Office Open XML.
+_CODE = re.compile(
+    rf"{CODES} | \{{\\[^{{}}]*\}} | \\(?:[nrt]|u[0-9a-fA-F]{{4}}|x[0-9a-fA-F]{{2}}) | _x[0-9a-fA-F]{{4}}_",
+    re.VERBOSE | re.DOTALL,
+)
+_NAMED_CODES, _LONGEST_CODE = 3, 40
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A silence inside a text: what will be heard (`seconds`) and what was asked for (`asked_seconds`)."""
+    """A silence inside a text, with its length (`seconds`) and the requested length (`asked_seconds`)."""
 
     seconds: float
     asked_seconds: float
@@ -54,7 +77,7 @@ class Pause:
 
     @property
     def warning(self) -> str | None:
-        """Words for the caller when the pause was clamped."""
+        """A warning if the pause was clamped, else None."""
         if not self.clamped:
             return None
         return f"pause of {self.asked_seconds:g} s was set to {self.seconds:g} s (allowed: {PAUSE_SECONDS} s)"
@@ -66,12 +89,12 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
     Parameters
     ----------
     text : str
-        Text with any number of markers. What is only meant as one is left out; see chosen, pause-marker.
+        Text with any number of markers. Misspelled markers are left out (chosen: pause-marker).
 
     Returns
     -------
     tuple of str or Pause
-        No piece of text is empty; the pieces joined are `strip_pauses(text)`.
+        No piece of text is empty. The joined pieces are `strip_pauses(text)`.
 
     Examples
     --------
@@ -93,7 +116,7 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
 
 
 def strip_pauses(text: str) -> str:
-    """Return the text without its pause markers: what is spoken, and billed.
+    """Return the text without its pause markers. The rest is spoken and billed.
 
     Examples
     --------
@@ -104,7 +127,7 @@ def strip_pauses(text: str) -> str:
 
 
 def billed_characters(text: str) -> int:
-    """Return how many characters of a text are billed: all but those of pause markers; whitespace counts.
+    """Return the number of billed characters, which are all but those of pause markers. Whitespace counts.
 
     Characters are Unicode code points, as everywhere in Python and in JSON schema lengths.
 
@@ -117,7 +140,7 @@ def billed_characters(text: str) -> int:
 
 
 def speaks(text: str) -> bool:
-    """Whether there is a letter or a digit in a text, beside its pause markers.
+    """Return whether a text has a letter or digit outside of its pause markers.
 
     Examples
     --------
@@ -128,7 +151,7 @@ def speaks(text: str) -> bool:
 
 
 def first_spoken(text: str, start: int = 0, end: int = sys.maxsize) -> int | None:
-    """Return where the first letter or digit of a text stands, beside its pause markers; None without one.
+    """Return the index of the first letter or digit outside of pause markers, or None.
 
     Examples
     --------
@@ -140,7 +163,7 @@ def first_spoken(text: str, start: int = 0, end: int = sys.maxsize) -> int | Non
 
 
 def pause_warnings(text: str) -> tuple[str, ...]:
-    """Return words about every pause that is clamped and every piece that looks like a marker but is none.
+    """Return a warning for every pause that is clamped, and for every text that looks like a marker.
 
     Examples
     --------
@@ -160,8 +183,37 @@ def pause_warnings(text: str) -> tuple[str, ...]:
     )
 
 
+def code_warnings(text: str) -> tuple[str, ...]:
+    """Return a warning that names tags and other codes, which a voice reads aloud (chosen: codes).
+
+    Examples
+    --------
+    >>> code_warnings("Hello <b>{name}</b>")  # doctest: +NORMALIZE_WHITESPACE
+    ("'<b>', '{name}', '</b>' look like markup or code and are spoken as text; remove them, or write the words
+    to speak",)
+    >>> code_warnings("Salt & pepper, 50 % off")
+    ()
+    """
+    codes = dict.fromkeys(
+        text[match.start() : match.end() + _LONGEST_CODE * (match.lastgroup == "icu")]
+        for match in _CODE.finditer(text)
+    )
+    if not codes:
+        return ()
+    named = ", ".join(f"'{' '.join(code.split())[:_LONGEST_CODE]}'" for code in list(codes)[:_NAMED_CODES])
+    more = f" and {len(codes) - _NAMED_CODES} more" if len(codes) > _NAMED_CODES else ""
+    verbs = ("looks", "is", "it") if len(codes) == 1 else ("look", "are", "them")
+    said = f"{named}{more} {verbs[0]} like markup or code and {verbs[1]} spoken as text"
+    return (f"{said}; remove {verbs[2]}, or write the words to speak",)
+
+
+def text_warnings(text: str) -> tuple[str, ...]:
+    """Return the warnings about the pauses and the codes of a text."""
+    return (*pause_warnings(text), *code_warnings(text))
+
+
 def fault_of(text: str) -> tuple[str, str] | None:
-    """Return why no voice can speak a text (chosen: maximum-text, empty-text, ssml); None where one can.
+    """Return the fault of a text that no voice can speak, or None (chosen: maximum-text, empty-text, ssml).
 
     Examples
     --------
@@ -188,8 +240,8 @@ def fault_of(text: str) -> tuple[str, str] | None:
 
 
 def fault_of_sending(text: str) -> tuple[str, str] | None:
-    """Return why a text cannot be sent as JSON; None where it can."""
-    # Halves of surrogate pairs come from broken decoding; they cannot be encoded, so they cannot be sent.
+    """Return the fault of a text that cannot be sent as JSON, or None."""
+    # Halves of surrogate pairs come from broken decoding. They cannot be encoded, so they cannot be sent.
     if not text.isascii() and _SURROGATE.search(text):
         return (
             "is no valid Unicode text (it contains half a surrogate pair)",

@@ -106,9 +106,14 @@ def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) 
 def _sheet(path: Path, notes: list[str]) -> Any:
     """Return the first sheet of an XLSX file as texts. The first row with a value is the header."""
     import pandas as pd
+    from openpyxl.utils.escape import unescape
+
+    def decoded(cell: Any) -> Any:
+        # Office Open XML writes a carriage return as _x000D_, and _x as _x005F_x.
+        return unescape(cell) if isinstance(cell, str) and "_x" in cell else cell
 
     sheet = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_values=[""])
-    found = sheet.dropna(how="all")
+    found = sheet.dropna(how="all").map(decoded)
     header = [
         str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
     ]

@@ -11,21 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_WITH_BRANCHES = "plural|selectordinal|select"
-_ICU = rf"{_WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
-# Every repetition has a bound or its own end character, so that hostile texts take linear time too.
+from speechframe.spec.texts import CODES, WITH_BRANCHES
+
 _PLACEHOLDER = re.compile(
-    rf"""
-    (?P<icu> [$#%]?(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{ )
-  | (?P<braces> [$#%]?(?:\{{\{{[^{{}}]*\}}\}} | \{{\s*(?:[\w.$!:+\-\[\]()<>^%\#]+\s*)?\}}) )
+    rf"""{CODES}
   | (?P<url> (?:https?|ftp|file)://[^\s<>"'{{}}]+ | \bwww\.[^\s<>"'{{}}]+\.[^\s<>"'{{}}]+ )
   | (?P<mail> (?:mailto:)?[\w.+-]{{1,64}}@[\w-]+(?:\.[\w-]+)+ )
-  | (?P<tag> <!--(?:(?!<!--).)*?--> | </?[A-Za-z][^<>]*> )
-  | (?P<entity> &(?:\#\d{{1,7}}|\#x[0-9a-fA-F]{{1,6}}|[A-Za-z]\w{{1,30}}); )
-  | (?P<printf> %\(\w+\)[#0+\-]{{0,5}}\d{{0,9}}(?:\.\d{{1,9}})?[diouxXeEfFgGcrsa]
-        | (?<![\d%])%(?:\d{{1,9}}\$)?[#0+\-]{{0,5}}(?:\d{{1,9}}|\*)?(?:\.(?:\d{{1,9}}|\*))?
-          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsap@](?![A-Za-z])
-        | %% )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -33,7 +24,7 @@ _NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
 """Characters at the end of a URL that belong to the sentence around it."""
 
 _LIKE_A_TOKEN = re.compile(r"pz(x*+)")
-_BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{_WITH_BRANCHES})\s*,")
+_BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{WITH_BRANCHES})\s*,")
 
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _TIME_OF_DAY = re.compile(

@@ -131,6 +131,24 @@ POINTS: tuple[OpenPoint, ...] = (
         "ours",
     ),
     OpenPoint(
+        "codes",
+        "Markup and placeholders in a text",
+        "Tags, entities, placeholders such as {name} and %s, and escapes such as \\n are spoken as text. A "
+        "warning names them.",
+        "Only the caller knows if the text is about code. Nobody notices a spoken tag in a thousand rows "
+        "without a warning.",
+        "ours",
+    ),
+    OpenPoint(
+        "spoken-numbers",
+        "Numbers and Roman numerals",
+        "Blanks, apostrophes, commas and points that group digits are not spoken. Roman numerals are spoken "
+        "as numbers in English, German, French, Spanish, Portuguese and Italian. A warning names each. Word "
+        "times keep the words as written.",
+        "Engines read 3 000 with a narrow blank as three zero zero zero, and II as roman two.",
+        "ours",
+    ),
+    OpenPoint(
         "pause-marker",
         "Range of the pause marker",
         f"{PAUSE_SECONDS} s. A value outside the range is clamped with a warning. A marker has one blank, a "

@@ -1,0 +1,122 @@
+"""Find the numbers of a text that an engine would misread, and write them as every engine reads them.
+
+An engine joins the groups of a number only if the group mark is the one it expects. It reads "3 000" with a
+no-break space as "three zero zero zero". So the group marks are removed: "3000". The decimal mark becomes
+the one that the engine expects, or a word.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+__all__ = ["plain_numbers"]
+
+_BLANKS = "\u00a0\u2007\u2008\u2009\u200a\u202f"
+_APOSTROPHES = "'\u2019\u02bc"
+_POINT, _COMMA, _ARABIC_POINT, _ARABIC_COMMA = ".", ",", "\u066b", "\u066c"
+_MARKS = f"{_BLANKS}{_APOSTROPHES}{_POINT}{_COMMA}{_ARABIC_POINT}{_ARABIC_COMMA}"
+# Possessive, and each run of digits is tried at its first digit only. So the time is linear for any text.
+_NUMBER = re.compile(rf"(?<!\d)\d++(?:[{_MARKS}]\d++)++")
+_NUMBER_WITH_SPACES = re.compile(rf"(?<!\d)\d++(?:[ {_MARKS}]\d++)++")
+_BLANK = re.compile(f"[ {_BLANKS}]")
+_SAME = MappingProxyType(dict.fromkeys(_BLANKS, " ") | dict.fromkeys(_APOSTROPHES, "'"))
+
+_WITH_POINT = """
+am ar bn cmn cy en es-419 fa fil ga gd gu he hi ja kn ko mi ml mr ms mt ne or pa si sw ta te th ur yue zh
+"""
+_POINT_IS_DECIMAL = frozenset(_WITH_POINT.split())
+"""Languages that write 3.5 and 3,000 (Unicode CLDR). The others write 3,5 and 3.000 or 3 000."""
+_ENGINE_WANTS_POINT = _POINT_IS_DECIMAL - {"es-419", "ms"} | {"af", "ka", "kk", "ky"}
+"""Languages in which espeak-ng takes the point as the decimal mark. In the others it takes the comma."""
+_WORD_OF_MARK = MappingProxyType(
+    {
+        "be": "\u043a\u043e\u0441\u043a\u0430",
+        "es-419": "punto",
+        "ko": "\uc810",
+        "sv": "komma",
+        "uk": "\u043a\u043e\u043c\u0430",
+        "uz": "butun",
+        "yue": "\u9ede",
+    }
+)
+"""The word for the decimal mark, if espeak-ng leaves the mark out or names another one."""
+_GROUP = 3
+_INDIAN_GROUP = 2
+
+
+def plain_numbers(text: str, language: str) -> Iterator[tuple[int, int, str]]:
+    r"""Yield start and end of each number that has to be written differently, and its new form.
+
+    Parameters
+    ----------
+    text
+        The text.
+    language
+        espeak's name of the language without its family, such as ``fr`` or ``es-419``.
+
+    Examples
+    --------
+    >>> [said for *_, said in plain_numbers("3\u202f000 or 12\u00a0500,75", "fr")]
+    ['3000', '12500,75']
+    >>> [said for *_, said in plain_numbers("1.234,5 and 12,34,567", "en")]
+    ['1234.5', '1234567']
+    """
+    has_point = _known(language, _POINT_IS_DECIMAL)
+    pattern = _NUMBER if has_point else _NUMBER_WITH_SPACES
+    for match in pattern.finditer(text):
+        if text[max(0, match.start() - 1) : match.start()] == "+" and _BLANK.search(match.group()):
+            continue  # a telephone number
+        found = [(match, _rewritten(match.group(), language, has_point=has_point))]
+        if found[0][1] is None and " " in match.group():
+            # The spaces do not group digits, so they separate numbers.
+            parts = _NUMBER.finditer(text, match.start(), match.end())
+            found = [(part, _rewritten(part.group(), language, has_point=has_point)) for part in parts]
+        for number, said in found:
+            if said not in {None, number.group()}:
+                yield number.start(), number.end(), said
+
+
+def _known(language: str, languages: frozenset[str]) -> bool:
+    return language in languages or ("-" in language and _base(language) in languages)
+
+
+def _base(language: str) -> str:
+    return language.partition("-")[0]
+
+
+def _rewritten(number: str, language: str, *, has_point: bool) -> str | None:
+    """Return a number without group marks, or None if the engine reads the number correctly or as a list."""
+    parts = re.split(rf"([ {_MARKS}])", number)
+    digits, marks = parts[::2], [_SAME.get(mark, mark) for mark in parts[1::2]]
+    decimal = _POINT if has_point else _COMMA
+    groups = _groups(digits, marks, decimal, has_point=has_point)
+    if not groups and (len(marks) != 1 or marks[0] not in {decimal, _ARABIC_POINT}):
+        return None
+    whole, rest = "".join(digits[: groups + 1]), digits[groups + 1 :]
+    if not rest:
+        return whole
+    word = _WORD_OF_MARK.get(language) or _WORD_OF_MARK.get(_base(language))
+    if word:
+        return f"{whole} {word} {' '.join(rest[0])}"
+    return f"{whole}{_POINT if _known(language, _ENGINE_WANTS_POINT) else _COMMA}{rest[0]}"
+
+
+def _groups(digits: Sequence[str], marks: Sequence[str], decimal: str, *, has_point: bool) -> int:
+    """Return how many marks group the digits. 0 means that the marks have another purpose."""
+    mark = marks[0]
+    count = next((index for index, other in enumerate(marks) if other != mark), len(marks))
+    has_rest = count < len(marks)
+    if has_rest and (len(marks) > count + 1 or marks[count] not in {_POINT, _COMMA, _ARABIC_POINT}):
+        return 0
+    # A single group after the decimal mark is a fraction, as in 3.141, unless a second mark proves otherwise.
+    if mark == decimal and count == 1 and not has_rest:
+        return 0
+    lengths = [len(group) for group in digits[1 : count + 1]]
+    if not 1 <= len(digits[0]) <= _GROUP or unicodedata.digit(digits[0][0]) == 0:
+        return 0
+    if all(length == _GROUP for length in lengths):
+        return count
+    is_indian = has_point and mark == _COMMA and len(digits[0]) <= _INDIAN_GROUP
+    is_indian &= lengths[-1] == _GROUP and all(length == _INDIAN_GROUP for length in lengths[:-1])
+    return count if is_indian else 0
