@@ -119,10 +119,12 @@ def test_a_broken_quote_among_quoted_fields_is_refused_with_its_line(tmp_path):
     ],
 )  # fmt: skip
 def test_lines_that_become_no_rows_are_counted(tmp_path, capsys, name, content, texts, notes):
-    found = spf.run(Taken(), written(tmp_path / name, content), run_dir=tmp_path / "run")
-    assert found.to_pandas()["text"].tolist() == texts
-    said = capsys.readouterr().err
-    assert all(note in said for note in notes), said
+    for is_plan in (True, False):
+        file = written(tmp_path / name, content)
+        found = spf.run(Taken(), file, run_dir=tmp_path / "run", dry_run=is_plan)
+        assert found.to_pandas()["text"].tolist() == texts
+        said = capsys.readouterr().err
+        assert all(note in said for note in notes), said
 
 
 SHEETS = {

@@ -260,6 +260,8 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
             # A notebook shows the returned run, which contains the same line.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
+            for note in prepared.notes:
+                say(note, shown=bool(options.progress))
             return Run(folder, estimate=planned, problems=prepared.problems)
         learned = shared_folder()
         most = calls_at_most(len(opened.lanes))
