@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
+    from speechframe.spec.check import FieldProblem
     from speechframe.tables.column import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, review, watch
 
@@ -128,6 +129,7 @@ _MODULES = {
         "Record",
         "Request",
     ),
+    "speechframe.spec.check": ("FieldProblem",),
     "speechframe.batch.plan": ("Estimate",),
     "speechframe.batch.changes": ("Changes",),
     "speechframe.batch.queue": ("Alert",),
@@ -204,6 +206,7 @@ __all__ = [
     "ConnectionFailed",
     "EngineError",
     "Estimate",
+    "FieldProblem",
     "Finding",
     "Forecast",
     "InvalidRows",

@@ -190,7 +190,7 @@ def test_stopped_while_it_starts_it_ends_with_its_worker(tools, tmp_path, number
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         service = tools.psutil.Process(process.pid)
-        asyncio.run(tools.until(lambda: service.children()))
+        asyncio.run(tools.until(service.children))
         pids = [child.pid for child in service.children()]
         process.send_signal(number)
         _, err = process.communicate(timeout=30)

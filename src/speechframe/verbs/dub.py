@@ -15,6 +15,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 from pydantic import SecretStr
 
+from speechframe._words import counted
 from speechframe.audio.lengths import seconds_of
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
@@ -280,7 +281,7 @@ class DubBackend(JobBackend):
             sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
         )
         if used is not None and None not in costs and planned:
-            remarks.append(f"the service says the job cost {used:,.10g} credits, not {planned:,.10g}")
+            remarks.append(f"the service says the job cost {counted(used, 'credit')}, not {planned:,.10g}")
         records: list[Record | SpeechframeError] = []
         for dub, cost in zip(found, costs, strict=True):
             if isinstance(dub, SpeechframeError):

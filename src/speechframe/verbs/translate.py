@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
+from speechframe._words import counted
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.run import make
@@ -219,7 +220,9 @@ class TranslateBackend(CallBackend):
         )
         noted = list(said.notes)
         if said.credits_used is not None and said.credits_used != price:
-            noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+            noted.append(
+                f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}"
+            )
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
         if said.credits_used is not None:
