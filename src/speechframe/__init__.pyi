@@ -71,6 +71,7 @@ from speechframe.local import LocalService as LocalService
 from speechframe.local import local_service as local_service
 from speechframe.processes.allocator import tune_allocator as tune_allocator
 from speechframe.settings import Settings as Settings
+from speechframe.spec.check import FieldProblem as FieldProblem
 from speechframe.spending.budgets import check_budgets as check_budgets
 from speechframe.spending.forecast import Forecast as Forecast
 from speechframe.spending.forecast import forecast as forecast

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
 from analysis.ledgers import at, make_ledger
+
 from speechframe.cli.app import main
 
 BUDGETS = '[[budget]]\nname = "ads"\nmatch = {team = "ads"}\nmax_credits = %d\n[[budget]]\nname = "none"\nmatch = {team = "x"}\nmax_credits = 1\n'

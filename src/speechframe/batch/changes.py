@@ -12,9 +12,9 @@ from speechframe.batch.backend import Backend
 from speechframe.batch.live import Run
 from speechframe.batch.plan import plan
 from speechframe.batch.prepare import prepare
-from speechframe.batch.progress import credits_in_words
 from speechframe.batch.run import in_thread, open_backend, read_run
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class Changes:
         """Return the counts and the price on one line."""
         return (
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
+            f"{len(self.unchanged):,} unchanged: {counted(self.credits, 'credit')}"
         )
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, cast
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
 from speechframe.errors import InvalidRows, SpeechframeError, nearest
+from speechframe.network.descriptors import raise_descriptor_limit
 from speechframe.processes.allocator import tune_allocator
 
 
@@ -114,6 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # The process belongs to this command alone.
         tune_allocator()
+        raise_descriptor_limit()
     try:
         argv = _hidden_keys(sys.argv[1:] if argv is None else argv)
         code = _main(argv)

@@ -122,7 +122,7 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
         "warnings": list(clip.warnings),
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
-    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {clip.credits:,.10g} credits"
+    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.counted(clip.credits, 'credit')}"
     return _Said(file, facts, words)
 
 
@@ -144,8 +144,8 @@ def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path |
     }  # fmt: skip
     words = (
         f"{voice}: {summary.audio_seconds:.1f} s of audio in {summary.latency_ms / 1000:.1f} s, "
-        f"{summary.billed_characters:,} billed characters, {summary.bytes:,} bytes, "
-        f"trace id {summary.trace_id}"
+        f"{show.counted(summary.billed_characters, 'billed character')}, "
+        f"{show.counted(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
     return _Said(file, facts, words)
 

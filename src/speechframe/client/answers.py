@@ -32,6 +32,7 @@ from speechframe.wire.answers import (
 from speechframe.wire.changer import decode_convert
 from speechframe.wire.speech import SpokenAnswer, decode_generate
 from speechframe.wire.translate import decode_translate
+from speechframe.writing.words import counted
 
 _HEAD_BYTES = 4096
 _SHOWN_CHARACTERS = 80
@@ -271,7 +272,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     price = billing.to_credits(billing.translate_millicredits(request.texts))
     notes += said.notes
     if said.credits_used is not None and said.credits_used != price:
-        notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+        notes.append(f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}")
     if said.target is not None and locales.is_another(said.target, target):
         notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(

@@ -1,1 +1,1 @@
-"""Network addresses that are public, and the connections of a server."""
+"""Public addresses, the connections of a server, and the number of open connections and files."""

@@ -43,6 +43,7 @@ from speechframe.spec.dubbing import (
 )
 from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import subtitles
+from speechframe.writing.words import counted
 
 _FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
@@ -236,9 +237,9 @@ def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
     price = billing.dub_millicredits(media_s, locale_count)
     if wanted.max_credits is not None and price > round(wanted.max_credits * billing.CREDIT):
         refuse(
-            f"the job costs {billing.to_credits(price):,.10g} credits, because the medium is {media_s:,.10g} "
-            f"seconds long; allowed by max_credits are {wanted.max_credits:,.10g}. Nothing was billed: allow "
-            "more, or give the right length of the medium when you plan it"
+            f"the job costs {counted(billing.to_credits(price), 'credit')}, because the medium is "
+            f"{counted(media_s, 'second')} long; allowed by max_credits are {wanted.max_credits:,.10g}. "
+            "Nothing was billed: allow more, or give the right length of the medium when you plan it"
         )
 
 

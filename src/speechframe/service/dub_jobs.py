@@ -32,6 +32,7 @@ from speechframe.spec.dubbing import (
     is_terminal,
 )
 from speechframe.spec.locales import dubbing_spelling
+from speechframe.writing.words import counted
 
 FILES_PATH = "/v1/dub/files"
 
@@ -317,7 +318,7 @@ def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
     except quota.QuotaExhausted as short:
         return Failure(
             code=FailureCode.INSUFFICIENT_CREDITS,
-            reason=f"the job costs {billing.to_credits(price_millis):,g} credits, and "
+            reason=f"the job costs {counted(billing.to_credits(price_millis), 'credit')}, and "
             f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
             "counts as used); nothing was billed",
         )
@@ -428,8 +429,8 @@ def correct(
         most = chosen.DUB_CORRECTIONS * len(current.task.targets)
         if current.task.version > most:
             refuse(
-                f"the job was corrected {most:,} times; allowed: {chosen.DUB_CORRECTIONS} times for each "
-                "target locale; create a new job"
+                f"the job was corrected {counted(most, 'time')}; allowed for each target locale: "
+                f"{chosen.DUB_CORRECTIONS}; create a new job"
             )
         check_room(connection, job.key_hash, skipped)
         asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}

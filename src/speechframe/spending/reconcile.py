@@ -30,7 +30,7 @@ from speechframe.spending.ledger import (
 )
 from speechframe.store.ledger import millis
 from speechframe.store.schema import DONE, LEDGER, SUSPECT
-from speechframe.writing.words import printable
+from speechframe.writing.words import counted, printable
 
 OURS, FAILED, UNKNOWN = "ours", "billed but failed", "charged_unknown"
 OTHERS, PRICE, UNEXPLAINED = "other users of the key", "billed at another price", "unexplained"
@@ -147,7 +147,9 @@ def reconcile(
         report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
-            found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
+            found.append(
+                _line("report", note=f"{counted(others, 'line')} outside of the window, which do not count")
+            )
         report = report[is_inside]
         total = int(report["reported"].sum())
     ledgers = open_ledgers(source)

@@ -45,6 +45,7 @@ from speechframe.verbs.files import files_or_table, kept
 from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import amount, odd_amount
 from speechframe.wire.requests import canonical
+from speechframe.writing.words import counted
 
 COLUMNS = columns(
     job_id=pa.string(),
@@ -280,7 +281,7 @@ class DubBackend(JobBackend):
             sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
         )
         if used is not None and None not in costs and planned:
-            remarks.append(f"the service says the job cost {used:,.10g} credits, not {planned:,.10g}")
+            remarks.append(f"the service says the job cost {counted(used, 'credit')}, not {planned:,.10g}")
         records: list[Record | SpeechframeError] = []
         for dub, cost in zip(found, costs, strict=True):
             if isinstance(dub, SpeechframeError):

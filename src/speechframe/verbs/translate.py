@@ -32,6 +32,7 @@ from speechframe.verbs.targets import listed, packed_rows, read_targets, refuse_
 from speechframe.wire.answers import warnings_of, whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate
+from speechframe.writing.words import counted
 
 COLUMNS = columns(
     text=pa.string(),
@@ -219,7 +220,9 @@ class TranslateBackend(CallBackend):
         )
         noted = list(said.notes)
         if said.credits_used is not None and said.credits_used != price:
-            noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+            noted.append(
+                f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}"
+            )
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
         if said.credits_used is not None:
