@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from analysis.ledgers import at, make_ledger
+from tests.spending.ledgers import at, make_ledger
 
 from speechframe.cli.app import main
 
