@@ -289,7 +289,25 @@ async def change_voice(
     >>> run = spf.change_voice(["take-1.wav", "take-2.wav"], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["audio", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in ARGUMENTS}
+    arguments = {
+        "audio": audio,
+        "voice": voice,
+        "locale": locale,
+        "style": style,
+        "pitch": pitch,
+        "rate": rate,
+        "variation": variation,
+        "audio_duration": audio_duration,
+        "retain_accent": retain_accent,
+        "retain_prosody": retain_prosody,
+        "transcription": transcription,
+        "return_transcription": return_transcription,
+        "format": format,
+        "sample_rate": sample_rate,
+        "channel_type": channel_type,
+        "pronunciation_dictionary": pronunciation_dictionary,
+        "encode_as_base64": encode_as_base64,
+    }
     return await make(ChangeVoiceBackend(options["service"]), table, arguments, options)
 
 

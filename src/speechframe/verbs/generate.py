@@ -265,7 +265,26 @@ async def generate(
     >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in GenerateBackend.arguments}
+    arguments = {
+        "text": text,
+        "voice": voice,
+        "locale": locale,
+        "style": style,
+        "pitch": pitch,
+        "rate": rate,
+        "variation": variation,
+        "model": model,
+        "format": format,
+        "sample_rate": sample_rate,
+        "channel_type": channel_type,
+        "audio_duration": audio_duration,
+        "word_durations_as_original_text": word_durations_as_original_text,
+        "pronunciation_dictionary": pronunciation_dictionary,
+        "encode_as_base64": encode_as_base64,
+        "model_version": model_version,
+        "multi_native_locale": multi_native_locale,
+        "words": words,
+    }
     backend = GenerateBackend(options["service"], model_of(model), words)
     return await make(backend, table, arguments, options)
 
