@@ -7,7 +7,6 @@ import math
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 
 from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import MAKERS, Backend, Opened
+from speechframe.batch.budget import Alert, Budget, open_budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane
 from speechframe.batch.live import Run
@@ -25,21 +25,19 @@ from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Live, Outcome, Progress, dashboard, is_notebook, say
-from speechframe.batch.queue import Alert, Allowance, Budget, Plan, Queue
+from speechframe.batch.queue import Plan, Queue
 from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
 from speechframe.spec.billing import to_credits
 from speechframe.store import parts
-from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
-from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import PLANNED, Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import all_attempts, known_spending, millicredits_of
+from speechframe.store.records import known_spending
 from speechframe.store.schema import StopReason
 from speechframe.tables.table import Column, Source, problem
 
@@ -345,8 +343,11 @@ def _begin(
     journal = Journal(folder, parts.next_number(folder), header)
     stack.callback(journal.close)
     found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
-    budget, update_budget = _open_budget(past, rules, limit, prepared, opened, tags)
-    if budget is not None:
+    budget: Budget | None = None
+    update_budget: Callable[[], None] | None = None
+    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
+    if limit is not None or over_runs:
+        budget, update_budget = open_budget(folder, manifest.run_id, limit, over_runs, past, tags)
         stack.push_async_callback(asyncio.to_thread, budget.close)
     if is_stopped():
         raise asyncio.CancelledError
@@ -391,51 +392,6 @@ def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> L
         prepared.notes.append(f"what this run spends is in its own folder only: {error}")
         return None
     return ledger
-
-
-def _open_budget(
-    ledger: Folder,
-    rules: SpendingRules,
-    limit: int | None,
-    prepared: Prepared,
-    opened: Opened,
-    tags: Mapping[str, str],
-) -> tuple[Budget | None, Callable[[], None] | None]:
-    """Return the run's budget, and a function that reads the spending of other machines from the ledger.
-
-    Both are None if the run has no limit. The function is None if the ledger is a local folder.
-
-    Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
-    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
-    part. So other machines can cause an excess. The excess is at most their spending between two parts of
-    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
-    """
-    folder, manifest = prepared.folder, prepared.manifest
-    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
-    if limit is None and not over_runs:
-        return None, None
-    attempts = all_attempts(folder, BUDGET_COLUMNS)
-    is_remote = ledger.work != ledger.path
-    place = default_ledger_folder() if is_remote else ledger.path
-    allotments = Allotments(place, manifest.run_id)
-    allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
-
-    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
-    sums = LedgerSums(ledger, [one.rule for one in new], time.time())
-
-    def update_budget() -> None:
-        sums.read()
-        for one in new:
-            allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
-
-    update_budget()
-    for one in allowances:
-        by_period: Counter[Any] = Counter()
-        for (period, _), spent in spent_in(one.rule, attempts).items():
-            by_period[period] += spent
-        allotments.correct(one.id, by_period)
-    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
-    return budget, update_budget if is_remote else None
 
 
 def _take_from_cache(begun: _Begun, progress: Progress) -> None:
