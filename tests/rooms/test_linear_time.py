@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from speechframe.backends.placeholders import find, protect
 from speechframe.engines import japanese
 from speechframe.engines.apertium import _reformatted
 from speechframe.engines.espeak_locales import LOCALES
@@ -18,7 +19,6 @@ from speechframe.service.multipart import MultipartParser, boundary_of
 from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import code_warnings, fault_of, pause_warnings
-from speechframe.verbs.placeholders import find, protect
 from speechframe.wire import cues
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.errors import decode_error

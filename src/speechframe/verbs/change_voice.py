@@ -18,6 +18,8 @@ import aiohttp
 import pyarrow as pa
 from yarl import URL
 
+from speechframe.backends.files import files_or_table, kept, kept_path
+from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import MAKERS, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
@@ -33,8 +35,6 @@ from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.table import Column
-from speechframe.verbs.files import files_or_table, kept, kept_path
-from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
 # Field of the document to our argument, if the names differ. `_WIRES` leaves out `file_url`, because

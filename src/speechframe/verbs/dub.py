@@ -16,6 +16,9 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
+from speechframe.backends.dub_job import Delivered, Dub, JobBackend, plain, projects
+from speechframe.backends.files import files_or_table, kept
+from speechframe.backends.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
@@ -39,9 +42,6 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
 from speechframe.tables.table import Column, problem
-from speechframe.verbs.dub_job import Delivered, Dub, JobBackend, plain, projects
-from speechframe.verbs.files import files_or_table, kept
-from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import amount, odd_amount
 from speechframe.wire.requests import canonical
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from speechframe.backends.dub_job import detail_of, fetch_file
 from speechframe.batch.live import Run
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, JobFailed
@@ -10,7 +11,6 @@ from speechframe.settings import Settings
 from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
 from speechframe.store.schema import FINISHED
 from speechframe.tables.table import problem
-from speechframe.verbs.dub_job import detail_of, fetch_file
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,6 +8,9 @@ from json import JSONDecoder, JSONEncoder
 from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
+from speechframe.backends import alignment
+from speechframe.backends.judging import SPOKEN_SIGNS
+from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import MAKERS, Opened, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
@@ -20,9 +23,6 @@ from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
 from speechframe.tables.table import Column
-from speechframe.verbs import alignment
-from speechframe.verbs.judging import SPOKEN_SIGNS
-from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.requests import encode_request
 from speechframe.wire.speech import encode_content
 

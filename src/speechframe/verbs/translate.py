@@ -9,6 +9,11 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
+from speechframe.backends import placeholders
+from speechframe.backends.glossary import Glossary, read_glossary
+from speechframe.backends.placeholders import Span
+from speechframe.backends.service import CallBackend
+from speechframe.backends.targets import listed, packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
@@ -24,11 +29,6 @@ from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
 from speechframe.tables.table import Column
-from speechframe.verbs import placeholders
-from speechframe.verbs.glossary import Glossary, read_glossary
-from speechframe.verbs.placeholders import Span
-from speechframe.verbs.service import CallBackend
-from speechframe.verbs.targets import listed, packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import warnings_of, whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate

@@ -17,6 +17,7 @@ import pyarrow as pa
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
+from speechframe.backends.judging import SpokenRecord, judge
 from speechframe.batch.backend import (
     Answer,
     Attempt,
@@ -39,7 +40,6 @@ from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.locales import is_within, language_of, nearest, normalise
 from speechframe.spec.speech import Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
-from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
