@@ -19,15 +19,14 @@ from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
 from speechframe.cli.verb import verb_of
+from speechframe.settings.spending import OPERATIONS
 from speechframe.tables.table import Column
-
-VERBS = declared.verb_summaries()
+from speechframe.verbs import VERBS
 
 SHOUT = '''
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from speechframe.batch.backend import MAKERS
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
@@ -43,9 +42,6 @@ class ShoutBackend(GenerateBackend):
         values = dict(values)
         times = values.pop("times", 1)
         return super().check({**values, "text": values["text"].upper() * times})
-
-
-MAKERS["shout"] = lambda service, constants: ShoutBackend(service)
 
 
 async def shout(
@@ -73,14 +69,21 @@ async def shout(
         Add nothing.
     """
     arguments = {"text": text, "voice": voice, "times": times}
-    return await make(ShoutBackend(options.get("service")), table, arguments, options)
+    return await make(ShoutBackend.of(options.get("service"), arguments), table, arguments, options)
 '''
 
 LINES = {
     "aio.py": "from speechframe.verbs import shout as _shout\nshout = _with_service(_shout.shout)\n",
     "api.py": "shout = sync(aio.shout)\n",
+    "verbs/__init__.py": """
+def _shout():
+    from speechframe.verbs.shout import ShoutBackend
+    return ShoutBackend
+
+VERBS = {**VERBS, "shout": Verb("Shout each row of a table.", _shout)}
+""",
 }
-"""What a verb takes beside its own file: one line in either face (and its public name)."""
+"""What a verb takes beside its own file: a line in the table and in either face (and its public name)."""
 
 
 @pytest.fixture
@@ -119,10 +122,11 @@ def test_a_toy_verb_is_a_file_and_appears_everywhere(toy, table):
 
 
 @pytest.mark.slow
-def test_a_toy_verb_says_of_itself_what_its_docstring_says(toy):
+def test_a_toy_verb_says_of_itself_what_the_table_and_its_docstring_say(toy):
     listed, told = toy("--help").stdout, toy("shout", "--help").stdout
-    assert "Every row of table shouted." in listed
+    assert "Shout each row of a table." in listed
     words = " ".join(told.split())
+    assert "Every row of table shouted." in words
     assert "shout TABLE (--voice VOICE | --voice-col COLUMN) [options]" in words
     assert "Who shouts; --voice-col x asks a column, 100 % of the time." in words
     assert "--politely, --no-politely Add nothing." in words
@@ -177,9 +181,14 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
     assert "required: TABLE" in said.err
 
 
-def test_the_verbs_are_found_without_importing_them():
-    assert sorted(VERBS) == ["change_voice", "dub", "generate", "translate"]
+def test_the_table_of_verbs_names_their_functions_and_backends():
+    # Settings of budgets and prices name the same operations.
+    assert tuple(VERBS) == OPERATIONS
     assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
+    assert [verb.backend().operation for verb in VERBS.values()] == list(VERBS)
+
+
+def test_every_verb_is_a_command():
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 from multidict import CIMultiDict
@@ -70,6 +70,12 @@ class ServiceBackend(Backend):
             )
         self.settings = settings
         self.limits = {}
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run, by those of its arguments that have one value for all rows."""
+        del constants
+        return cls(settings)
 
     @property
     def key(self) -> SecretStr | None:

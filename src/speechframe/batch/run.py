@@ -1,4 +1,4 @@
-"""Start a run for a table, and resume a run."""
+"""Start a run for a table, and continue a run."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from speechframe._loop import INTERRUPT
-from speechframe.batch.backend import MAKERS, Backend, Opened
+from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Alert, Budget, open_budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import Lane
@@ -26,7 +26,7 @@ from speechframe.batch.plan import Estimate, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Live, Outcome, Progress, dashboard, is_notebook, say
 from speechframe.batch.queue import Plan, Queue
-from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
+from speechframe.errors import SpeechframeError, StoreError
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.slots import shared_folder
@@ -39,7 +39,7 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import known_spending
 from speechframe.store.schema import StopReason
-from speechframe.tables.table import Column, Source, problem
+from speechframe.tables.table import Column, Source
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -86,68 +86,7 @@ async def run(backend: Backend, table: Any, **options: Any) -> Run:
     return await make(backend, table, {}, options)
 
 
-async def resume(
-    run: Run | str | PathLike[str],
-    table: Any = None,
-    *,
-    redo: str | Sequence[Any] | None = None,
-    backend: Backend | None = None,
-    **given: Any,
-) -> Run:
-    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
-
-    All parameters come from the run's folder, including its tags and its budget. After a stop by
-    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
-
-    Parameters
-    ----------
-    run
-        A run or its folder.
-    table
-        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
-        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
-        answers stay on disk.
-    redo
-        Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
-        ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
-        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
-        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
-        rows are tried again without ``redo``.
-    backend
-        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
-    **given
-        See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
-
-    Raises
-    ------
-    NotARun, RunMismatch, RunLocked, StoreError
-        If the folder cannot be used to resume the run.
-    InvalidRows, SettingsError, ServiceError, ConnectionFailed
-        For the same reasons as the run's verb.
-
-    Examples
-    --------
-    >>> run = resume("runs/demo", table=frame)  # doctest: +SKIP
-    """
-    if redo is not None and table is not None:
-        raise InvalidRows(
-            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
-        )
-    instead = {
-        "run_dir": "a run goes on in its own folder",
-        "take": "the takes are the run's own; redo= makes another one of some rows",
-        "id": "rows are named when a table is given",
-    }
-    for name, words in instead.items():
-        if given.get(name) is not None and not (name == "id" and table is not None):
-            raise SettingsError(f"resume() takes no {name}: {words}")
-    folder, backend, sources, options = read_run(run, backend, given)
-    if table is None:
-        return await _carry_out(backend, options, partial(reopen, folder, redo))
-    return await _carry_out(backend, options, partial(prepare, table, sources, is_resumed=True))
-
-
-# -- open the backend, and read the run's settings ---------------------------------------
+# -- open the backend ---------------------------------------------------------------------
 
 
 async def open_backend(
@@ -196,10 +135,36 @@ async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     return task.result()
 
 
-def read_run(
-    run: Run | str | PathLike[str], backend: Backend | None, given: Mapping[str, Any]
-) -> tuple[Folder, Backend, dict[str, Source], Options]:
-    """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
+# -- continue an earlier run --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """A run to continue.
+
+    Parameters
+    ----------
+    folder, operation
+        The run's folder, and the operation of its backend.
+    sources
+        The arguments of the run's rows.
+    options
+        The options in force, which are the new options or else those of the run.
+    """
+
+    folder: Folder
+    operation: str
+    sources: Mapping[str, Source]
+    options: Options
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The arguments with one value for all rows."""
+        return {name: source.constant for name, source in self.sources.items() if source.column is None}
+
+
+def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> EarlierRun:
+    """Return a run to continue. `given` contains the new run options."""
     folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
     options = Options.of(**given)
@@ -216,15 +181,21 @@ def read_run(
         tags={**kept, **options.tags},
     )
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
-    if backend is None:
-        if manifest.operation not in MAKERS:
-            raise RunMismatch(
-                f"{folder.path} holds a {manifest.operation} run, which needs its backend: "
-                "resume(run, backend=...)"
-            )
-        constants = {name: source.constant for name, source in sources.items() if source.column is None}
-        backend = MAKERS[manifest.operation](options.service, constants)
-    return folder, backend, sources, options
+    return EarlierRun(folder, manifest.operation, sources, options)
+
+
+async def continue_run(
+    earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
+) -> Run:
+    """Make the missing calls of a run. With a new table, make the calls that this table lacks.
+
+    `redo` selects rows of the run's own table that get another take. `backend` is not open yet.
+    """
+    if table is None:
+        prepare_run = partial(reopen, earlier.folder, redo)
+    else:
+        prepare_run = partial(prepare, table, earlier.sources, is_resumed=True)
+    return await _carry_out(backend, earlier.options, prepare_run)
 
 
 # -- the run itself ---------------------------------------------------------------------

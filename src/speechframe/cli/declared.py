@@ -7,13 +7,11 @@ command line is not handed on, so defaults are stated in one place.
 """
 
 import argparse
-import ast
 import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
@@ -21,10 +19,6 @@ from typing import Any
 
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
-
-VERBS_ROOM = "speechframe.verbs"
-_OPTIONS = "Unpack[RunOptions]"
-"""What the function of every verb takes, and no other of its room."""
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
 """Run options that make no sense in a shell: a command waits, has options of its own for the service, and
@@ -82,22 +76,6 @@ class Parameter:
     choices: tuple[str, ...] = ()
     is_path: bool = False
     can_be_off: bool = False
-
-
-def verb_summaries() -> dict[str, str]:
-    """Return the summary of every verb by name, without importing them.
-
-    A verb is a file of its room with a function of the same name. Its module loads pandas, Arrow and the web
-    client: too much for ``speechframe --help``.
-    """
-    found = {}
-    for file in sorted(resources.files(VERBS_ROOM).iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".py") or _OPTIONS not in (source := file.read_text(encoding="utf-8")):
-            continue
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.AsyncFunctionDef) and f"{node.name}.py" == file.name:
-                found[node.name] = docstrings.read(ast.get_docstring(node)).summary
-    return found
 
 
 def command_name(verb: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
+from speechframe.verbs import VERBS
 
 _CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
 """Arguments of verbs whose table may be the files themselves, and what these are called."""
@@ -58,6 +59,5 @@ def made(options: argparse.Namespace, **more: Any) -> Any:
 
 def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
     """Return the function of a verb, and those of its arguments whose words name columns."""
-    module = importlib.import_module(f"{declared.VERBS_ROOM}.{name}")
-    backend = next(kind for kind in vars(module).values() if getattr(kind, "operation", None) == name)
-    return getattr(module, name), backend.data_arguments
+    module = importlib.import_module(f"speechframe.verbs.{name}")
+    return getattr(module, name), VERBS[name].backend().data_arguments

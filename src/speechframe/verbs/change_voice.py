@@ -20,7 +20,7 @@ from yarl import URL
 
 from speechframe.backends.files import files_or_table, kept, kept_path
 from speechframe.backends.service import SpokenBackend
-from speechframe.batch.backend import MAKERS, Request
+from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
@@ -308,7 +308,4 @@ async def change_voice(
         "pronunciation_dictionary": pronunciation_dictionary,
         "encode_as_base64": encode_as_base64,
     }
-    return await make(ChangeVoiceBackend(options["service"]), table, arguments, options)
-
-
-MAKERS["change_voice"] = lambda service, _: ChangeVoiceBackend(service)
+    return await make(ChangeVoiceBackend.of(options["service"], arguments), table, arguments, options)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from json import JSONDecoder, JSONEncoder
 from types import MappingProxyType
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from speechframe.backends import alignment
 from speechframe.backends.judging import SPOKEN_SIGNS
 from speechframe.backends.service import SpokenBackend
-from speechframe.batch.backend import MAKERS, Opened, Request
+from speechframe.batch.backend import Opened, Request
 from speechframe.batch.live import Run
 from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
@@ -74,6 +74,11 @@ class GenerateBackend(SpokenBackend):
             self.remark = (
                 f"{model.value} is streamed: no word durations, no balance, billed characters are computed"
             )
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run with this `model` and these `words`."""
+        return cls(settings, model_of(constants.get("model")), constants.get("words"))
 
     async def open(self) -> Opened:
         """Open the client, and the recogniser if words are to be aligned."""
@@ -288,10 +293,4 @@ async def generate(
         "multi_native_locale": multi_native_locale,
         "words": words,
     }
-    backend = GenerateBackend(options["service"], model_of(model), words)
-    return await make(backend, table, arguments, options)
-
-
-MAKERS["generate"] = lambda service, given: GenerateBackend(
-    service, model_of(given.get("model")), given.get("words")
-)
+    return await make(GenerateBackend.of(options["service"], arguments), table, arguments, options)
