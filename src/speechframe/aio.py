@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
-from speechframe.batch import run as _run
 from speechframe.errors import SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
@@ -22,6 +21,7 @@ from speechframe.verbs import correct as _correct
 from speechframe.verbs import dub as _dub
 from speechframe.verbs import generate as _generate
 from speechframe.verbs import resume as _resume
+from speechframe.verbs import run as _run
 from speechframe.verbs import say as _say
 from speechframe.verbs import stream as _stream
 from speechframe.verbs import translate as _translate

@@ -59,33 +59,6 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
     return await _carry_out(backend, options, partial(prepare, table, sources))
 
 
-async def run(backend: Backend, table: Any, **options: Any) -> Run:
-    """Make one call of a backend for each row of a table, and store the answers.
-
-    Parameters
-    ----------
-    backend
-        Converts rows to calls and answers to records. See :class:`Backend`.
-    table
-        The same kinds of table as for :func:`speechframe.generate`. :meth:`Backend.check` gets the columns of
-        each row.
-    **options
-        See :class:`RunOptions`.
-
-    Raises
-    ------
-    InvalidRows
-        If rows cannot be sent. Nothing was sent then.
-    RunMismatch, RunLocked, StoreError
-        If the folder cannot be used for this run.
-
-    Examples
-    --------
-    >>> run = spf.run(MyBackend(), frame, run_dir="runs/mine", max_credits=500)  # doctest: +SKIP
-    """
-    return await make(backend, table, {}, options)
-
-
 # -- open the backend ---------------------------------------------------------------------
 
 
@@ -187,7 +160,7 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
 async def continue_run(
     earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
 ) -> Run:
-    """Make the missing calls of a run. With a new table, make the calls that this table lacks.
+    """Make the missing calls of a run, for the run's own table or for a new `table`.
 
     `redo` selects rows of the run's own table that get another take. `backend` is not open yet.
     """

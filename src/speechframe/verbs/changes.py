@@ -34,4 +34,5 @@ async def changes(
         When the folder holds no run, one of another service, verb or version, or cannot be read.
     """
     earlier = read_run(run, given)
-    return await find_changes(earlier, backend or backend_of(earlier), table)
+    backend = backend_of(earlier) if backend is None else backend
+    return await find_changes(earlier, backend, table)

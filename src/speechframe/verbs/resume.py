@@ -68,7 +68,8 @@ async def resume(
         if given.get(name) is not None and not (name == "id" and table is not None):
             raise SettingsError(f"resume() takes no {name}: {words}")
     earlier = read_run(run, given)
-    return await continue_run(earlier, backend or backend_of(earlier), table, redo)
+    backend = backend_of(earlier) if backend is None else backend
+    return await continue_run(earlier, backend, table, redo)
 
 
 def backend_of(earlier: EarlierRun) -> Backend:
