@@ -43,7 +43,6 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_finish():
     """Leave out of every later look what is there now."""
-    gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)
     gc.enable()

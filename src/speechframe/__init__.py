@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from speechframe.batch.budget import Alert
     from speechframe.batch.changes import Changes
     from speechframe.batch.live import Run
-    from speechframe.batch.options import RunOptions
     from speechframe.batch.plan import Estimate
+    from speechframe.batch.run_options import RunOptions
     from speechframe.client import (
         Client,
         Stream,
@@ -86,7 +86,8 @@ if TYPE_CHECKING:
     from speechframe.listening.test import open_test
     from speechframe.local import LocalService, local_service
     from speechframe.settings import Settings
-    from speechframe.tables.table import col
+    from speechframe.spec.check import FieldProblem
+    from speechframe.tables.column import col
     from speechframe.widgets import browse, compare_voices, gallery, listening_test, play, review, watch
 
 # A library writes to its log and leaves it to its user who reads that.
@@ -116,7 +117,7 @@ _MODULES = {
     "speechframe.analysis.report": ("report",),
     "speechframe.analysis.usage": ("UsageTable", "plot_usage", "usage"),
     "speechframe.audio.clip": ("Clip",),
-    "speechframe.tables.table": ("col",),
+    "speechframe.tables.column": ("col",),
     "speechframe._allocator": ("tune_allocator",),
     "speechframe.batch.backend": (
         "Answer",
@@ -128,11 +129,12 @@ _MODULES = {
         "Record",
         "Request",
     ),
+    "speechframe.spec.check": ("FieldProblem",),
     "speechframe.batch.plan": ("Estimate",),
     "speechframe.batch.changes": ("Changes",),
     "speechframe.batch.budget": ("Alert",),
     "speechframe.batch.live": ("Run",),
-    "speechframe.batch.options": ("RunOptions",),
+    "speechframe.batch.run_options": ("RunOptions",),
     "speechframe.client": (
         "Client",
         "Stream",
@@ -204,6 +206,7 @@ __all__ = [
     "ConnectionFailed",
     "EngineError",
     "Estimate",
+    "FieldProblem",
     "Finding",
     "Forecast",
     "InvalidRows",

@@ -22,12 +22,14 @@ from weakref import WeakSet
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
-__all__ = ["RETRY_S", "Connections", "raise_descriptor_limit", "repeats_counted"]
+from speechframe._descriptors import MOST_DESCRIPTORS
+
+__all__ = ["RETRY_S", "Connections", "repeats_counted"]
 
 RETRY_S = 1.0
 """Seconds in the Retry-After of a 503 from a full server. Short, because a connection may be idle soon."""
 
-_MOST = 4096
+_MOST = MOST_DESCRIPTORS // 2
 """Largest number of connections of one server, if the process may have twice as many descriptors."""
 _LIMITS: dict[str, Any] = {
     "keepalive_timeout": 75.0,
@@ -56,15 +58,6 @@ class Watcher(Protocol):
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
         """Note the loss of a connection."""
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the descriptor limit of this process for the largest number of connections, if allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * _MOST if hard == resource.RLIM_INFINITY else min(2 * _MOST, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Connections:

@@ -6,15 +6,16 @@ import re
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: float, one: str, many: str = "") -> str:
     """Return a number with its noun. `many` is `one` with an s by default.
 
     Examples
     --------
-    >>> counted(1, "row"), counted(2_000, "row"), counted(2, "retry", "retries")
-    ('1 row', '2,000 rows', '2 retries')
+    >>> counted(1, "row"), counted(2_000, "row"), counted(2, "retry", "retries"), counted(1.5, "credit")
+    ('1 row', '2,000 rows', '2 retries', '1.5 credits')
     """
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    digits = f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
+    return f"{digits} {one if number == 1 else many or f'{one}s'}"
 
 
 def printable(text: str) -> str:

@@ -330,10 +330,11 @@ class InvalidRows(_OfTheUser):
         where = f" in {counted(self.rows, 'row')}" if self.rows else ""
         lines = [f"{counted(self.total, 'problem')}{where}; nothing was sent:"]
         for p in self.problems[: self.SHOWN]:
-            row = f"row {p['row_id']!r}, " if p.get("row_id") is not None else ""
+            row = f"row {p['row_id']!r}" if p.get("row_id") is not None else ""
+            place = ", ".join(filter(None, (row, p.get("field"))))
             allowed = f"; allowed: {p['allowed']}" if p.get("allowed") else ""
             value = f" (value {p['value']})" if p.get("value") not in {None, ""} else ""
-            lines.append(f"  {row}{p.get('field')}: {p.get('problem')}{value}{allowed}")
+            lines.append(f"  {place}: {p.get('problem')}{value}{allowed}")
         if self.total > self.SHOWN:
             lines.append(
                 f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}"

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from statsmodels.stats.power import TTestPower
 
 from speechframe.analysis.power import Power, listeners_needed, power
 from speechframe.analysis.spread import Spread
@@ -18,6 +17,8 @@ OWN_LIKINGS = Spread(listener=10.0, item=0.0, listener_condition=8.0, item_condi
 def test_what_listeners_differ_in_alone_gives_the_power_of_a_paired_t_test():
     """Only listeners' own likings: each listener is one difference of two draws, whatever the items."""
     found = power("multi", effect=7.0, listeners=16, items=16, trials_per_listener=16, spread=OWN_LIKINGS)
+    from statsmodels.stats.power import TTestPower  # takes a second
+
     theory = TTestPower().power(7.0 / (8.0 * np.sqrt(2)), nobs=16, alpha=0.05)
     assert found.low - 0.02 <= theory <= found.high + 0.02
 

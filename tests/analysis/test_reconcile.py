@@ -181,7 +181,7 @@ def test_lines_of_a_report_outside_the_window_do_not_count_and_are_named(tmp_pat
     report.write_text("date,credits\n2026-10-31,500\n2026-11-01,10\n2026-12-01,70\n")
     bridge = spf.reconcile(report, **NOVEMBER, source=folder)
     assert amounts(bridge) == {"ours": 10.0, "report": 0.0, "unexplained": 0.0}
-    assert "2 lines of it are not of the window" in repr(bridge)
+    assert "2 lines outside of the window" in repr(bridge)
 
 
 def test_a_reset_is_found_where_another_machine_goes_on_after_it(tmp_path):

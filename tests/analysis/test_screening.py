@@ -89,7 +89,7 @@ def test_both_results_are_given():
     pd.testing.assert_frame_equal(result.kept.pairs, without.pairs)
     assert not result.kept.scores["mean"].equals(result.scores["mean"])
     said = result.summary()
-    assert "1 of 3 listeners were screened out: k (reference). Without them:" in said
+    assert "1 of 3 listeners was screened out: k (reference). Without them:" in said
     assert said.count("Mean scores") == 2
 
 
@@ -103,7 +103,7 @@ def test_where_everybody_is_screened_out_there_is_no_second_result():
     votes = mushra_rows(20, listeners=("k",))
     result = analyse(votes, method="mushra", reference="ref")
     assert result.kept is None
-    assert "all 1 listeners were screened out" in result.summary()
+    assert "all listeners were screened out (1)" in result.summary()
 
 
 def mos_rows(**of_k):

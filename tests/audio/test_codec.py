@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import av
 import numpy as np
@@ -368,7 +369,7 @@ def test_unusable_samples_are_refused(samples, words):
 
 
 def test_a_rate_the_format_does_not_know_is_refused():
-    with pytest.raises(AudioError, match="MP3 cannot have 1 channels at 96000 Hz"):
+    with pytest.raises(AudioError, match="MP3 cannot have 1 channel at 96000 Hz"):
         codec.encode(np.zeros(100, np.float32), 96000, format=Format.MP3)
     with pytest.raises(AudioError, match="allowed is 1000 to 384000"):
         codec.encode(np.zeros(100, np.float32), 8000, format=Format.WAV, output_rate_hz=-1)
@@ -385,3 +386,14 @@ def test_no_bytes_whatever_do_more_than_raise_audio_error(junk, start):
     except AudioError:
         return
     assert len(audio.samples)
+
+
+@pytest.mark.parametrize("format", [Format.FLAC, Format.WAV])
+def test_a_full_disk_is_an_error_of_the_system(format, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # cffi reports the system's error here
+    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 44_100).astype(np.float32)
+    with (
+        pytest.raises(OSError, match="the disk may be full"),
+        Path("/dev/full").open("w+b", buffering=0) as file,
+    ):
+        codec.write(file, noise, 44_100, format=format, channel_type=ChannelType.MONO, output_rate_hz=44_100)

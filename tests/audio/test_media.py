@@ -12,6 +12,7 @@ import pytest
 import soundfile
 
 from speechframe.audio import media
+from speechframe.audio._samples import mixed
 from speechframe.errors import AudioError
 
 RATE_HZ = 24000
@@ -99,9 +100,20 @@ def test_videos_and_their_like_give_their_first_audio_stream(tmp_path, name, cod
 
 
 def test_channels_are_mixed(tmp_path):
-    samples = np.stack([tone(level=0.8), np.zeros(RATE_HZ), -tone(level=0.8), np.full(RATE_HZ, 0.4)], axis=1)
+    samples = np.stack([tone(level=0.8), np.zeros(RATE_HZ), tone(level=0.4), np.full(RATE_HZ, 0.4)], axis=1)
     audio = media.read(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=2)
-    assert audio.samples == pytest.approx(np.full(RATE_HZ, 0.1), abs=1e-6)
+    assert audio.samples == pytest.approx(samples.mean(axis=1), abs=1e-6)
+
+
+def test_a_voice_does_not_cancel_in_channels_of_opposite_polarity(tmp_path):
+    voice, both = tone(level=0.4), tone(level=0.2)
+    # The second half has the voice in both channels, as it should be.
+    samples = np.stack([np.append(voice, both), np.append(-voice, both)], axis=1)
+    found = media.read(written(tmp_path / "a.wav", samples, subtype="FLOAT"), max_seconds=9).samples
+    late = RATE_HZ // 2
+    assert found[: RATE_HZ - late] == pytest.approx(voice[:-late], abs=1e-6)
+    assert found[RATE_HZ + late :] == pytest.approx(both[late:], abs=1e-6), "within half a second"
+    assert mixed(samples.astype(np.float32)) == pytest.approx(found, abs=1e-6)
 
 
 @pytest.mark.parametrize("rate_hz", [88200, 192000])

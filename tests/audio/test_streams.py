@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechframe.audio import codec
-from speechframe.audio.streams import WAV_HEADER_BYTES, StreamEncoder
+from speechframe.audio.streams import StreamEncoder
 from speechframe.errors import AudioError
 from speechframe.spec.limits import STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import ChannelType, Format
 
 RATE_HZ = 22050
+WAV_HEADER_BYTES = 44
 RAW = {Format.PCM, Format.ALAW, Format.ULAW}
 LOSSY = {Format.MP3, Format.OGG}
 COMBINATIONS = list(itertools.product(Format, STREAM_SAMPLE_RATES_HZ, ChannelType))

@@ -18,9 +18,8 @@ import speechframe
 from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
-from speechframe.cli.verb import verb_of
 from speechframe.settings.spending import OPERATIONS
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs import VERBS
 
 SHOUT = '''
@@ -28,9 +27,9 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
+from speechframe.batch.run_options import RunOptions
 from speechframe.batch.run import make
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.verbs.generate import GenerateBackend
 
 
@@ -184,8 +183,12 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
 def test_the_table_of_verbs_names_their_functions_and_backends():
     # Settings of budgets and prices name the same operations.
     assert tuple(VERBS) == OPERATIONS
-    assert [verb_of(name)[0].__name__ for name in VERBS] == list(VERBS)
-    assert [verb.backend().operation for verb in VERBS.values()] == list(VERBS)
+    for name, verb in VERBS.items():
+        read, backend = declared.verb_of(name), verb.backend()
+        assert (read.__name__, backend.operation) == (name, name)
+        parameters = declared.parameters(read)
+        assert parameters == declared.parameters(getattr(aio, name))
+        assert {parameter.name for parameter in parameters if parameter.is_data} == backend.data_arguments
 
 
 def test_every_verb_is_a_command():
@@ -218,6 +221,7 @@ async def odd(
     table: Any,
     *,
     needed: str,
+    line: str | Column | Any = "line",
     count: int | Column | Any = None,
     share: float | None = None,
     flag: bool | Column | Any = None,
@@ -231,9 +235,9 @@ async def odd(
     """Do odd things."""
 
 
-def parsed(*words, data=frozenset()):
+def parsed(*words):
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    declared.add(parser, declared.parameters(odd, data))
+    declared.add(parser, declared.parameters(odd))
     return declared.values(parser.parse_args(words))
 
 
@@ -250,8 +254,9 @@ def test_words_become_values_of_the_declared_type(tmp_path):
         (["--spelled", f"@{tmp_path}/said.json", "--anything", "4"], {"spelled": {"a": 2}, "anything": 4}),
     ):
         assert parsed("--needed", "x", *words) == {"needed": "x", **expected}
-    found = {p.name: p for p in declared.parameters(odd, frozenset({"count"}))}
-    assert (found["count"].is_data, found["count"].takes_column) == (True, False)
+    found = {p.name: p for p in declared.parameters(odd)}
+    assert (found["line"].is_data, found["line"].takes_column) == (True, False)
+    assert (found["count"].is_data, found["count"].takes_column) == (False, True)
 
 
 @pytest.mark.parametrize(

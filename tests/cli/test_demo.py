@@ -13,6 +13,7 @@ LINES = """id,kind,voice,text
 0001,greeting,en-US-nora,Good morning.
 0002,greeting,fr-FR-hugo,Bonjour à tous.
 0003,number,en-US-nora,It is 8 o'clock.
+0004,number,en-US-nora,It is 8 o'clock.
 """
 
 
@@ -37,7 +38,7 @@ def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder, 
     own = {"SPEECHFRAME_SERVICE": str(folder / "svc")}
     ended = cli("demo", "--table", "lines.csv", "--run-dir", "runs/a demo", env=own)
     assert ended.code == 0, ended.err
-    assert "3 rows in 2 locales (en-US, fr-FR) by 2 voices" in ended.out
+    assert "4 rows in 2 locales (en-US, fr-FR) by 2 voices" in ended.out
     assert "minutes of audio" in ended.out
     assert "44 credits" in ended.out
     assert "run folder: runs/a demo" in ended.out
@@ -51,7 +52,7 @@ def test_the_demo_speaks_and_everything_it_says_to_try_works(cli, here, folder, 
     ran = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "en-US-nora" in ran.stdout
-    assert "clips" in ran.stdout
+    assert "4 rows in the dataset" in ran.stdout
     assert (folder / "first.wav").stat().st_size > 1000
     for line in shell:
         command, *words = shlex.split(line)

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from speechframe.cli.app import commands
+
 HEAVY = (
     "pydantic",
     "aiohttp",
@@ -42,4 +44,11 @@ def test_a_command_imports_no_more_than_it_needs(tmp_path):
     assert spec == ["pydantic"]
     # Listing needs Arrow alone.
     assert not {"pandas", "aiohttp", "speechframe.service", "speechframe.local"} & {*caches, *runs}
+
+
+def test_a_help_page_imports_no_more_than_its_options_need(tmp_path):
+    names = [name for name in commands() if name not in {"voices", "serve", "spec"}]
+    found = loaded(tmp_path, *([name, "--help"] for name in names))
+    assert {name: heavy for name, heavy in zip(names, found, strict=True) if heavy} == {}
+    assert loaded(tmp_path, ["spec", "--help"], ["voices", "--help"])[-1] == ["pydantic"]
     assert loaded(tmp_path, ["serve", "--help"]) == [["pydantic", "speechframe.service"]]

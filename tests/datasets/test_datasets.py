@@ -18,7 +18,8 @@ import soundfile
 
 from speechframe.audio.measure import clipped_fraction, f0_track, loudness_lufs, silences
 from speechframe.dubbing import media
-from speechframe.wire import cues
+from speechframe.dubbing.speech import speech
+from speechframe.wire import subtitles
 
 FOLDER = Path(__file__).parents[2] / "datasets"
 KINDS = ("narration", "ui_strings", "dialogue")
@@ -359,7 +360,7 @@ def test_the_question_rises_at_its_end_and_the_statement_does_not(sounds):
 def test_the_sample_video_is_a_small_dense_dialogue_with_its_truth():
     path = FOLDER / "dub_sample.webm"
     seconds = media.probe(path, max_seconds=100)
-    truth = cues.parse((FOLDER / "dub_sample.srt").read_text(encoding="utf-8"))
+    truth, _ = speech(subtitles.read((FOLDER / "dub_sample.srt").read_text(encoding="utf-8")))
     assert path.stat().st_size <= 1_000_000
     assert 40 <= seconds <= 65
     assert media.container_of(path) == "webm"

@@ -1,5 +1,6 @@
 """Media made on the spot: drawn noise as video, silence with one beep as audio."""
 
+import contextlib
 import itertools
 from fractions import Fraction
 
@@ -57,12 +58,15 @@ def film(
     return path
 
 
+def moving(file):
+    """The streams of video that are no cover."""
+    return [each for each in file.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
+
+
 def pictures(path):
     """Return bytes, times, length and kind of every packet of the video."""
     with av.open(str(path)) as file:
-        streams = [
-            each for each in file.streams.video if not each.disposition & av.stream.Disposition.attached_pic
-        ]
+        streams = moving(file)
         return [
             (
                 bytes(packet),
@@ -86,7 +90,7 @@ def decoded(path):
             for made in converter.resample(frame)
         ]
         begun_s = frames[0].time - (
-            0.0 if file.streams.video else float((stream.start_time or 0) * stream.time_base)
+            0.0 if moving(file) else float((stream.start_time or 0) * stream.time_base)
         )
         samples = np.concatenate([frame.to_ndarray().ravel() for frame in frames])
         return np.concatenate([np.zeros(round(begun_s * 48000), np.float32), samples])
@@ -107,6 +111,48 @@ def shifted(source, path, start_s, **options):
                 packet.pts, packet.dts = packet.pts + late, packet.dts + late
                 packet.stream = streams[packet.stream_index]
                 made.mux(packet)
+    return path
+
+
+def joined(path, video, tracks, start_s=0.0, *, tags=(), chapters=(), cover=None, **options):
+    """Write the pictures of one film and audio of others as one medium that begins at `start_s`.
+
+    `tracks` are pairs of a film and the language, title and disposition of its audio. `cover` is a film with
+    a cover.
+    """
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(av.open(str(path), "w", **options))
+        made.metadata.update(tags)
+        made.set_chapters([
+            {"id": at, "start": round(1000 * (start_s + start)), "end": round(1000 * (start_s + end)),
+             "time_base": Fraction(1, 1000), "metadata": {"title": title}}
+            for at, (start, end, title) in enumerate(chapters)
+        ])  # fmt: skip
+        copied = []
+        for film_path, facts in [*([(video, None)] if video else []), *tracks]:
+            given = stack.enter_context(av.open(str(film_path)))
+            stream = moving(given)[0] if facts is None else given.streams.audio[0]
+            target = made.add_stream_from_template(stream)
+            if facts is not None:
+                target.metadata.update(language=facts[0], title=facts[1])
+                target.disposition = facts[2]
+            copied.append((given, stream, target))
+        if cover is not None:
+            given = stack.enter_context(av.open(str(cover)))
+            packet = next(one for one in given.demux(video=0) if one.size)
+            if path.suffix == ".mkv":
+                made.add_attachment("cover.jpg", "image/jpeg", bytes(packet))
+            else:
+                packet.stream = made.add_stream_from_template(given.streams.video[0], opaque=True)
+                packet.stream.disposition = av.stream.Disposition.attached_pic
+                made.mux(packet)
+        for given, stream, target in copied:
+            for packet in given.demux(stream):
+                if packet.size:
+                    late = round(start_s / packet.time_base)
+                    packet.pts, packet.dts = packet.pts + late, packet.dts + late
+                    packet.stream = target
+                    made.mux(packet)
     return path
 
 

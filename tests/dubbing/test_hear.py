@@ -126,12 +126,13 @@ def test_a_script_has_its_speakers_and_the_language_of_its_text():
         "2\n00:00:02,500 --> 00:00:04,000\nBRUNO: Muito obrigado pela ajuda.\n\n"
         "3\n00:00:09,000 --> 00:00:10,000\nBRUNO: Tarde demais.\n"
     )
-    locale, found = job._written(Task(targets=("en-US",), script=text), Medium(seconds=3.5))
+    locale, (found, warnings) = job._written(Task(targets=("en-US",), script=text), Medium(seconds=3.5))
     assert locale == "pt"
     assert [(each.speaker, each.text, each.end_ms) for each in found] == [
         ("ANNA", "Bom dia a todos, sejam bem-vindos.", 2000),
         ("BRUNO", "Muito obrigado pela ajuda.", 3500),
     ]
+    assert any("1 cue not spoken, because the medium ends at 3.5 s" in words for words in warnings)
 
 
 def test_speakers_have_voices_of_their_register_and_none_twice_while_there_are_others():

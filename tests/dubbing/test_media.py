@@ -13,15 +13,18 @@ from tests.dubbing.films import (
     BEEP_S,
     decoded,
     film,
+    joined,
     onset_s,
     pictures,
     shifted,
     without_time_scale,
 )
 
-from speechframe.audio.lengths import seconds_of
-from speechframe.dubbing.media import container_of, extract, mux, probe
-from speechframe.dubbing.mix import mix
+from speechframe.audio import media
+from speechframe.audio.lengths import length_of, seconds_of
+from speechframe.audio.tracks import audio_track
+from speechframe.dubbing.media import container_of, extract, mux, probe, warning_of
+from speechframe.dubbing.mix import Spoken, mix
 from speechframe.errors import AudioError
 
 KINDS = {
@@ -77,7 +80,8 @@ def test_a_medium_with_other_audio_is_otherwise_the_same(tmp_path, name):
     with av.open(str(target)) as file:
         code = file.streams.audio[0].metadata.get("language") or file.metadata["language"]
         assert code in {"deu", "ger"}
-        assert len(file.streams) == 1 + (KINDS[name].get("video", "") is not None)
+        has_video, has_cover = (bool(KINDS[name].get(one, one == "video")) for one in ("video", "cover"))
+        assert len(file.streams) == 1 + has_video + has_cover
     assert not list(tmp_path.glob(".*")), "what is being written beside its place is gone"
 
 
@@ -171,6 +175,115 @@ def test_a_medium_that_begins_late_is_no_longer_for_it_and_its_dub_begins_at_zer
     assert onset_s(decoded(target)) == pytest.approx(BEEP_S, abs=0.05), "give or take the priming of AAC"
     if pictures(target):
         assert pictures(target)[0][1] == pytest.approx(pictures(plain)[0][1], abs=0.03), "lips stay in step"
+
+
+FRENCH, ENGLISH, GERMAN = ("fre", "Commentaire", 0), ("eng", "Film", 1), ("ger", "Film", 0)
+
+
+@pytest.fixture(scope="module")
+def babel(tmp_path_factory):
+    """An MKV from 10 s with a French comment in front of the English track, which begins 0.5 s late."""
+    folder = tmp_path_factory.mktemp("babel")
+    plain = film(folder / "plain.mp4")
+    late, other = film(folder / "late.mp4", late_s=0.5, layout="mono"), film(folder / "other.mp4", late_s=1.0)
+    tracks = [(other, FRENCH), (late, ENGLISH), (plain, GERMAN)]
+    return joined(folder / "babel.mkv", plain, tracks, 10.0), plain
+
+
+def test_the_sound_of_a_dub_stays_in_step_with_its_pictures_wherever_they_begin(babel, tmp_path):
+    source, plain = babel
+    track = extract(source, tmp_path, locale="en-US")
+    assert onset_s(track.speech, 16000) == pytest.approx(BEEP_S, abs=0.03), (
+        "times count from the first picture"
+    )
+    assert track.seconds == pytest.approx(probe(source, max_seconds=60), abs=1e-4)
+    soundfile.write(tmp_path / "line.wav", np.full(2400, 0.9), 24000)
+    mix(track, [Spoken(1.0, tmp_path / "line.wav")], tmp_path / "mixed.wav", lowered=[(0.0, 3.0)])
+    mux(source, tmp_path / "mixed.wav", tmp_path / "out.mkv", language="de", container="mkv")
+    assert onset_s(decoded(tmp_path / "out.mkv")) == pytest.approx(1.0, abs=0.005)
+    # The first picture comes a moment after the start, which is the priming of AAC.
+    picture_s = float(pictures(tmp_path / "out.mkv")[0][1])
+    assert picture_s == pytest.approx(pictures(plain)[0][1], abs=0.03)
+    assert onset_s(track.speech, 16000) - picture_s == pytest.approx(BEEP_S, abs=0.005)
+    # The voice changer has the same time.
+    clip = media.read(source, max_seconds=60)
+    assert onset_s(clip.samples, clip.sample_rate_hz) - picture_s == pytest.approx(BEEP_S, abs=0.005)
+    assert clip.audio_seconds == pytest.approx(length_of(source.read_bytes()).audio_seconds, abs=1e-6)
+
+
+def test_the_track_in_the_language_or_else_the_default_one_is_dubbed_and_named(babel):
+    source, plain = babel
+    with media.demuxed(source) as file:
+        chosen = [audio_track(file, locale).index for locale in ("fr-FR", "en", "de-AT", "pt-BR", None)]
+    assert chosen == [1, 2, 3, 2, 2]
+    assert warning_of(plain) is None
+    assert warning_of(source, locale="de-AT") == (
+        "the medium has 3 audio tracks (1: fre 'Commentaire', 2: eng 'Film', 3: ger 'Film'); track 3, in the "
+        "language of de-AT, was dubbed. To use another one, give its language as source_locale"
+    )
+    assert "track 2, the default or first one, was dubbed" in warning_of(source, locale="pt-BR")
+    with media.opened(source, max_seconds=60) as opened:
+        assert "track 2, the default or first one, was read" in opened.warning
+
+
+# Name, form of the container, and when the medium begins.
+TAGGED = {
+    "a.mp4": ({}, 0.0),
+    "a.mkv": ({}, 10.0),
+    "a.webm": ({}, 0.0),
+    "a.m4a": ({"format": "mp4", "options": {"brand": "M4A "}}, 0.0),
+    "a.mp3": ({}, 0.0),
+    "a.flac": ({}, 0.0),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_dub_keeps_title_chapters_and_cover(tmp_path, name):
+    options, start_s = TAGGED[name]
+    has_cover, has_chapters = name != "a.webm", name != "a.flac"
+    cover = film(tmp_path / "cover.mp3", **KINDS["a.mp3"])
+    plain_name = "plain.mp4" if name == "a.mkv" else f"plain{name[1:]}"
+    plain = film(tmp_path / plain_name, **{**KINDS.get(name, {}), "cover": False})
+    # The copied pictures of WebM have no rate, as those of a browser's recorder.
+    source = joined(
+        tmp_path / name, plain if "video" not in KINDS.get(name, {}) or name == "a.webm" else None,
+        [(plain, ENGLISH)], start_s, tags={"title": "A film", "artist": "Somebody"},
+        chapters=[(0, 1, "One"), (1, 3, "Two")], cover=cover if has_cover else None, **options,
+    )  # fmt: skip
+    mix(extract(source, tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    target = tmp_path / f"dubbed{name[1:]}"
+    assert mux(source, tmp_path / "mixed.wav", target, language="de", container=name[2:]) is None
+    assert container_of(target) == name[2:]
+    with av.open(str(target)) as file, av.open(str(cover)) as original:
+        tags = {key.lower(): value for key, value in file.metadata.items()}
+        assert (tags["title"], tags["artist"]) == ("A film", "Somebody")
+        times = [
+            (round(one["start"] * one["time_base"], 1), one["metadata"]["title"]) for one in file.chapters()
+        ]
+        assert times == [(0, "One"), (1, "Two")] * has_chapters
+        art = [one for one in file.streams.video if one.disposition & av.stream.Disposition.attached_pic]
+        assert len(art) == has_cover
+        if has_cover:
+            packets = (
+                next(one for one in each if one.size) for each in (file.demux(art), original.demux(video=0))
+            )
+            assert len(set(map(bytes, packets))) == 1
+
+
+def test_what_a_dub_leaves_out_is_named(tmp_path):
+    source = joined(tmp_path / "a.mkv", film(tmp_path / "a.mp4"), [(tmp_path / "a.mp4", ENGLISH)])
+    with av.open(str(source)) as given, av.open(str(tmp_path / "b.mkv"), "w") as made:
+        streams = {one.index: made.add_stream_from_template(one) for one in given.streams}
+        made.add_attachment("font.ttf", "font/ttf", b"a font")
+        for packet in given.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                made.mux(packet)
+    mix(extract(tmp_path / "b.mkv", tmp_path), [], tmp_path / "mixed.wav", lowered=[])
+    how = {"language": "de", "container": "mkv"}
+    words = mux(tmp_path / "b.mkv", tmp_path / "mixed.wav", tmp_path / "c.mkv", **how)
+    assert words == "the dub is without 1 attachment of the medium"
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.m4a"])

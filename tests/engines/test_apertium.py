@@ -90,7 +90,8 @@ def test_without_the_command_there_is_no_pair_and_it_says_what_to_do(no_rules):
     ("text", "translation"),
     [
         ("  the  house \n\n\tbig\r\n", "  la  casa \n\n\tgrande\r\n"),
-        (r"the [house] {big} <b>$5 ^a^ \n 1/2 @you", r"la [casa] {grande} <b>$5 ^a^ \n 1/2 @usted"),
+        (r"the [house] {big you} <b>$5 ^a \n 1/2 @ you", r"la [casa] {grande usted} <b>$5 ^a \n 1/2 @ usted"),
+        (r"the %{house} [/big] house", r"la %{house} [/big] casa"),
         ("the [speechframe:0] house", "la [speechframe:0] casa"),
         ("house.[]", "casa.[]"),
         ("", ""),

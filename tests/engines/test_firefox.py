@@ -101,6 +101,11 @@ def test_nothing_is_invented_for_what_the_model_cannot_read(models):
         ("Hello {name}, you have {n} new messages.", ["{name}", "{n}"]),
         ("PZ0 and XPH1 met {x} in the house.", ["PZ0", "XPH1", "{x}"]),
         ("Please read x^2+y^2 before Friday.", ["x^2+y^2"]),
+        (
+            r"Welcome, :Name (:count new)\nYou have {% if a %}mail{% endif %}.",
+            [":Name", ":count", r"\n", "{% if a %}"],
+        ),
+        ('A <a title="a > b">red house</a> in the city.', ['<a title="a > b">']),
     ],
 )
 def test_what_it_cannot_read_inside_a_text_comes_through(models, text, kept):

@@ -132,7 +132,7 @@ def test_a_translator_that_is_gone_or_miscounts_is_an_error():
         translated(["a"], [Step("gone", pair)], {})
     short = Table("short")
     short.translate = lambda texts, pair: texts[1:]
-    with pytest.raises(EngineError, match="short gave 1 translations of 2 texts"):
+    with pytest.raises(EngineError, match="short gave 1 translation of 2 texts"):
         translated(["a", "b"], [Step("short", pair)], {"short": short})
 
 

@@ -73,8 +73,10 @@ def test_its_answers_are_a_run_with_clips_and_a_ledger(whistle):
 
 
 def test_its_bad_rows_are_rows(whistle):
-    with pytest.raises(spf.InvalidRows, match="pitch_hz"):
-        whistle(pd.DataFrame({"text": ["one", "two"], "pitch_hz": [440, 9]}))
+    with pytest.raises(
+        spf.InvalidRows, match=r"row '1', pitch_hz: cannot be heard.*\n  row '2': has nothing"
+    ):
+        whistle(pd.DataFrame({"text": ["one", "two", None], "pitch_hz": [440, 9, 440]}))
     assert not whistle.bills()
     run = whistle(["one", "silence", "two"])
     assert statuses(run) == ["done", "failed", "done"]
@@ -161,6 +163,10 @@ def test_what_it_finds_in_an_answer_makes_its_row_suspect(tmp_path):
     run = spf.run(Scale(), {"name": ["one", "odd"]}, run_dir=tmp_path, progress=False)
     assert statuses(run) == ["done", "suspect"]
     assert list(run.to_pandas()["error_message"])[1] == "nobody weighs that"
+    browser = spf.browse(run)  # its rows have no column of texts
+    browser.on_open(browser.rows[1])
+    assert browser.opened["fields"]["weight"] == "3"
+    assert "nobody weighs that" in browser.to_html()
 
 
 @pytest.mark.parametrize("loads", [[b"1", b"2"], [{"kg": 3}, 7], ["one.wav", "two.wav"]])

@@ -298,7 +298,7 @@ def test_subtitles_that_are_odd_are_kept_and_every_dub_is_seen(serving, dub):
     assert "kept as they came" in "".join(run.to_pandas()["warnings"][0])
     seen = dubs_of(run)
     assert [one.path.is_file() for one in seen] == [True, True]
-    assert "ends before it has begun" in seen[0].note
+    assert "ends before it begins" in seen[0].note
 
 
 def forged(run, **values):

@@ -109,3 +109,11 @@ def test_a_date_that_python_has_not_is_no_id_and_no_tag(service, speak):
 def test_problems_are_counted_in_all_rows(service, speak):
     with pytest.raises(InvalidRows, match=r"^3,000 problems in 3,000 rows"):
         speak(service, [""] * 3000)
+
+
+@pytest.mark.parametrize("name", ["input", "parts", "log"])
+def test_a_file_in_the_place_of_a_folder_is_named(folder, service, name):
+    shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / name).write_text("")
+    with pytest.raises(StoreError, match=name):
+        spf.resume(folder, table=["A third line."], service=service.settings, progress=False)

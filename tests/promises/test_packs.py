@@ -150,9 +150,11 @@ def test_entries_in_another_order_go_to_the_texts_that_they_name(plain, translat
 
 
 def test_a_doubtful_translation_is_suspect(plain, translate, lines):
-    texts = lines(3)
-    plain.set(odd={texts[1]: {"translated_text": json.dumps(texts[1])}})
-    assert statuses(translate(plain, texts)) == ["done", "suspect", "done"]
+    texts = [*lines(2), "Integer", "OK, 12 km", "Berlin"]
+    plain.set(odd={text: {"translated_text": json.dumps(text)} for text in texts[1:]})
+    # The words of a glossary are translated as the user says.
+    run = translate(plain, texts, glossary={"Berlin": "Berlin"})
+    assert statuses(run) == ["done", "suspect", "suspect", "done", "done"]
 
 
 def test_a_budget_holds_for_packs(plain, translate, lines):

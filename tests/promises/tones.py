@@ -11,7 +11,6 @@ import soundfile as sf
 
 import speechframe as spf
 from speechframe import Answer, LaneSpec, Opened, Record, Request
-from speechframe.spec.check import FieldProblem
 
 RATE_HZ = 8000
 AUDIO = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -35,9 +34,11 @@ class Tones(spf.Backend):
         pass
 
     def check(self, values):
+        if "text" not in values:
+            return ["has nothing to whistle"]
         asked = {"text": values["text"], "pitch_hz": float(values.get("pitch_hz", 440))}
         if not 20 <= asked["pitch_hz"] <= 4000:
-            return [FieldProblem("pitch_hz", "cannot be heard", str(asked["pitch_hz"]), "20 to 4000")]
+            return [spf.FieldProblem("pitch_hz", "cannot be heard", str(asked["pitch_hz"]), "20 to 4000")]
         body = json.dumps(asked).encode()
         return Request(body, body, price=1000 * len(asked["text"]), characters=len(asked["text"]))
 

@@ -21,7 +21,7 @@ from speechframe.spec.speech import Format, Model
 
 PUBLIC = """
     Alert AnalysisError Answer Attempt AudioError Backend BadAnswer BadRequest Bridge BudgetExceeded Changes
-    Client Clip ConnectionFailed EngineError Estimate Finding Forecast InvalidRows JobFailed LaneSpec
+    Client Clip ConnectionFailed EngineError Estimate FieldProblem Finding Forecast InvalidRows JobFailed LaneSpec
     ListeningError LocalService NotARun Opened PaymentRequired PermissionDenied RateLimited Record Request
     RequestTimeout Run RunLocked RunMismatch RunOptions ServedTest ServerError ServiceError Settings
     SettingsError SpeechframeError StoreError Stream StreamBroken StreamSession SyncClient SyncStream

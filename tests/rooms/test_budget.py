@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ import speechframe as spf
 from forked import Program
 from speechframe.batch.backend import Request
 from speechframe.batch.budget import Allowance, Budget
-from speechframe.settings.spending import PERIODS, BudgetRule
+from speechframe.settings.spending import BudgetRule, Period
 from speechframe.store.budgets import Allotments
 
 A_MONTH_S = 31 * 86_400
@@ -291,7 +292,9 @@ def test_a_file_of_budgets_that_is_none_is_refused_before_anything_is_sent(tmp_p
 
 
 @settings(max_examples=50)
-@given(st.dates(dt.date(2000, 1, 1), dt.date(2100, 1, 1)), st.integers(1, 28), st.sampled_from(PERIODS))
+@given(
+    st.dates(dt.date(2000, 1, 1), dt.date(2100, 1, 1)), st.integers(1, 28), st.sampled_from(get_args(Period))
+)
 def test_each_day_is_in_the_period_that_begins_last(day, cycle_day, period):
     rule = BudgetRule("b", 1, period=period, cycle_day=cycle_day)
     at = lambda day: dt.datetime.combine(day, dt.time(12), dt.UTC).timestamp()  # noqa: E731

@@ -111,6 +111,7 @@ def test_what_is_spoiled_is_found(judged, real):
         ({"samples": hiss}, {"silent"}),
         ({"samples": random.uniform(-0.9, 0.9, frames)}, {"noise"}),
         ({"samples": normal}, None),
+        ({"samples": normal * 0.005}, None),  # quiet, and no silence
         ({"samples": np.clip(normal * 4, -1, 1)}, {"clipped"}),
         ({"words": list(real.clip(len(real.to_pandas()) - 1).words)}, {"words_missing"}),
         ({"words": words[:half]}, {"words_missing"}),

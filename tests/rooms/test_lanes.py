@@ -2,12 +2,15 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rooms.scripted import Scripted
 from tests.rooms.simulated import PASSED, REFUSED, UNAVAILABLE, Run, Service, World, refused
 
+import speechframe as spf
 from speechframe import LaneSpec
 from speechframe.batch.lanes import Cap, Lane, Ticket, choose
 
@@ -95,6 +98,18 @@ def test_max_concurrency_is_a_ceiling_and_no_first_guess_above_16(tmp_path):
     assert lane.workers_to_add <= 16
     assert choose(_lanes(world, None))[0].workers_to_add == 2
     assert choose(_lanes(world, None, LaneSpec("in", "in/key", guess=7)))[0].workers_to_add == 7
+
+
+def test_a_published_cap_is_used_as_far_as_the_process_may_open_files(tmp_path, monkeypatch, capsys):
+    published = LaneSpec("in", "in/key", published=1000)
+    [lane] = _lanes(World(), None, published)
+    assert lane.workers_to_add == 1000
+    free = 400
+    limits = (sum(1 for _ in Path("/dev/fd").iterdir()) + 64 + free, 4000)
+    monkeypatch.setattr("speechframe._descriptors.resource.getrlimit", lambda _: limits)
+    run = spf.run(Scripted(published), ["a", "b"], run_dir=tmp_path / "run")
+    assert 0.9 * free / 2 <= run.estimate.concurrency <= free / 2
+    assert "calls in flight in each lane, because it may open few files" in capsys.readouterr().err
 
 
 @pytest.mark.sampled(2)

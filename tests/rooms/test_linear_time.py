@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from speechframe.backends.placeholders import find, protect
+from speechframe.dubbing.speech import speech
 from speechframe.engines import japanese
 from speechframe.engines.apertium import _reformatted
 from speechframe.engines.espeak_locales import LOCALES
@@ -19,7 +20,7 @@ from speechframe.service.multipart import MultipartParser, boundary_of
 from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import code_warnings, fault_of, pause_warnings
-from speechframe.wire import cues
+from speechframe.wire import cues, subtitles
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.errors import decode_error
 from speechframe.wire.frames import parse_client_frame, parse_server_frame
@@ -28,13 +29,12 @@ pytestmark = pytest.mark.quiet
 
 
 def script(text):
-    with suppress(ValueError):
-        cues.parse(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n")
+    times(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n")
 
 
 def times(text):
     with suppress(ValueError):
-        cues.parse(text)
+        speech(subtitles.read(text))
 
 
 def cut(text):
@@ -78,7 +78,8 @@ def chunked(text):
 
 
 def placeholders(text):
-    protect(text, find(text))
+    protected = protect(text, find(text))
+    protected.restore(protected.sent)
 
 
 def phonemes(text, locale="ja-JP"):
@@ -93,6 +94,14 @@ WORST = {
     "a name without an end in a script": (script, "A", " '", "", 10_000),
     "references in a script": (script, "", "&#1", "", 1000),
     "speakers in a script": (script, "", "A: x\n", "", 300),
+    "brackets in a script": (script, "", "(", "", 5000),
+    "brackets over lines in a script": (script, "", "[a\n", "", 1000),
+    "sounds in a script": (script, "", "(a) ", "", 1000),
+    "songs in a script": (script, "", "\u266a a\n", "", 500),
+    "names in brackets in a script": (script, "", "[A b (c) ", "", 1000),
+    "numbers in a script": (times, "", "1\n\n", "", 1000),
+    "arrows in a script": (times, "", "1->", "", 5000),
+    "captions that roll": (times, "", "0:1 --> 0:2\na\nb\n\n", "", 200),
     "empty lines around a script": (times, "", "\n", "", 20_000),
     "times of blanks": (times, "0:1.1 -->", " ", "0:2.1", 50_000),
     "words of a cue": (cut, "", "a ", "", 500),
@@ -129,6 +138,18 @@ WORST = {
     "what looks like a token": (placeholders, "PZ", "X", "", 5000),
     "placeholders that are not closed": (placeholders, "", "{a, select, ", "", 500),
     "addresses that are none": (placeholders, "", "www.a@", "", 1000),
+    "quotes of tags that are not closed": (placeholders, "", "<a \"'", "", 500),
+    "words of braces that are not code": (placeholders, "", "{a b ", "", 500),
+    "prose in braces": (placeholders, "{", "a b ", "}", 1000),
+    "brackets that are not code": (placeholders, "", "[a b] [", "", 500),
+    "marks of code": (placeholders, "", "` ** ~~ $t( @a- #a ", "", 200),
+    "backslashes": (placeholders, "", "\\", "", 2000),
+    "fields of a date": (placeholders, "", "m:", "", 1000),
+    "parts of a name": (placeholders, "", "a.", "", 1000),
+    "words of a name": (placeholders, "aa", "_a", "_ ", 1000),
+    "a name of one word": (placeholders, "__a", "a", "_", 4000),
+    "dates of percents": (placeholders, "", "%a-", "", 1000),
+    "a long word": (placeholders, "", "aB", "", 4000),
     "a long locale": (locale, "en-x", "-a", "", 20_000),
     "numbers of a body": (lambda text: parse_object(text.encode()), '{"a":1.', "1", "}", 50_000),
     "quotes of a body": (lambda text: parse_object(text.encode()), '{"a":"', '\\"', '"}', 20_000),

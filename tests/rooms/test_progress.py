@@ -9,9 +9,7 @@ import sys
 import termios
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 from tests.rooms.scripted import begun
 
 from forked import Program
@@ -87,6 +85,9 @@ def test_on_a_terminal_a_bar_follows_the_plan(tmp_path):
 
 @pytest.mark.slow
 def test_in_a_notebook_the_plan_is_the_label_of_the_bar_and_nothing_is_red(tmp_path):
+    import nbformat  # takes seconds
+    from nbclient import NotebookClient
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(a_run(tmp_path))])
     client = NotebookClient(notebook, timeout=60, kernel_name="python3")
     client.execute()

@@ -1,9 +1,11 @@
 """Tables: every row is there, every value is what it was, and what cannot be so is refused by name."""
 
 import csv
+import io
 import json
 import os
 import tempfile
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from tests.rooms.scripted import Scripted
 import datasets
 import speechframe as spf
 from speechframe.errors import InvalidRows, SettingsError
+from speechframe.tables.table_input import open_table
 from speechframe.testing import FaultyService
 
 
@@ -45,6 +48,18 @@ def rows_of(source, **options):
     return planned(source, **options)[0].to_pylist()
 
 
+class Distributed:
+    """A frame of a library that is not installed here. Its items are the names of its columns."""
+
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def compute(self):
+        raise AssertionError("a table that is refused is not computed")
+
+
 def written(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -69,8 +84,9 @@ def test_what_a_csv_writer_wrote_is_read_or_refused_but_never_changed(
     except SettingsError:
         assert any("\n" in value for row in table for value in row)  # a text whose lines look like rows
     else:
-        # An empty field that stands in no quotes is null.
-        assert [tuple(value or "" for value in row.values()) for row in found] == table
+        # An empty field that stands in no quotes is null, and a row of them is none.
+        rows = [row for row in table if quotes_all or any(row)]
+        assert [tuple(value or "" for value in row.values()) for row in found] == rows
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -96,16 +112,74 @@ def test_a_broken_quote_among_quoted_fields_is_refused_with_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "texts", "notes"),
     [
-        ("t.csv", '\ufeffid,text\n1,"two\nlines"\n\n2,""\n', ["two\nlines", ""], ["1 lines of", "1 lines of"]),
+        ("t.csv", '\ufeffid,text\n1,"two\nlines"\n\n2,""\n', ["two\nlines", ""],
+         ["left out of t.csv: 1 row without a value", "1 line of t.csv inside a quoted field"]),
         ("t.txt", "One\u2028still one.\r\n\n \nTwo\x0cstill two.\rThree",
-         ["One\u2028still one.", "Two\x0cstill two.", "Three"], ["2 of 5 lines of t.txt are empty: no rows"]),
+         ["One\u2028still one.", "Two\x0cstill two.", "Three"], ["2 of 5 lines of t.txt without a value: no rows"]),
     ],
 )  # fmt: skip
 def test_lines_that_become_no_rows_are_counted(tmp_path, capsys, name, content, texts, notes):
-    found = spf.run(Taken(), written(tmp_path / name, content), run_dir=tmp_path / "run")
-    assert found.to_pandas()["text"].tolist() == texts
-    said = capsys.readouterr().err
-    assert all(note in said for note in notes), said
+    for is_plan in (True, False):
+        file = written(tmp_path / name, content)
+        found = spf.run(Taken(), file, run_dir=tmp_path / "run", dry_run=is_plan)
+        assert found.to_pandas()["text"].tolist() == texts
+        said = capsys.readouterr().err
+        assert all(note in said for note in notes), said
+
+
+SHEETS = {
+    "blank columns and rows": (
+        b"id,line,,\n7,Hi,,\n,,,\n8,Ho,,\n,,,\n",
+        "2 rows without a value, 2 columns without",
+    ),
+    "spacer": (b"id,,line\n7,,Hi\n8,,Ho\n", "left out of t.csv: 1 column without a name and a value"),
+    "fields beyond the header": (b'id,line\n7,"Hi",,\n8,Ho,,\n', "2 columns without a name and a value"),
+    "lines before the header": (b"\n,\nid,line\n7,Hi\n8,Ho", "2 rows without a value"),
+    "sep": (b"\xef\xbb\xbfsep=;\r\nid;line\r\n7;Hi\r\n8;Ho\r\n", ""),
+    "UTF-16": ("id\tline\r\n7\tHi\r\n8\tHo\r\n".encode("utf-16"), ""),
+}
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_what_spreadsheet_programs_write_is_read_and_what_is_left_out_is_said(tmp_path, kind):
+    content, note = SHEETS[kind]
+    table = open_table(written(tmp_path / "t.csv", content))
+    found = [row for batch, _ in table.batches() for row in batch.to_pylist()]
+    assert found == [{"id": "7", "line": "Hi"}, {"id": "8", "line": "Ho"}]
+    assert note in " ".join(table.notes) if note else not table.notes
+
+
+def test_a_sheet_is_read_like_a_csv_file(tmp_path):
+    rows = [[None] * 4, ["id", None, "line", None], ["007", None, "Hi", None], [None] * 4]
+    pd.DataFrame(rows).to_excel(tmp_path / "t.xlsx", header=False, index=False)
+    table = open_table(tmp_path / "t.xlsx")
+    assert [batch.to_pylist() for batch, _ in table.batches()] == [[{"id": "007", "line": "Hi"}]]
+    assert "1 column without a name and a value" in table.notes[0]
+    pd.DataFrame([["line", "line"], ["Hi", "Ho"]]).to_excel(tmp_path / "t.xlsx", header=False, index=False)
+    with pytest.raises(InvalidRows, match="two columns named 'line'"):
+        open_table(tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.txt", "t.jsonl"])
+def test_a_guessed_code_page_is_named_and_an_unclear_one_is_refused(tmp_path, name):
+    def texts(line, encoding):
+        content = {"t.csv": f"text\n{line}\n", "t.txt": line, "t.jsonl": f'{{"text": "{line}"}}'}[name]
+        table = open_table(written(tmp_path / name, content.encode(encoding)))
+        return [row["text"] for batch, _ in table.batches() for row in batch.to_pylist()], table.notes
+
+    line = "Die Größe: 3 m³ bei 25°C … “ça va” it´s"
+    assert texts(line, "utf-8-sig") == texts(line, "utf-16") == ([line], [])
+    found, notes = texts(line, "cp1252")
+    assert found == [line]
+    assert "read as Windows-1252" in notes[0]
+    for other, encoding in (
+        ("Привет", "cp1251"),
+        ("Może być", "cp1250"),
+        ("你好吗", "gbk"),
+        ("日本語です。", "shift-jis"),
+    ):
+        with pytest.raises(InvalidRows, match=f"{name} is not in UTF-8"):
+            texts(other, encoding)
 
 
 VALUES = st.recursive(
@@ -236,6 +310,48 @@ def test_a_source_that_changes_says_where(batches, words):
         planned(iter(batches))
 
 
+def test_frames_one_after_the_other_are_one_table(tmp_path):
+    whole = pd.DataFrame({"id": range(5000), "text": ["x"] * 5000, "note": [None] * 4999 + ["seen"]})
+    path = tmp_path / "t.csv"
+    whole.to_csv(path, index=False)
+    expected = whole.astype(object).where(whole.notna(), None).to_dict("records")
+    for frames in (
+        pd.read_csv(path, chunksize=2000),
+        (pl.from_pandas(whole[start : start + 1000]) for start in range(0, 5000, 1000)),
+        [whole.iloc[:0], whole],
+        [datasets.Dataset.from_pandas(whole)],
+    ):
+        table, ids = planned(frames)
+        assert table.to_pylist() == expected
+        assert ids == [str(number) for number in range(5000)]
+    chosen = (frame[frame["id"] % 1500 == 0] for frame in pd.read_csv(path, chunksize=2000))
+    table, ids = planned(chosen)
+    assert (table["id"].to_pylist(), ids) == ([0, 1500, 3000, 4500], ["0", "1", "2", "3"])
+    named = (frame.set_index("id") for frame in pd.read_csv(path, chunksize=2000))
+    assert planned(named)[1] == [str(number) for number in range(5000)]
+    clips = pd.DataFrame({"audio": [np.zeros(3), np.ones(2)]})
+    opened = open_table(iter([clips, clips]), carry=frozenset({"audio"}))
+    given = [(ids, list(islice(opened.carried["audio"], len(ids)))) for _, ids in opened.batches()]
+    assert [(ids, [len(clip) for clip in clips]) for ids, clips in given] == [
+        (["0", "1"], [3, 2]),
+        (["2", "3"], [3, 2]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (pd.DataFrame({"id": [1], "line": ["b"]}), "different columns: line, text"),
+        (pd.DataFrame({"id": ["007"], "text": ["b"]}), "column 'id' .* here, and int64 in the rows before"),
+        (pd.DataFrame({"id": [0.5], "text": ["b"]}), "column 'id' cannot be stored"),
+        (pd.DataFrame({"id": [1], "text": ["b"]}, index=["x"]), "with and without an index"),
+    ],
+)
+def test_frames_that_differ_are_refused_by_name(second, words):
+    with pytest.raises(InvalidRows, match=words):
+        planned(iter([pd.DataFrame({"id": [1], "text": ["a"]}), second]))
+
+
 def test_empty_tables_are_one_empty_batch(tmp_path):
     file = written(tmp_path / "t.csv", "text\n")
     for source in ([], iter([]), pd.DataFrame({"text": []}), {"text": []}, file, pa.table({"text": []})):
@@ -246,13 +362,22 @@ def test_empty_tables_are_one_empty_batch(tmp_path):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (42, "a int is no table"),
+        (42, "the type int is not a table"),
+        (Distributed(), r"Distributed is not a table; allowed: table\.compute\(\)"),
+        (pl.LazyFrame({"text": ["a"]}), r"polars LazyFrame is not a table; allowed: table\.collect\(\)"),
+        ({"a", "b"}, r"set is not a table; .*sorted\(table\)"),
+        (io.StringIO("a"), "StringIO is not a table; allowed: the path of the file"),
+        (memoryview(b"a"), "memoryview is not a table"),
+        ({"Sheet1": pd.DataFrame({"text": ["a"]})}, "column 'Sheet1' is of the type DataFrame"),
+        (pd.DataFrame({"text": ["a"], "n": [1]}).groupby("n"), "values of the type DataFrame"),
+        ([pl.DataFrame({"text": ["a"]}), "b"], "holds a str among its frames"),
         ("nowhere.csv", "does not exist"),
         ("Hello, this is a line.", r"is no table file.*\['a line'\], say\(\)"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "has two columns named 'text'"),
-        ({"text": {"a", "b"}}, "column 'text' is a set"),
+        (pd.DataFrame([["a", "b"]], columns=["", ""]), "has 2 columns with values and without a name"),
+        ({"text": {"a", "b"}}, "column 'text' is of the type set"),
         ({"a": [1, 2], "b": [1]}, "different lengths: 'a' has 2, 'b' has 1"),
-        ({"train": datasets.Dataset.from_dict({"text": ["a"]})}, "'train' is a Dataset"),
+        ({"train": datasets.Dataset.from_dict({"text": ["a"]})}, "'train' is of the type Dataset"),
         (["a", "\ud800"], "half a character"),
         (pa.table({"odd": pa.array([], pa.month_day_nano_interval())}), "column 'odd' cannot be stored"),
     ],

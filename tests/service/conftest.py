@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import contextlib
+import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from convert_lab import OURS, Work, install, with_path
 
 from speechframe.local import local_service
 from speechframe.spec import chosen
+from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS, JSON
+from speechframe.spec.render import openapi
 
 VOICE = "en-US-moody"
 """The plug-in's voice: its text says how it behaves, and it needs no time otherwise."""
@@ -239,6 +243,40 @@ class Answer:
         return base64.b64decode(self.json["encodedAudio"], validate=True)
 
 
+def _exact(schema):
+    """Return a schema that refuses fields which it does not name."""
+    if isinstance(schema, list):
+        return [_exact(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if "properties" in schema else {}
+    return closed | {key: _exact(value) for key, value in schema.items()}
+
+
+@functools.cache
+def _page():
+    return _exact(openapi())
+
+
+@functools.cache
+def _validator(method, template):
+    from jsonschema import Draft202012Validator
+
+    answer = _page()["paths"][template][method.lower()]["responses"]["200"]
+    content = answer["content"].get(JSON)
+    return content and Draft202012Validator({**content["schema"], "components": _page()["components"]})
+
+
+def stated_answer(method, path):
+    """Return the validator of the stated answer of a call, or None if the answer is not JSON."""
+    path = path.partition("?")[0]
+    for endpoint in (*ENDPOINTS, *ADDITIONS):
+        is_called = re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", endpoint.path), path)
+        if is_called and endpoint.method == method:
+            return _validator(method, endpoint.path)
+    return None
+
+
 class Http:
     """A client without any cleverness, bound to one service."""
 
@@ -257,6 +295,8 @@ class Http:
         if answer.status >= 400 and method != "HEAD":
             assert set(answer.json) == {"error_message", "error_code", "trace_id"}
             assert answer.json["trace_id"] == answer.headers[chosen.TRACE_HEADER]
+        if answer.status == 200 and (stated := stated_answer(method, path)) is not None:
+            assert [error.message for error in stated.iter_errors(answer.json)] == []
         return answer
 
     async def get(self, path, **options):

@@ -24,8 +24,10 @@ from convert_lab import (
     no_uploads,
     with_path,
 )
+from tests.dubbing.films import film, joined
 
 from speechframe.audio import codec
+from speechframe.audio.lengths import length_of
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertResponse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
@@ -160,6 +162,18 @@ async def test_whatever_kind_of_file_it_is(http, kind):
     assert (await convert(http, clip(format=kind))).json["audio_length_in_seconds"] == pytest.approx(
         1.0, abs=0.1
     )
+
+
+async def test_the_default_one_of_several_tracks_is_changed_and_named_in_the_answer(http, tmp_path):
+    long, short = film(tmp_path / "long.mp4"), film(tmp_path / "short.mp4", video=None, seconds=2.5)
+    tracks = [(long, ("fre", "Commentaire", 0)), (short, ("eng", "Film", 1))]
+    path = joined(tmp_path / "clip.mkv", None, tracks)
+    answer = await convert(http, path.read_bytes())
+    assert answer.json["audio_length_in_seconds"] == pytest.approx(
+        length_of(path.read_bytes()).audio_seconds, abs=0.01
+    )
+    assert answer.json["audio_length_in_seconds"] == pytest.approx(2.5, abs=0.05)
+    assert "track 2, the default or first one, was read" in answer.json["warning"]
 
 
 # Transcriptions

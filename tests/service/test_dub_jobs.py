@@ -294,7 +294,7 @@ def test_a_job_is_corrected_a_hundred_times_for_each_locale(rows, add, monkeypat
     for version in (2, 3):
         assert dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)]) == "IN_REVIEW"
         dub_jobs.end(rows, "qa", {"pt-BR": DONE.model_copy(update={"version": version}), "en-GB": DONE})
-    with pytest.raises(Refusal, match="was corrected 2 times; allowed: 1 times for each"):
+    with pytest.raises(Refusal, match="was corrected 2 times; allowed for each target locale: 1"):
         dub_jobs.correct(rows, job, "pt-BR", [UtteranceCorrection(utterance_id=1)])
 
 

@@ -178,7 +178,7 @@ async def test_cancelled_while_it_starts_it_leaves_nothing_behind(start, tools):
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_ready")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_while_it_starts_it_ends_with_its_workers(tools, tmp_path, number):
+def test_stopped_while_it_starts_it_ends_with_its_worker(tools, tmp_path, number):
     command = [
         sys.executable,
         "-m",
@@ -187,12 +187,10 @@ def test_stopped_while_it_starts_it_ends_with_its_workers(tools, tmp_path, numbe
         "0",
         "--data",
         tmp_path,
-        "--workers",
-        "2",
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         service = tools.psutil.Process(process.pid)
-        asyncio.run(tools.until(lambda: len(service.children()) == 2))
+        asyncio.run(tools.until(service.children))
         pids = [child.pid for child in service.children()]
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
@@ -229,15 +227,15 @@ async def test_the_parent_is_killed_and_service_and_workers_are_gone_in_the_midd
 ):
     with run_parent(PARENT.replace("{then}", "sys.stdin.read()")) as parent:
         said = json.loads(parent.stdout.readline())
-        pids = [said["pid"], *await tools.until(lambda: tools.worker_pids(said["pid"]))]
+        http = http_to(SimpleNamespace(url=said["url"]), "k")
+        flying = [asyncio.ensure_future(http.generate("sleep 100")) for _ in range(2)]
+        await at_work(http, 2)
+        pids = [said["pid"], *tools.worker_pids(said["pid"])]
         assert len(pids) == 3
         assert all(map(tools.alive, pids))
-        http = http_to(SimpleNamespace(url=said["url"]), "k")
-        flying = asyncio.ensure_future(http.generate("sleep 100"))
-        await at_work(http, 1)
         parent.kill()
     await gone(tools, pids)
-    await asyncio.gather(flying, return_exceptions=True)
+    await asyncio.gather(*flying, return_exceptions=True)
 
 
 @pytest.mark.slow
@@ -260,14 +258,14 @@ async def test_also_when_another_child_of_the_parent_keeps_the_pipe_open(plugins
 
 async def test_the_service_is_killed_and_its_workers_are_gone_in_the_middle_of_a_job(start, http_to, tools):
     with start(workers=2) as service:
+        http = http_to(service)
+        flying = [asyncio.ensure_future(http.generate("sleep 100")) for _ in range(2)]
+        await at_work(http, 2)
         workers = tools.worker_pids(service.pid)
         assert len(workers) == 2
-        http = http_to(service)
-        flying = asyncio.ensure_future(http.generate("sleep 100"))
-        await at_work(http, 1)
         os.kill(service.pid, signal.SIGKILL)
         await gone(tools, workers)
-        await asyncio.gather(flying, return_exceptions=True)
+        await asyncio.gather(*flying, return_exceptions=True)
 
 
 def test_the_default_folder_is_the_users_cache_or_what_is_set(monkeypatch, tmp_path):

@@ -8,8 +8,9 @@ import pytest
 
 from speechframe.spec import chosen, codes, dubbing, limits, socket
 from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS, Auth
-from speechframe.spec.facts import field_facts, model_named, models
+from speechframe.spec.facts import field_facts, models
 
+MODELS = {model.__name__: model for model in models()}
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 TABLES = {table["model"]: table for table in FACTS["table"]}
 EMPTY = {"minimum": None, "maximum": None, "deprecated": False, "gen2_only": False, "superseded_by": ""}
@@ -31,7 +32,7 @@ def same(ours, theirs) -> bool:
 
 def table_differences(table) -> list[str]:
     """Everything in which a transcribed table and the model of that name disagree."""
-    model = model_named(table["model"])
+    model = MODELS[table["model"]]
     ours = field_facts(model)
     theirs = {field["name"]: field for field in table["fields"]}
     said = [] if model.section == table["section"] else [f"section {model.section} != {table['section']}"]

@@ -11,8 +11,9 @@ from speechframe.spec import dubbing, socket, speech
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.check import check
 from speechframe.spec.deprecation import deprecation_notice, warn_deprecated
-from speechframe.spec.facts import field_facts, model_named
+from speechframe.spec.facts import field_facts, models
 
+MODELS = {model.__name__: model for model in models()}
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 SMALLEST = {
     "text": "Hello",
@@ -42,7 +43,7 @@ REQUESTS = [
 
 
 def smallest(model: str) -> dict:
-    facts = field_facts(model_named(model))
+    facts = field_facts(MODELS[model])
     needed = {name: SMALLEST[name] for name, fact in facts.items() if fact.required}
     return needed | ({"file_url": SMALLEST["file_url"]} if "file_url" in facts else {})
 
@@ -58,7 +59,7 @@ def rows(*facets: str) -> list:
 
 
 def refused(model: str, /, **fields) -> bool:
-    checked = check(model_named(model), smallest(model) | fields)
+    checked = check(MODELS[model], smallest(model) | fields)
     assert (checked.value is None) is bool(checked.problems)
     return checked.value is None
 
@@ -89,12 +90,12 @@ def test_choices_are_exactly_the_documents():
 def test_required_fields_are_missed():
     for model, field in rows("required"):
         given = smallest(model)
-        assert not check(model_named(model), given).problems
+        assert not check(MODELS[model], given).problems
         for wrong in (
             {name: value for name, value in given.items() if name != field["name"]},
             {**given, field["name"]: None},
         ):
-            (problem,) = check(model_named(model), wrong).problems
+            (problem,) = check(MODELS[model], wrong).problems
             assert (problem.field, "missing" in problem.problem) == (field["name"], True), (
                 model,
                 field["name"],
@@ -103,7 +104,7 @@ def test_required_fields_are_missed():
 
 def test_defaults_are_what_the_model_holds():
     for model, field in rows("default"):
-        value = check(model_named(model), smallest(model)).value
+        value = check(MODELS[model], smallest(model)).value
         name = next(n for n, f in type(value).model_fields.items() if (f.alias or n) == field["name"])
         held = getattr(value, name)
         if field.get("default_varies"):
@@ -227,8 +228,8 @@ def test_whoever_sets_a_deprecated_field_is_pointed_to_the_new_one():
 def test_sources_of_a_clip_are_exactly_one():
     for model in ("ConvertRequest", "JobCreateRequest", "JobCreateWithProjectRequest"):
         given = smallest(model)
-        (both,) = check(model_named(model), given | {"file": b"RIFF"}).problems
-        (neither,) = check(model_named(model), given | {"file_url": None}).problems
+        (both,) = check(MODELS[model], given | {"file": b"RIFF"}).problems
+        (neither,) = check(MODELS[model], given | {"file_url": None}).problems
         assert (both.field, both.problem) == ("file, file_url", "are both given")
         assert (neither.field, neither.problem) == ("file, file_url", "are both missing")
     with pytest.raises(ValidationError, match="both missing"):

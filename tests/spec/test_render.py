@@ -5,6 +5,7 @@ import json
 import pytest
 
 from speechframe.spec import chosen
+from speechframe.spec.additions import Health, Limits
 from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
 from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS
 from speechframe.spec.facts import field_facts, models
@@ -57,6 +58,14 @@ def test_openapi_has_every_endpoint_with_its_statuses():
         assert {p["name"] for p in operation.get("parameters", ()) if p.get("in") == "path"} == set(
             endpoint.path_fields
         )
+
+
+def test_every_json_answer_has_a_stated_model():
+    http = [endpoint for endpoint in (*ENDPOINTS, *ADDITIONS) if endpoint.method != "WebSocket"]
+    # Audio, and the description itself.
+    assert [e.name for e in http if e.response_model is None] == ["stream", "openapi"]
+    # Fields without a default: an answer without one of them cannot be made.
+    assert all(field.is_required() for model in (Limits, Health) for field in model.model_fields.values())
 
 
 def test_openapi_marks_what_is_ours():

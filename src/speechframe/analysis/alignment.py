@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from speechframe.audio import codec
+from speechframe.audio._samples import mixed
 from speechframe.engines import registry
 from speechframe.engines.base import Recogniser, Recording, Word
 from speechframe.engines.numbers import plain_numbers
@@ -98,8 +99,7 @@ class WordAligner:
             The audio cannot be read, the language is not supported, or the audio contains other words.
         """
         heard = codec.decode(audio, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
-        samples = heard.samples if heard.channels == 1 else heard.samples.mean(axis=1)
-        recording = Recording(samples, heard.sample_rate_hz)
+        recording = Recording(mixed(heard.samples), heard.sample_rate_hz)
         language = None if locale is None else language_of(locale)
         said = self._recogniser.recognise(recording, language=language, words=True)
         plain = strip_pauses(text)

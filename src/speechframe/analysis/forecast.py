@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from speechframe._words import counted
 from speechframe.analysis._libraries import axes
 from speechframe.analysis.ledger import Ledgers, key_among, open_ledgers, thousandths, window
 from speechframe.analysis.usage import usage
@@ -60,11 +61,11 @@ class Forecast:
         """Return the forecast in a sentence or two."""
         mean = sum(self.per_day) / len(self.per_day)
         if self.likely is None:
-            words = f"{self.balance:,.10g} credits last for more than ten years at {mean:,.1f} a day"
+            words = f"{counted(self.balance, 'credit')} last for more than ten years at {mean:,.1f} a day"
         else:
             late = self.late or "later than in ten years"
             days = f"about {self.likely} (10 %: {self.early}, 90 %: {late})"
-            words = f"{self.balance:,.10g} credits at {mean:,.1f} a day end {days}"
+            words = f"{counted(self.balance, 'credit')} at {mean:,.1f} a day end {days}"
         if self.left is not None:
             words += f"; the planned table leaves {self.left:,.10g}"
             words += "" if self.left >= 0 else ": it does not fit"

@@ -220,8 +220,9 @@ class ListeningResult:
         out, total = len(table), self.everyone.listeners
         who = "; ".join(f"{row.listener} ({row.reason})" for row in table.itertuples())
         if self.kept is None:
-            return f"Screening: all {total} listeners were screened out: {who}."
-        return f"Screening: {out} of {total} listeners were screened out: {who}. Without them:"
+            return f"Screening: all listeners were screened out ({total}): {who}."
+        was = "was" if out == 1 else "were"
+        return f"Screening: {out} of {counted(total, 'listener')} {was} screened out: {who}. Without them:"
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{html.escape(self._headline())}</b></p>", *_html_tables(self.everyone)]

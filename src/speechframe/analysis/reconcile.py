@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from speechframe._words import printable
+from speechframe._words import counted, printable
 from speechframe.analysis.ledger import (
     NONE,
     key_among,
@@ -147,7 +147,9 @@ def reconcile(
         report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
-            found.append(_line("report", note=f"{others} lines of it are not of the window and do not count"))
+            found.append(
+                _line("report", note=f"{counted(others, 'line')} outside of the window, which do not count")
+            )
         report = report[is_inside]
         total = int(report["reported"].sum())
     ledgers = open_ledgers(source)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio._pitch import f0_track
-from speechframe.audio._samples import mono
+from speechframe.audio._samples import mixed
 from speechframe.audio._spectrum import band_limited
 
 Array = NDArray[np.float64]
@@ -42,7 +42,7 @@ def formants_hz(samples: ArrayLike, sample_rate_hz: int, count: int = 3) -> Arra
     >>> bool(np.isnan(formants_hz(np.zeros(22050, np.float32), 22050)).all())
     True
     """
-    signal, rate_hz = band_limited(mono(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
+    signal, rate_hz = band_limited(mixed(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
     frames = _voiced_frames(signal, rate_hz, *f0_track(samples, sample_rate_hz, hop_ms=_HOP_MS))
     if not len(frames):
         return np.full(count, np.nan)

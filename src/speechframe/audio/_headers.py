@@ -80,8 +80,11 @@ def refuse_container(data: bytes, asked: Format) -> None:
         raise AudioError(f"asked to read raw {asked} samples, but the bytes are a {found} file")
 
 
-def refuse_truncated(data: bytes, found: Format) -> None:
+def refuse_truncated(data: bytes, found: Format, *, needs_end: bool = True) -> None:
     """Raise when a container ends before its own headers say so.
+
+    With `needs_end` an OGG stream without the mark of its end counts as truncated. Answers of services have
+    the mark, and recordings need not.
 
     The decoder would hand over what there is and keep quiet; so it would of OGG and FLAC that were joined.
     FLAC and MP3 say their length in frames, which :mod:`speechframe.audio.codec` compares.
@@ -93,7 +96,7 @@ def refuse_truncated(data: bytes, found: Format) -> None:
                     f"the WAV file is truncated: {present} bytes of samples where its header says {size}"
                 )
     elif found is Format.OGG:
-        _ogg.refuse_damaged(data)
+        _ogg.refuse_damaged(data, needs_end=needs_end)
     elif found is Format.FLAC and data.find(_FLAC_START, len(_FLAC_START)) > 0:
         raise AudioError(f"the FLAC data is {JOINED}")
 
@@ -166,8 +169,21 @@ def container(data: bytes) -> Format | None:
     return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
 
 
+def is_open_ended(data: bytes, found: Format) -> bool:
+    """Return True for a stream that libsndfile does not read: OGG without its end, WAV of size 0."""
+    if found is Format.OGG:
+        return not _ogg.has_end(data)
+    return found is Format.WAV and any(
+        name == b"data" and present and data[start - 4 : start] == bytes(4)
+        for name, start, _, present in wav_chunks(data)
+    )
+
+
 def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield name, start, declared size and present size of every chunk, from one on.
+
+    If the header of a stream was written before the samples, it may give size 0. The declared size is then
+    :data:`UNKNOWN_LENGTH`.
 
     Raises
     ------
@@ -178,9 +194,17 @@ def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int
         if at + 8 > len(data):
             return
         name, size = _CHUNK.unpack_from(data, at)
+        if name == b"data" and not size and len(data) > at + 8 and _riff_end(data) <= at + 8:
+            size = UNKNOWN_LENGTH
         yield name, at + 8, size, min(size, len(data) - at - 8)
         at += 8 + size + size % 2
     raise AudioError(f"the WAV file is damaged: it has more than {_MAX_CHUNKS:,} chunks")
+
+
+def _riff_end(data: bytes) -> int:
+    """Return the end of a WAV file by its header, or 0 if the header leaves the end open."""
+    size = int.from_bytes(data[4:8], "little")
+    return 0 if size >= UNKNOWN_LENGTH else 8 + size
 
 
 class Wav(NamedTuple):

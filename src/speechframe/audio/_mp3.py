@@ -149,11 +149,15 @@ def read(data: bytes) -> Mp3 | None:
     if announced is not None:
         spans[0] = replace(spans[0], start=start + len(first), count=spans[0].count - 1)
     count = sum(span.count for span in spans)
-    if count < (announced or 0):
+    missing = max(0, (announced or 0) - count)
+    # The last frames may hold nothing but what the encoder put in behind the sound. Encoders that say nothing
+    # of that may count their first frame, too.
+    if missing * kind.frame_samples > (behind or kind.frame_samples):
         raise AudioError(f"the MP3 file is truncated: it has {count} of {announced} frames")
-    # Of files that were joined the first one's end is in the middle.
-    behind = behind if count == announced else 0
     is_cut = _kind(data[spans[-1].end : spans[-1].end + _HEADER_BYTES]) == kind
+    # Of files that were joined the first one's end is in the middle.
+    missing_samples = max(0, missing - is_cut) * kind.frame_samples
+    behind = max(0, behind - missing_samples) if count <= (announced or 0) else 0
     found = Mp3(kind, count + is_cut, tuple(spans), before, behind, is_cut)
     if not found.frames:
         raise AudioError("no audio: the MP3 file holds no samples")

@@ -57,10 +57,19 @@ def pages(data: bytes | bytearray) -> Iterator[Page]:
         at = end
 
 
-def refuse_damaged(data: bytes) -> None:
+def has_end(data: bytes) -> bool:
+    """Return True if the last page ends its stream. Some recorders write no such mark."""
+    ends = False
+    for page in pages(data):
+        ends = page.ends_stream
+    return ends
+
+
+def refuse_damaged(data: bytes, *, needs_end: bool = True) -> None:
     """Raise when a page is missing, cut off or changed, and when the stream has no end or another follows.
 
-    The Vorbis decoder conceals all of these and hands over what it makes of them.
+    The Vorbis decoder conceals all of these and hands over what it makes of them. Without `needs_end` a
+    stream may stop behind any whole page.
     """
     last = None
     for page in pages(data):
@@ -68,7 +77,7 @@ def refuse_damaged(data: bytes) -> None:
             raise AudioError(f"the OGG data is {JOINED}")
         last = page
         _refuse_changed(data, page)
-    if last is None or not last.ends_stream:
+    if last is None or (needs_end and not last.ends_stream):
         raise AudioError("the OGG file is truncated: its end is missing")
 
 

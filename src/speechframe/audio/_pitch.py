@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from speechframe.audio._samples import mono
+from speechframe.audio._samples import mixed
 from speechframe.audio._spectrum import band_limited
 
 Array = NDArray[np.float64]
@@ -71,7 +71,7 @@ def f0_track(
     >>> round(float(np.median(f0_hz)), 1), len(f0_hz) == len(times_s)
     (150.0, True)
     """
-    signal, rate_hz = band_limited(mono(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
+    signal, rate_hz = band_limited(mixed(samples).astype(np.float64), sample_rate_hz, _RATE_HZ)
     frames = round(len(signal) / rate_hz * 1000 / hop_ms) + 1
     times_s = np.arange(frames) * hop_ms / 1000
     lattice = _candidates(signal, rate_hz, times_s, lowest_hz, highest_hz)

@@ -53,10 +53,56 @@ def checked(samples: ArrayLike) -> Samples:
     return array
 
 
+class Mixer:
+    """Mix channels to their mean, block by block. A channel with the wrong polarity is inverted first.
+
+    Else the two channels of a recording with a wrong cable cancel, and its mean is silent.
+    """
+
+    _INVERTED, _NOT_INVERTED = -0.9, -0.5
+    """Correlation below which a channel is inverted, and above which it is not inverted any more."""
+    _PIECE_FRAMES, _HALF_LIFE_FRAMES = 4096, 4096
+    _AUDIBLE_SHARE = 0.25
+    """The reference is the first channel with this share of the loudest channel's power."""
+
+    def __init__(self) -> None:
+        self._products: NDArray[np.float32] | None = None
+        self._is_inverted: NDArray[np.bool_] | None = None
+
+    def add(self, block: Samples) -> Samples:
+        """Return a block of shape ``(frames, channels)`` as ``(frames,)``."""
+        if block.shape[1] == 1:
+            return block[:, 0]
+        pieces = [block[at : at + self._PIECE_FRAMES] for at in range(0, len(block), self._PIECE_FRAMES)]
+        # Values that are not finite are refused by whoever reads the mean.
+        with np.errstate(all="ignore"):
+            return np.concatenate([np.zeros(0, np.float32), *map(self._mean, pieces)])
+
+    def _mean(self, piece: Samples) -> Samples:
+        products = piece.T @ piece
+        if self._products is not None:
+            products += self._products * 0.5 ** (len(piece) / self._HALF_LIFE_FRAMES)
+        self._products, powers = products, np.diagonal(products)
+        reference = int(np.argmax(powers >= self._AUDIBLE_SHARE * powers.max()))
+        correlation = products[reference] / np.sqrt(np.maximum(powers[reference] * powers, 1e-12))
+        before = np.zeros(len(powers), bool) if self._is_inverted is None else self._is_inverted
+        self._is_inverted = correlation < np.where(before, self._NOT_INVERTED, self._INVERTED)
+        # A product of matrices is far faster than a mean of pairs.
+        factors = np.where(self._is_inverted, -1 / len(powers), 1 / len(powers)).astype(np.float32)
+        mean: Samples = piece @ factors
+        return mean
+
+
 def mono(samples: ArrayLike) -> Samples:
     """Return checked samples as one channel: the mean of all channels."""
     array = checked(samples)
     return array if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
+
+
+def mixed(samples: ArrayLike) -> Samples:
+    """Return checked samples as one channel in which no voice cancels, see :class:`Mixer`."""
+    array = checked(samples)
+    return array if array.ndim == 1 else Mixer().add(array)
 
 
 def fitted(samples: Samples, frames: int) -> Samples:

@@ -5,6 +5,7 @@ Raw formats have no header: PCM is signed 16-bit little-endian, ALAW and ULAW
 are G.711 bytes, mono at 8000 Hz.
 """
 
+import errno
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
+from speechframe._words import counted
 from speechframe.audio import _headers, _mp3, _ogg
 from speechframe.audio._rate import Rate, blocks_at
 from speechframe.audio._samples import Samples, checked, mono, seconds_to_frames
@@ -374,15 +376,21 @@ def _write_blocks(
         return
     # OGG is small, and its pages are changed as a whole.
     target = io.BytesIO() if format is Format.OGG else file
+    shape = {"samplerate": rate_hz, "channels": channels, "format": container, "subtype": _SUBTYPES[format]}
     try:
-        with soundfile.SoundFile(
-            target, "w", samplerate=rate_hz, channels=channels, format=container, subtype=_SUBTYPES[format]
-        ) as encoder:
+        with soundfile.SoundFile(target, "w", **shape) as encoder:
             # In blocks: the Vorbis encoder overflows its stack on minutes of audio at once.
             for block in shaped:
                 encoder.write(block)
-    except soundfile.LibsndfileError as error:
-        raise AudioError(f"{format} cannot have {channels} channels at {rate_hz} Hz") from error
+    except (soundfile.LibsndfileError, AssertionError):  # soundfile asserts that the file took all frames
+        try:
+            soundfile.SoundFile(io.BytesIO(), "w", **shape).close()
+        except soundfile.LibsndfileError as error:
+            raise AudioError(
+                f"{format} cannot have {counted(channels, 'channel')} at {rate_hz} Hz"
+            ) from error
+        # In memory it works. The library does not pass on why the system refused the file.
+        raise OSError(errno.ENOSPC, "the audio cannot be written, the disk may be full") from None
     if isinstance(target, io.BytesIO) and target is not file:
         file.write(_ogg.with_fixed_serial(target.getvalue()))
 

@@ -10,7 +10,8 @@ from typing import Any
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import decoded, demuxed, opened, refuse_truncated
+from speechframe.audio.media import demuxed, opened, placed_blocks, refuse_truncated
+from speechframe.audio.tracks import audio_track, moving_pictures, start_seconds
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -19,10 +20,8 @@ __all__ = [
     "Length",
     "length_of",
     "media_type_of",
-    "moving_pictures",
     "packet_seconds",
     "seconds_of",
-    "start_seconds",
 ]
 
 HEAD_BYTES = 64
@@ -39,6 +38,7 @@ _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
         "matroska": "audio/webm",
+        "ogg": "audio/ogg",
         "aac": "audio/aac",
         "amr": "audio/amr",
         "asf": "audio/x-ms-wma",
@@ -47,6 +47,7 @@ _DEMUXERS = MappingProxyType(
 _LONGEST_S = 1e8
 # A header may claim this much more than the packets hold, because containers count padding differently.
 _CLAIM_SECONDS = 1.0
+_LEAST_NEGATIVE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,12 @@ def length_of(data: bytes) -> Length:
     """
     if not data:
         raise AudioError("no audio: the file is empty")
-    try:
-        known = _headers.recognise(data)
-    except AudioError:
-        found = _by_libsndfile(data) or _by_av(data)
-    else:
+    known = _headers.container(data)
+    if known is not None and not (known is Format.OGG and _headers.is_open_ended(data, known)):
         found = Length(codec.inspect(data).audio_seconds, _MEDIA_TYPES[known])
+    else:
+        refuse_truncated(data)
+        found = (_by_libsndfile(data) if known is None else None) or _by_av(data)
     if not found.audio_seconds > 0:
         raise AudioError("no audio: the file holds no samples")
     return found
@@ -141,30 +142,6 @@ def seconds_of(medium: Path | bytes) -> float:
         return packet_seconds(source, claimed_s)
 
 
-def moving_pictures(source: Any) -> Any:
-    """Return the stream of moving pictures of a PyAV container; None if it has only sound or a cover."""
-    from av.stream import Disposition
-
-    return next(
-        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
-    )
-
-
-def start_seconds(source: Any) -> float:
-    """Return the time of the first sound or picture of a PyAV container, in seconds.
-
-    Recorders may begin at any time. The time before the start does not count as length.
-    """
-    audio, video = source.streams.audio[0], moving_pictures(source)
-    starts = [
-        float(each.start_time * each.time_base)
-        for each in (audio, video)
-        if each is not None and each.start_time is not None
-    ]
-    # MP3 and Opus have samples before time zero, and players skip them.
-    return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
-
-
 def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
 
@@ -175,20 +152,24 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     """
     import av
 
-    audio, video = source.streams.audio[0], moving_pictures(source)
-    streams = [each for each in (audio, video) if each is not None]
+    audio, video = source.streams.audio, moving_pictures(source)
+    streams = [*audio, *([] if video is None else [video])]
     if any(each.time_base is None or each.time_base >= 1 for each in streams):
         raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
     ticks: dict[int, int] = {}
     try:
         for packet in source.demux():
             if packet.size and packet.pts is not None:
-                end = packet.pts + (packet.duration or 0)
+                duration = packet.duration or 0
+                # FFmpeg counts below zero if the last packet of Vorbis is cut.
+                end = packet.pts + (
+                    duration if duration < _LEAST_NEGATIVE else duration - 2 * _LEAST_NEGATIVE
+                )
                 ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
     except (av.error.FFmpegError, ValueError) as error:
         raise AudioError("the medium is damaged or truncated") from error
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
-    if audio.index not in ends:
+    if not any(each.index in ends for each in audio):
         raise AudioError("no audio: the audio stream of the file is empty")
     # MP3 files need not have a length, and the guess of FFmpeg is far off.
     if source.format.name != "mp3":
@@ -215,8 +196,8 @@ def _by_libsndfile(data: bytes) -> Length | None:
 
 def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
-        stream = container.streams.audio[0]
-        # Containers round, and some have no length. Count the decoded samples.
-        frames = sum(frame.samples for frame in decoded(container))
+        rate_hz = audio_track(container).rate
+        # Containers round, and some have no length. Decode to the end.
+        frames = max((at + len(block) for at, block in placed_blocks(container, rate_hz)), default=0)
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
-        return Length(frames / stream.rate if stream.rate else 0.0, media_type)
+        return Length(frames / rate_hz, media_type)

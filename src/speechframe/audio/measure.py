@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from speechframe.audio._formants import formants_hz
 from speechframe.audio._pitch import f0_track, median_f0_hz
-from speechframe.audio._samples import Samples, checked, mono
+from speechframe.audio._samples import Samples, checked, mixed
 
 __all__ = [
     "clipped_fraction",
@@ -77,7 +77,7 @@ def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     >>> round(loudness_lufs(tone, 48000), 1), round(loudness_lufs(np.pad(tone, (0, 96000)), 48000), 1)
     (-3.0, -3.7)
     """
-    array = mono(samples)
+    array = mixed(samples)
     size = _frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)
     array = np.pad(array, (0, max(0, size - len(array))))
     weights = _k_weights(size, sample_rate_hz)
@@ -111,7 +111,7 @@ def energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -
     >>> energy_db(np.array([0.1] * 100 + [0.0] * 100, np.float32), 10_000).tolist()
     [-20.0, -120.0]
     """
-    return np.round(_decibels(_frame_power(mono(samples), sample_rate_hz, frame_ms)), 6)
+    return np.round(_decibels(_frame_power(mixed(samples), sample_rate_hz, frame_ms)), 6)
 
 
 def clipped_fraction(samples: ArrayLike) -> float:
@@ -151,7 +151,7 @@ def silences(
     >>> silences(np.array([0.5] * 1000 + [0.0] * 500, np.float32), 1000)
     [(1.0, 1.5)]
     """
-    array = mono(samples)
+    array = mixed(samples)
     level_db = energy_db(array, sample_rate_hz, frame_ms)
     silent = level_db <= max(level_db.max() - below_db, FLOOR_DB)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))

@@ -1,8 +1,9 @@
 """Read the audio of any file as mono blocks, bounded in length and memory.
 
 libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV
-(extra ``media``) reads the first audio stream of MP4, M4A, MKV, WebM and their
-like. Neither can open anything but the file. Playlists, which name other files,
+(extra ``media``) reads one audio track of MP4, M4A, MKV, WebM and their like. A
+track that begins late, or has gaps, has silence there, so that it stays in step
+with its pictures. Neither can open anything but the file. Playlists, which name other files,
 are refused.
 
 Bytes of strangers belong into a process that may crash. The local service calls
@@ -11,10 +12,9 @@ this in its workers alone.
 
 import contextlib
 import io
-import itertools
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,8 +23,9 @@ import soundfile
 
 from speechframe.audio import _headers, _mp3
 from speechframe.audio._rate import Rate
-from speechframe.audio._samples import Samples
+from speechframe.audio._samples import Mixer, Samples
 from speechframe.audio.codec import Audio, OnePass
+from speechframe.audio.tracks import audio_track, audio_tracks, gapless, placed, track_warning
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
@@ -61,7 +62,7 @@ _OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none
 
 
 class _NoLength(Exception):
-    """A FLAC stream without its length. libsndfile does not find its end."""
+    """A stream without its length. libsndfile does not find its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,13 @@ class Media:
     blocks
         float32 in [-1, 1], shape ``(frames,)``: all channels mixed. To be read once, inside the block of
         :func:`opened`; raises AudioError where the file is damaged, or longer than it may be.
+    warning
+        Which track is read, if the file has several.
     """
 
     sample_rate_hz: int
     blocks: Iterator[Samples]
+    warning: str | None = None
 
 
 def read(path: Path, *, max_seconds: float) -> Audio:
@@ -142,6 +146,9 @@ def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
     """Return a file for the decoder. Refuse it first by its headers."""
     with _mapped(medium) as data:
         mp3 = _refuse_truncated(data)
+        found = _headers.container(data[: _headers.MAGIC_BYTES])
+        if found is not None and _headers.is_open_ended(data, found):
+            raise _NoLength
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
@@ -194,16 +201,16 @@ def _refuse_truncated(data: bytes) -> _mp3.Mp3 | None:
         _headers.refuse_truncated_mp4(data)
     found = _headers.container(data[: _headers.MAGIC_BYTES])
     if found is not None:
-        _headers.refuse_truncated(data, found)
+        _headers.refuse_truncated(data, found, needs_end=False)
     return _mp3.read(data) if found is Format.MP3 else None
 
 
 def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    frames = 0
+    frames, mixer = 0, Mixer()
     try:
         while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
             frames += len(block)
-            yield block.mean(axis=1, dtype=np.float32)
+            yield mixer.add(block)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the {file.format} data is damaged or truncated") from error
     if frames < file.frames:
@@ -213,10 +220,11 @@ def _sound_blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
 @contextlib.contextmanager
 def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
     with demuxed(medium) as container:
-        found = container.streams.audio[0]
-        rate_hz, channels = found.rate or 0, found.channels or 0
-        refuse_shape(rate_hz, channels)
-        yield _media(_av_blocks(container, rate_hz), rate_hz, max_seconds)
+        found = audio_track(container)
+        refuse_shape(found.rate or 0, found.channels or 0)
+        media = _media(gapless(placed_blocks(container, found.rate)), found.rate, max_seconds)
+        warning = track_warning(container, None, use="read", instead="give a file with that track alone")
+        yield replace(media, warning=warning)
 
 
 @contextlib.contextmanager
@@ -247,36 +255,24 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             raise AudioError("no audio that can be read") from error
         if not audio:
             raise AudioError("no audio: the file has no audio stream")
-        if audio[0].codec_context is None:
+        if not audio_tracks(container):
             raise AudioError("no audio that can be read: it is encoded in a way that is not known here")
         yield container
 
 
-def decoded(container: Any) -> Iterator[Any]:
-    """Yield the frames of the first audio stream. AudioError if it is damaged."""
+def placed_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
+    """Yield the audio of a container as mono blocks, each with the frame at which it begins.
+
+    It raises the errors of :func:`~speechframe.audio.tracks.placed`.
+    """
     import av
 
-    try:
-        yield from container.decode(container.streams.audio[0])
-    except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the audio is damaged or truncated") from error
-
-
-def _av_blocks(container: Any, rate_hz: int) -> Iterator[Samples]:
-    import av
-
+    refuse_shape(rate_hz, 1)
     # Channels are mixed here as everywhere: FFmpeg's own mix of two equal channels is louder than each. They
     # stand in one plane because PyAV 18, handed eight planes, reads past the last.
-    converter = av.AudioResampler(format="flt", rate=rate_hz)
-    for frame in itertools.chain(decoded(container), (None,)):
-        for converted in converter.resample(frame):
-            yield _mixed(converted)
-
-
-def _mixed(frame: Any) -> Samples:
-    samples: Samples = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
-    mixed: Samples = samples.mean(axis=1, dtype=np.float32)
-    return mixed
+    converter, mixer = av.AudioResampler(format="flt", rate=rate_hz), Mixer()
+    for at, samples in placed(container, audio_track(container), converter, rate_hz):
+        yield at, mixer.add(samples)
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:

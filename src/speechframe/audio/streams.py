@@ -18,15 +18,13 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
+from speechframe._words import counted
 from speechframe.audio import _ogg
 from speechframe.audio._rate import Rate
 from speechframe.audio._samples import Samples, checked, mono
 from speechframe.audio.codec import forced_shape
 from speechframe.errors import AudioError
 from speechframe.spec.speech import ChannelType, Format
-
-WAV_HEADER_BYTES = 44
-"""Of every stream of WAV, whatever its shape."""
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFF_FFFF
@@ -179,7 +177,8 @@ class StreamEncoder:
                 )
             except soundfile.LibsndfileError as error:
                 raise AudioError(
-                    f"{self.format} cannot have {self.channels} channels at {self.sample_rate_hz} Hz"
+                    f"{self.format} cannot have {counted(self.channels, 'channel')} "
+                    f"at {self.sample_rate_hz} Hz"
                 ) from error
         return b""
 

@@ -3,41 +3,36 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speechframe.audio._samples import Samples, checked, fitted, seconds_to_frames
+from speechframe.audio._samples import Samples, checked, fitted
 from speechframe.errors import AudioError
 
 _SEED = 1
-"""The stretcher draws phases; with one seed equal input gives equal output."""
+"""Seed of the stretcher's phases. With one seed, equal input gives equal output."""
 
 
-def fit_length(samples: ArrayLike, sample_rate_hz: int, seconds: float) -> Samples:
-    """Return the audio with exactly ``seconds_to_frames(seconds)`` frames, its pitch kept.
+def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
+    """Return the audio with exactly `frames` frames and the same pitch.
 
     Parameters
     ----------
     samples
         float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``.
     sample_rate_hz
-        Their rate.
-    seconds
-        The length to have, at least one frame.
+        Rate of the samples in Hz.
+    frames
+        Length of the result, at least one frame.
 
     Raises
     ------
     AudioError
-        A length below one frame, unusable samples, or no stretcher installed.
+        If the length is below one frame, if the samples are unusable, or if no stretcher is installed.
 
     Examples
     --------
     >>> tone = np.sin(np.arange(22050) / 22).astype(np.float32)
-    >>> fit_length(tone, 22050, 1.25).shape
+    >>> fit_frames(tone, 22050, 27563).shape
     (27563,)
     """
-    return fit_frames(samples, sample_rate_hz, seconds_to_frames(seconds, sample_rate_hz))
-
-
-def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
-    """Return the audio with exactly ``frames`` frames, its pitch kept; otherwise as :func:`fit_length`."""
     array = checked(samples)
     if frames < 1:
         raise AudioError(f"audio cannot be fitted to {frames} frames; at least one is needed")

@@ -52,7 +52,7 @@ from speechframe.store import parts
 from speechframe.store.folder import Folder, storing, sync
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
-from speechframe.wire import cues
+from speechframe.wire import subtitles
 from speechframe.wire.answers import amount
 from speechframe.wire.requests import canonical
 
@@ -315,10 +315,10 @@ def _read_subtitles(path: Path) -> str | None:
     if "-->" not in text:
         raise AudioError("it is no SRT or WebVTT" if text.strip() else "it is empty")
     try:
-        cues.parse(text)
+        faults = subtitles.read(text).warnings
     except ValueError as error:
-        return f"they are kept as they came, but {error}"
-    return None
+        faults = (str(error),)
+    return f"they are kept as they came, but {'; '.join(faults)}" if faults else None
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:

@@ -32,7 +32,8 @@ _WORD, _START, _END = itemgetter(0), itemgetter(1), itemgetter(2)
 """Of a word in an answer; its times in milliseconds."""
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
-_LOSSY_S = 0.15  # lossy encoders fill up their last frame, and add the delay of their filters
+# Lossy encoders fill up their last frame, and add the delay of their filters, of so many samples at most.
+_LOSSY_S, _LOSSY_SAMPLES = 0.15, 2400
 # Shares and seconds by which lengths may differ.
 _STATED, _STATED_S = 0.01, 0.05
 _ASKED, _ASKED_S = 0.1, 0.25
@@ -41,7 +42,8 @@ _CHANGED_S = 0.05  # the voice changer keeps to an asked length exactly; encoder
 _WORD_MS = 100.0
 _AFTER_WORDS, _AFTER_WORDS_S = 0.2, 1.0  # signs and emoji at the end of a text may have no word
 _COVERED, _FEWEST_MISSING = 0.65, 6  # fewer letters may be a matter of spelling ("OK", "Dr.")
-_SILENT_PEAK_DB, _SILENT_RMS_DB = -40.0, -60.0
+_SILENT_PEAK_DB = -60.0  # as FFmpeg's silencedetect has it
+_QUIET_PEAK_DB, _QUIET_RMS_DB = -40.0, -60.0  # noise below these counts as silence
 _NOISE_CORRELATION = 0.05
 _CLIPPED_FRACTION = 0.0003
 # Samples looked at of one answer: 25 minutes at 44100 Hz; of a wrong length, where a megabyte can decode to
@@ -111,7 +113,8 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
     """
     answer, asked = record.answer, record.asked
     said_s, audio_s = answer.said_seconds, answer.audio_seconds
-    lossy_s = _LOSSY_S if answer.format in _LOSSY else 0.0
+    delay_s = max(_LOSSY_S, _LOSSY_SAMPLES / answer.sample_rate_hz)
+    lossy_s = delay_s if answer.format in _LOSSY else 0.0
     found: list[Finding] = []
     if said_s is not None and not abs(said_s - audio_s) <= (lossy_s or _STATED_S) + _STATED * audio_s:
         found.append(Finding("length", f"the answer says {said_s:.2f} s, the audio holds {audio_s:.2f} s"))
@@ -178,10 +181,13 @@ def _of_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
         yield Finding("undecodable", str(error))
         return
     peak_db, rms_db = found.peak_db, found.rms_db
-    if peak_db < _SILENT_PEAK_DB or rms_db < _SILENT_RMS_DB:
+    is_noise = abs(found.correlation) < _NOISE_CORRELATION
+    # A quiet voice is none of the two: its samples correlate.
+    is_quiet = peak_db < _QUIET_PEAK_DB or rms_db < _QUIET_RMS_DB
+    if peak_db < _SILENT_PEAK_DB or (is_quiet and is_noise):
         words = f"the loudest sample is at {peak_db:.0f} dB, the mean level at {rms_db:.0f} dB"
         yield Finding("silent", words)
-    elif abs(found.correlation) < _NOISE_CORRELATION:
+    elif is_noise:
         words = f"neighbouring samples do not correlate ({found.correlation:.2f}), as in noise"
         yield Finding("noise", words)
     elif found.clipped_fraction > _CLIPPED_FRACTION:

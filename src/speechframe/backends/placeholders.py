@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from speechframe.spec.texts import CODES, WITH_BRANCHES
-
-_PLACEHOLDER = re.compile(
-    rf"""{CODES}
-  | (?P<url> (?:https?|ftp|file)://[^\s<>"'{{}}]+ | \bwww\.[^\s<>"'{{}}]+\.[^\s<>"'{{}}]+ )
-  | (?P<mail> (?:mailto:)?[\w.+-]{{1,64}}@[\w-]+(?:\.[\w-]+)+ )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_NOT_OF_A_URL = ".,;:!?)]}\u00bb\u201d\u2019"
-"""Characters at the end of a URL that belong to the sentence around it."""
+from speechframe.spec import placeholders
+from speechframe.spec.placeholders import WITH_BRANCHES, closing, signs
 
 _LIKE_A_TOKEN = re.compile(r"pz(x*+)")
-_BRANCHES = re.compile(rf"[$#%]?\{{\s*\w+\s*,\s*(?:{WITH_BRANCHES})\s*,")
+_BRANCHES = re.compile(rf"(?P<icu>{WITH_BRANCHES})|\{{\s*\$?[\w.-]+\s*(?:\([^()]*\)\s*)?->")
+"""The start of a message with branches, of ICU or of Fluent."""
+_FLUENT_BRANCH = re.compile(r"\*?\[\s*([\w.-]+)\s*\]([^\[\]]*)")
+
+_LATIN = r"A-Za-z\u00c0-\u024f"
+# Words of consonants are abbreviations or units (PDF, km). Words with a digit or a capital inside are names.
+_SAME_IN_ALL_LANGUAGES = re.compile(
+    rf"(?<!\w)(?:OK|[{_LATIN}]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{{1,4}}"
+    rf"|[{_LATIN}\d]*(?:\d|[a-z\u00df-\u00ff](?=[A-Z]))[{_LATIN}\d]*)(?!\w)"
+)
 
 _NUMBER = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _TIME_OF_DAY = re.compile(
@@ -48,7 +48,7 @@ class Restored:
     """A translation in which every token was replaced."""
 
     text: str
-    placeholders_ok: bool  # each is there once, each number is there, each ICU branch is translated
+    placeholders_ok: bool  # each is there once, other code and numbers did not change, no branch is left
     terms_ok: bool | None  # each is there once, or None if the text had no terms
     warnings: tuple[str, ...] = ()
 
@@ -60,53 +60,71 @@ class Protected:
     sent: str
     form: str  # the letters that tokens begin with
     spans: tuple[Span, ...]  # token n replaces span n
-    outside: str  # the text between the tokens
-    spaced: frozenset[int]  # tokens after which a space was added, because a digit follows
+    between: tuple[str, ...]  # the text before, between and after the tokens
+    before: frozenset[int]  # tokens before which a space was added, because a letter or digit stood there
+    after: frozenset[int]  # tokens after which a space was added
 
     def restore(self, translated: str) -> Restored:
         """Return a translation of `sent` in which every token is replaced."""
-        found: Counter[int] = Counter()
+        found: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(self.spans))}
 
         def replaced(token: re.Match[str]) -> str:
-            number = int(token[1])
+            number = int(token[2])
             if number >= len(self.spans):
                 return token[0]
-            found[number] += 1
-            return self.spans[number].replacement + ("" if number in self.spaced else token[2])
+            found[number].append(token.span())
+            before = "" if number in self.before else token[1]
+            return before + self.spans[number].replacement + ("" if number in self.after else token[3])
 
         # Some translators write a token in small letters, or put a space before its number.
-        token = re.compile(rf"{self.form}\s?(\d{{1,9}})((?: (?=\d))?)", re.IGNORECASE)
-        text = token.sub(replaced, translated)
-        terms = [found[number] == 1 for number, span in enumerate(self.spans) if span.is_term]
-        are_there = all(found[number] == 1 for number, span in enumerate(self.spans) if not span.is_term)
-        left = [one for span in self.spans if not span.is_term for one in _branches(span.replacement)]
+        token = re.compile(rf"( ?){self.form}\s?(\d{{1,9}})( ?)", re.IGNORECASE)
+        text, outside = token.sub(replaced, translated), token.sub("\n", translated)
+        once = [len(places) == 1 for places in found.values()]
+        terms = [is_there for is_there, span in zip(once, self.spans, strict=True) if span.is_term]
+        are_there = all(is_there or span.is_term for is_there, span in zip(once, self.spans, strict=True))
+        left = self._branches()
+        is_same = signs(self.outside) == signs(outside) and _has_numbers(self.outside, outside)
+        for number, words in enumerate(self.between[1:-1]):
+            # Words that touch two placeholders, as in <b>all</b>, must stay between them.
+            is_inside = number in self.after and number + 1 in self.before and _is_text(words)
+            if is_inside and once[number] and once[number + 1]:
+                (_, start), (end, _) = *found[number], *found[number + 1]
+                is_same = is_same and _is_text(translated[start:end])
         return Restored(
             text,
-            are_there and not left and _has_numbers(self.outside, token.sub(" ", translated)),
+            are_there and not left and is_same,
             all(terms) if terms else None,
             (f"branches were not translated: {', '.join(left)}",) if left else (),
         )
 
+    @property
+    def outside(self) -> str:
+        """The text without its tokens."""
+        return "\n".join(self.between)
+
+    def has_words(self) -> bool:
+        """Return whether the text has words to translate, outside of placeholders and terms, or in branches.
+
+        Abbreviations without a vowel, "OK", and words with a digit or a capital inside are names or units.
+
+        Examples
+        --------
+        >>> [protect(text, find(text)).has_words() for text in ("Integer", "OK", "{name}: 5 km", "GitHub")]
+        [True, False, False, False]
+        """
+        return _is_text(_SAME_IN_ALL_LANGUAGES.sub("", self.outside)) or bool(self._branches())
+
+    def _branches(self) -> list[str]:
+        return [one for span in self.spans if not span.is_term for one in _branches(span.replacement)]
+
 
 def find(text: str) -> list[Span]:
-    """Return the placeholders of a text in order, none inside another.
+    """Return the placeholders of a text in order. They do not overlap.
 
-    Examples are ``{name}``, ``{0}``, ``{{name}}``, ``${name}``, ``%s``, ``%1$d`` and ``%(n)d``. XML and HTML
-    tags and entities, URLs and e-mail addresses are placeholders, too. A whole ICU message such as
-    ``{n, plural, one {# file} other {# files}}`` is one placeholder.
+    :mod:`speechframe.spec.placeholders` lists the forms, such as ``{name}``, ``%1$d``, ``:name``, and tags.
+    A whole ICU message such as ``{n, plural, one {# file} other {# files}}`` is one placeholder.
     """
-    spans: list[Span] = []
-    closing, position = _closing(text), 0
-    while (match := _PLACEHOLDER.search(text, position)) is not None:
-        start, position = match.span()
-        if match.lastgroup == "icu":
-            if (end := closing.get(position - 1)) is None:
-                continue
-            position = end
-        elif match.lastgroup == "url":
-            position = start + len(match[0].rstrip(_NOT_OF_A_URL))
-        spans.append(Span(start, position, text[start:position]))
-    return spans
+    return [Span(start, end, text[start:end]) for start, end in placeholders.find(text)]
 
 
 def protect(text: str, spans: Iterable[Span]) -> Protected:
@@ -122,45 +140,52 @@ def protect(text: str, spans: Iterable[Span]) -> Protected:
     # One X more than the longest run after PZ in the text, so that the text does not contain any token.
     runs = [len(run) for run in _LIKE_A_TOKEN.findall(text.casefold())]
     form = "PZ" + "X" * (1 + max(runs, default=-1))
-    starts = {span.start for span in ordered}
-    spaced: set[int] = set()
-    sent, outside, position = [], [], 0
+    starts, ends = ({getattr(span, end) for span in ordered} for end in ("start", "end"))
+    before: set[int] = set()
+    after: set[int] = set()
+    sent, between, position = [], [], 0
     for number, span in enumerate(ordered):
-        if text[span.end : span.end + 1].isdecimal() and span.end not in starts:
-            spaced.add(number)  # otherwise the digit would belong to the token
-        outside.append(text[position : span.start])
-        sent += [outside[-1], f"{form}{number}{' ' if number in spaced else ''}"]
+        # A letter or digit beside a token would belong to it.
+        if span.start and text[span.start - 1].isalnum() and span.start not in ends:
+            before.add(number)
+        if text[span.end : span.end + 1].isalnum() and span.end not in starts:
+            after.add(number)
+        between.append(text[position : span.start])
+        token = f"{' ' * (number in before)}{form}{number}{' ' * (number in after)}"
+        sent += [between[-1], token]
         position = span.end
-    outside.append(text[position:])
-    return Protected("".join([*sent, outside[-1]]), form, ordered, "\n".join(outside), frozenset(spaced))
-
-
-def _closing(text: str) -> dict[int, int]:
-    """Return the end of each pair of braces by its start. Braces without a partner are left out."""
-    ends: dict[int, int] = {}
-    still_open: list[int] = []
-    for brace in re.finditer(r"[{}]", text):
-        if brace[0] == "{":
-            still_open.append(brace.start())
-        elif still_open:
-            ends[still_open.pop()] = brace.end()
-    return ends
+    between.append(text[position:])
+    spaces = frozenset(before), frozenset(after)
+    return Protected("".join([*sent, between[-1]]), form, ordered, tuple(between), *spaces)
 
 
 def _branches(message: str) -> Iterator[str]:
-    """Yield the branches of an ICU message that contain words, which stay untranslated in a token."""
+    """Yield the branches of a message that contain words, which stay untranslated in a token."""
     head = _BRANCHES.match(message)
     if head is None:
         return
-    ends, position = _closing(message), head.end()
+    for name, branch in (_icu_branches if head["icu"] else _fluent_branches)(message, head.end()):
+        # A message inside a branch counts as words of that branch.
+        without_words = [span for span in find(branch) if not _BRANCHES.match(span.replacement)]
+        if _is_text(protect(branch, without_words).outside):
+            yield f"{name} {{{branch}}}"
+
+
+def _icu_branches(message: str, position: int) -> Iterator[tuple[str, str]]:
+    ends = closing(message)
     while (opening := message.find("{", position)) >= 0:
         name = "".join(message[position:opening].split()[-1:])
         position = ends.get(opening, len(message))
-        branch = message[opening + 1 : position - 1]
-        # A message inside a branch counts as words of that branch.
-        without_words = [span for span in find(branch) if not _BRANCHES.match(span.replacement)]
-        if any(map(str.isalpha, protect(branch, without_words).outside)):
-            yield f"{name} {{{branch}}}"
+        yield name, message[opening + 1 : position - 1]
+
+
+def _fluent_branches(message: str, position: int) -> Iterator[tuple[str, str]]:
+    for branch in _FLUENT_BRANCH.finditer(message, position, len(message) - 1):
+        yield branch[1], branch[2].rstrip("* \t\n").strip()
+
+
+def _is_text(words: str) -> bool:
+    return any(map(str.isalpha, words))
 
 
 def _has_numbers(source: str, translated: str) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
+from speechframe._words import counted
 from speechframe.backends.judging import SpokenRecord, judge
 from speechframe.batch.backend import (
     Answer,
@@ -29,6 +30,7 @@ from speechframe.batch.backend import (
     Request,
     Throughput,
 )
+from speechframe.batch.lanes import CONNECTIONS_PER_CALL, MOST_CALLS
 from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SettingsError, SpeechframeError
@@ -43,8 +45,6 @@ from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 
 _LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
-# Per lane. A lane has at most 256 permits, and an answer holds its connection until it is judged.
-_MOST_CONNECTIONS = 512
 _LONGEST_IDENTITY = 200
 _LONGEST_REPEATS_FREE_S = 366 * 86_400.0
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
@@ -85,7 +85,8 @@ class ServiceBackend(Backend):
     async def open(self) -> Opened:
         """Fetch the service's limits, and call :meth:`look_up`."""
         addresses = self.settings.addresses()
-        self.client = Client(self.settings, max_connections=_MOST_CONNECTIONS * max(1, len(addresses)))
+        most = CONNECTIONS_PER_CALL * MOST_CALLS * max(1, len(addresses))
+        self.client = Client(self.settings, max_connections=most)
         try:
             self.limits = await self.client.limits() or {}
             self.service = self._identity()
@@ -309,7 +310,7 @@ class VoiceBook:
             return FieldProblem("voice", f"is a voice of {other}", name, allowed)
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_MOST_SHOWN, cutoff=0.5)
-        allowed = f"nearest: {', '.join(close)}" if close else f"one of {len(self.voices)} voices"
+        allowed = f"nearest: {', '.join(close)}" if close else f"one of {counted(len(self.voices), 'voice')}"
         return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
 
 

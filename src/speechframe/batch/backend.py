@@ -7,7 +7,7 @@ service. A backend contains no code for queues, budgets or run folders.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -358,13 +358,18 @@ class Backend(ABC):
         yield "", values
 
     @abstractmethod
-    def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the row's request, or all its problems by argument. This call uses no network.
+    def check(self, values: Mapping[str, Any]) -> Request | Sequence[FieldProblem | str]:
+        """Return the row's request, or all its problems. This call uses no network.
 
         Parameters
         ----------
         values
             The row's arguments. Arguments that were not given, or are null in the table, are left out.
+
+        Returns
+        -------
+        Request or sequence
+            The request, or a problem for each argument at fault. A plain string is a problem of the row.
         """
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:

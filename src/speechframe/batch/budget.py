@@ -8,6 +8,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import Any
 
+from speechframe._words import counted
 from speechframe.batch.backend import Request
 from speechframe.errors import BudgetExceeded
 from speechframe.settings import default_ledger_folder
@@ -184,7 +185,7 @@ class Budget:
         return BudgetExceeded(
             f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
             f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
-            f"{to_credits(price):,.15g} credits. Everything that was made is kept; {advice}.",
+            f"{counted(to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
             limit="run" if refused_by is None else name,
             max_credits=to_credits(limit),
             spent_credits=to_credits(spent),

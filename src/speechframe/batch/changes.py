@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from speechframe._words import counted
 from speechframe.batch.backend import Backend
 from speechframe.batch.plan import plan
 from speechframe.batch.prepare import prepare
-from speechframe.batch.progress import credits_in_words
 from speechframe.batch.run import EarlierRun, in_thread, open_backend
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
 
@@ -54,7 +54,7 @@ class Changes:
         """Return the counts and the price on one line."""
         return (
             f"{len(self.new):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed, "
-            f"{len(self.unchanged):,} unchanged: {credits_in_words(self.credits)}"
+            f"{len(self.unchanged):,} unchanged: {counted(self.credits, 'credit')}"
         )
 
 

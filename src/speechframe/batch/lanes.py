@@ -24,14 +24,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechframe import errors
+from speechframe._descriptors import free_descriptors
 from speechframe._files import parse_json
 from speechframe.batch.backend import Answer, LaneSpec
 from speechframe.errors import SpeechframeError
 from speechframe.slots import SLOTS, USERS, Slots
 from speechframe.spec.limits import LARGEST_CONCURRENCY, LEAST_CONCURRENCY
 
-MOST_CALLS = 256
-"""Largest number of calls in flight if neither the user nor the service sets a limit."""
+MOST_CALLS = 1024
+"""Largest number of calls that a run has in flight in a lane, whatever the cap of the service."""
+CONNECTIONS_PER_CALL = 2
+"""An answer holds its connection until it is judged, and the next call opens another one."""
 SHORTEST_PROBE_GAP, FIRST_PROBE_GAP, LONGEST_PROBE_GAP = 3, 20, 128
 """Answers between two probes. One refused probe in 128 answers is below 1 % of the calls."""
 ENOUGH_PROBES = 5
@@ -69,6 +72,11 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 """A longer Retry-After counts as one day."""
 SPARE_WORKERS = 2
 """Workers that wait for their turn while calls are paced."""
+
+
+def calls_at_most(lane_count: int) -> int:
+    """Return the largest number of calls in flight in each lane, for the descriptors that are free now."""
+    return max(1, min(MOST_CALLS, free_descriptors() // (CONNECTIONS_PER_CALL * max(1, lane_count))))
 
 
 class Ticket(NamedTuple):
@@ -230,8 +238,9 @@ class Pace:
 class Lane:
     """One address, with its current limit and the start time of the next call.
 
-    A run has at most `width` workers in a lane. Lanes with the same identity share their learned limits
-    through files in `folder`. `clock` returns monotonic seconds, and `wall_clock` returns Unix time.
+    A run has at most `width` workers in a lane, and never more than `most`. Lanes with the same identity
+    share their learned limits through files in `folder`. `clock` returns monotonic seconds, and `wall_clock`
+    returns Unix time.
     """
 
     def __init__(
@@ -241,13 +250,14 @@ class Lane:
         folder: Path | None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        most: int = MOST_CALLS,
     ) -> None:
         self.name, self.is_fallback = spec.name, spec.is_fallback
         self.workers = self.in_flight = 0  # the engine, which starts and ends workers, sets `workers`
         self.stands_by = False  # True for a fall-back while another lane works
         self.unavailable_since_s = math.inf  # start time of the first unavailable call, inf after an answer
         self._clock, self._wall_clock = clock, wall_clock
-        self._width = MOST_CALLS if width is None else width
+        self._width = most if width is None else min(width, most)
         self._pace = Pace()
         self._rest_s = 0.0  # length of the last rest, 0.0 once a call has reached the service again
         self._pause_s = 0.0  # length of the last pause after a refusal, 0.0 once a call has passed

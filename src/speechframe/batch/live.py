@@ -13,7 +13,6 @@ from speechframe.batch.progress import (
     Live,
     Outcomes,
     Progress,
-    credits_in_words,
     duration,
     left_on_key,
     warnings_in_words,
@@ -219,7 +218,7 @@ class Run(StoredRun):
         lines = [
             f"{self.operation} run {self.short_path}: {self.status}{because}",
             "; ".join(filter(None, made)),
-            f"{credits_in_words(s['credits'])} in {counted(s['attempts'], 'attempt')} on {self.service}",
+            f"{counted(s['credits'], 'credit')} in {counted(s['attempts'], 'attempt')} on {self.service}",
             self.manifest.remark or "",
         ]
         if self.estimate is not None and self.progress is None:

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from speechframe._words import counted
 from speechframe.batch.backend import Backend, Opened
-from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
+from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, calls_at_most
 from speechframe.batch.options import Options
 from speechframe.batch.prepare import Prepared
-from speechframe.batch.progress import credits_in_words, duration, money_in_words
+from speechframe.batch.progress import duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
 from speechframe.settings.spending import Price, prices_in_force
@@ -229,7 +229,7 @@ class Estimate:
             (True, counted(self.calls, self.unit)),
             (self.paid, f"{self.paid:,} of them paid before"),
             (self.amount and self.calls, self.amount or ""),
-            (True, credits_in_words(self.credits)),
+            (True, counted(self.credits, "credit")),
             (self.money, f"{in_money} by the price of {self.price_from}"),
             (self.balance is not None, f"of {self.balance or 0:,} left{share}"),
             (passes_budget, f"more than the {left:,.10g} that its budget leaves: it would stop there"),
@@ -288,7 +288,7 @@ def _plain(value: Any) -> Any:
 def estimate_time(
     backend: Backend,
     opened: Opened,
-    most: int | None,
+    most: int,
     calls: int,
     breakdown: Breakdown,
     manifest: Manifest,
@@ -296,14 +296,14 @@ def estimate_time(
 ) -> dict[str, Any]:
     """Return the fields of the estimate on concurrency and time.
 
-    Only lanes with a published cap count. `most` is the caller's limit for each of these lanes. The speed of
-    a voice comes from the ledger, or else from the service, which publishes speeds of engines. The time is
+    Only lanes with a published cap count. `most` is the limit of the run for each of them. The speed of a
+    voice comes from the ledger, or else from the service, which publishes speeds of engines. The time is
     unknown if neither has the speed.
     """
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
     }
-    caps = {name: min(cap, most or cap) for name, cap in published.items()}
+    caps = {name: min(cap, most) for name, cap in published.items()}
     if not calls or not caps:
         return {"concurrency": sum(caps.values()) or None}
     learned = {} if ledger is None else seconds_by_voice(ledger, manifest.service, manifest.operation)
@@ -420,6 +420,8 @@ def plan(
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - spent(folder))
     breakdown = broken_down(prepared, todo, free)
+    most = calls_at_most(len(opened.lanes))
+    most = min(most, options.max_concurrency or most)
     sums = Sums(millicredits=price, charged_calls=int(charged.sum()))
     estimate = Estimate(
         rows=prepared.entry.rows,
@@ -441,9 +443,7 @@ def plan(
         paid=int(free.sum()),
         ends_at=None if left is None else first_beyond(prepared, charged, left),
         breakdown=breakdown,
-        **estimate_time(
-            backend, opened, options.max_concurrency, calls, breakdown, prepared.manifest, ledger
-        ),
+        **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger),
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
     in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))

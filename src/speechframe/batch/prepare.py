@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from speechframe._version import __version__
 from speechframe._words import counted
-from speechframe.batch.backend import Backend, Opened
+from speechframe.batch.backend import Backend, Opened, Request
 from speechframe.batch.options import Options
 from speechframe.errors import InvalidRows, RunMismatch, StoreError
 from speechframe.spec.check import FieldProblem
@@ -61,8 +61,8 @@ from speechframe.store.schema import (
     TAKE,
     call_key,
 )
+from speechframe.tables.column import Column
 from speechframe.tables.table import (
-    Column,
     Source,
     Table,
     column_of,
@@ -136,7 +136,8 @@ def prepare(
         if is_resumed:
             checker.current_takes = _current_takes(folder, manifest)
         backend.folder, file = table_folder.work, _next_input(manifest)
-        temporary = table_folder.temporary(file)
+        with storing(table_folder, "writing the table"):
+            temporary = table_folder.temporary(file)
         undo.callback(temporary.unlink, missing_ok=True)
         with storing(table_folder, "writing the table"):
             entry = checker.write(temporary, file, is_stopped, leaves_out=leaves_out)
@@ -363,7 +364,7 @@ class _Checker:
         for row_id, row, tag in lines:
             take = row.pop("take", None)
             request = self._backend.check(row)
-            if isinstance(request, list):
+            if not isinstance(request, Request):
                 ours.append((row_id, None, 0, 0, None, tag, self._note_invalid(row_id, request)))
             else:
                 digest = self._digest.copy()
@@ -384,9 +385,11 @@ class _Checker:
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
-    def _note_invalid(self, row_id: str, problems: list[FieldProblem]) -> str:
+    def _note_invalid(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
         """Count a row as invalid, note its problems, and return them in words."""
         self._invalid += 1
+        texts = [found] if isinstance(found, str) else found
+        problems = [FieldProblem("", one) if isinstance(one, str) else one for one in texts]
         for one in problems:
             allowed, source = one.allowed, self._sources.get(one.field)
             constant = None if source is None else source.constant
@@ -395,7 +398,7 @@ class _Checker:
                 allowed = f"{allowed}; {hint}" if allowed else hint
             facts = {"value": one.value, "allowed": allowed, "row": self._rows, "row_id": row_id}
             self._note(one.field, one.problem, **facts)
-        return "; ".join(f"{one.field} {one.problem}" for one in problems)
+        return "; ".join(f"{one.field} {one.problem}".lstrip() for one in problems)
 
     def _note(self, *words: str, **facts: Any) -> None:
         self._problem_count += 1

@@ -439,11 +439,6 @@ def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
     return f"{counted(counts.total(), 'warning')}: {', '.join(said)}; run.warnings shows them"
 
 
-def credits_in_words(credits: float) -> str:
-    """Return a price as text, such as ``1 credit`` or ``1,234.5 credits``."""
-    return f"{credits:,.10g} credit{'' if credits == 1 else 's'}"
-
-
 def left_on_key(characters: int) -> str:
     """Return the balance of a key as text, such as ``1 character is left on the key``."""
     return f"{counted(characters, 'character')} {'is' if characters == 1 else 'are'} left on the key"

@@ -19,7 +19,7 @@ from speechframe._loop import INTERRUPT
 from speechframe.batch.backend import Backend, Opened
 from speechframe.batch.budget import Alert, Budget, open_budget
 from speechframe.batch.engine import Engine
-from speechframe.batch.lanes import Lane
+from speechframe.batch.lanes import MOST_CALLS, Lane, calls_at_most
 from speechframe.batch.live import Run
 from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
@@ -39,7 +39,8 @@ from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
 from speechframe.store.records import known_spending
 from speechframe.store.schema import StopReason
-from speechframe.tables.table import Column, Source
+from speechframe.tables.column import Column
+from speechframe.tables.table import Source
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -202,9 +203,12 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
             # A notebook shows the returned run, which contains the same line.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
+            for note in prepared.notes:
+                say(note, shown=bool(options.progress))
             return Run(folder, estimate=planned, problems=prepared.problems)
         learned = shared_folder()
-        lanes = [Lane(spec, options.max_concurrency, learned) for spec in opened.lanes]
+        most = calls_at_most(len(opened.lanes))
+        lanes = [Lane(spec, options.max_concurrency, learned, most=most) for spec in opened.lanes]
         for lane in lanes:
             stack.callback(lane.close)
         progress = Progress(backend.unit, planned.calls + planned.cached, options, line)
@@ -213,6 +217,10 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         progress.money_per_credit = (planned.money or 0.0) / (planned.credits or 1.0)
         for note in prepared.notes:
             progress.note(note)
+        wanted = [options.max_concurrency or spec.published or 0 for spec in opened.lanes]
+        if max(wanted, default=0) > most:
+            reason = "" if most == MOST_CALLS else ", because it may open few files (ulimit -n raises that)"
+            progress.note(f"this process has at most {most:,} calls in flight in each lane{reason}")
         if begun.budget is not None:
             begun.budget.alert = partial(_alert, progress, options.on_alert)
         backend.tell = progress.note

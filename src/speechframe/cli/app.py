@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
 from speechframe._allocator import tune_allocator
+from speechframe._descriptors import raise_descriptor_limit
 from speechframe._version import __version__
 from speechframe.cli import declared, exits, show
 from speechframe.errors import InvalidRows, SpeechframeError, nearest
@@ -115,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # The process belongs to this command alone.
         tune_allocator()
+        raise_descriptor_limit()
     try:
         argv = _hidden_keys(sys.argv[1:] if argv is None else argv)
         code = _main(argv)

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+from speechframe._words import counted
 from speechframe.cli import installed
 from speechframe.engines.kinds import KINDS, SPEAKERS, Kind, points
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE, check_folder, voice_folders
@@ -154,9 +155,9 @@ def _is_optional(command: str | None) -> bool:
 def _works(kind: Kind, said: dict[str, Any]) -> str:
     has = ""
     if kind is SPEAKERS:
-        has = f": {said['voices']} voices, {said['locales']} locales"
+        has = f": {counted(said['voices'], 'voice')}, {counted(said['locales'], 'locale')}"
     elif said["pairs"]:
-        has = f": {said['pairs']} pairs"
+        has = f": {counted(said['pairs'], 'pair')}"
     return f"{said['version']}{has}" + (f"; {said['tried']}" if "tried" in said else "")
 
 
@@ -175,7 +176,7 @@ def catalogues() -> Iterator[Check]:
     for words in said.pop("left_out"):
         yield Check("voices", "duplicate", LEFT_OUT, words)
     for model, counts in said.items():
-        words = f"{counts['voices']} voices, {counts['locales']} locales"
+        words = f"{counted(counts['voices'], 'voice')}, {counted(counts['locales'], 'locale')}"
         yield Check("voices", model, INFO, words)
 
 
@@ -213,7 +214,9 @@ def hosted(settings: Settings) -> Check:
     except SpeechframeError as error:
         return Check("service", settings.identity(), FAILED, str(error))
     took_ms = 1000 * (time.perf_counter() - started)
-    return Check("service", settings.identity(), OK, f"{len(found)} voices, answered in {took_ms:.0f} ms")
+    return Check(
+        "service", settings.identity(), OK, f"{counted(len(found), 'voice')}, answered in {took_ms:.0f} ms"
+    )
 
 
 def writable(name: str, folder: Path) -> Check:

@@ -7,18 +7,23 @@ command line is not handed on, so defaults are stated in one place.
 """
 
 import argparse
+import ast
+import collections.abc
 import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any
 
+from speechframe.batch.run_options import RunOptions
 from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
+from speechframe.tables.column import Column, col
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
 """Run options that make no sense in a shell: a command waits, has options of its own for the service, and
@@ -78,6 +83,27 @@ class Parameter:
     can_be_off: bool = False
 
 
+def verb_of(name: str) -> Callable[..., Any]:
+    """Return a function with the signature and docstring of a verb, but without its body.
+
+    They are read from the source, because the verb's module loads Arrow and the web client.
+    """
+    source = (resources.files("speechframe.verbs") / f"{name}.py").read_text(encoding="utf-8")
+    statements = ast.parse(source).body
+    function = next(n for n in statements if isinstance(n, ast.AsyncFunctionDef) and n.name == name)
+    function.body = function.body[:1]
+    function.args.kwarg = function.returns = None
+    function.args.kw_defaults = [
+        default if default is None or isinstance(default, ast.Constant) else ast.Constant(None)
+        for default in function.args.kw_defaults
+    ]
+    names: dict[str, Any] = {**vars(typing), **vars(collections.abc), "PathLike": PathLike, "Column": Column}
+    code = compile(ast.fix_missing_locations(ast.Module([function], [])), f"{name}.py", "exec")
+    exec(code, names)  # noqa: S102 - a signature of our own package
+    found: Callable[..., Any] = names[name]
+    return found
+
+
 def command_name(verb: str) -> str:
     """Return what people type for a verb.
 
@@ -89,20 +115,15 @@ def command_name(verb: str) -> str:
     return verb.replace("_", "-")
 
 
-def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset()) -> list[Parameter]:
-    """Return the keyword parameters of `function`.
+def parameters(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the keyword parameters of `function`, with types from annotations and help from the docstring.
 
-    Parameters
-    ----------
-    function
-        Its annotations say the types, its NumPy docstring the help.
-    data
-        Parameters whose bare string names a column.
+    A parameter whose default is its own name names a column of the table.
     """
     said = docstrings.read(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
     return [
-        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default, is_data=p.name in data)
+        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default)
         for p in signature.parameters.values()
         if p.kind is p.KEYWORD_ONLY
     ]
@@ -110,22 +131,17 @@ def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset())
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     """Return the run options every verb shares, but for those in `without`."""
-    from speechframe.batch.options import Options, RunOptions
-
     said = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(
-            name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=getattr(Options, name, None)
-        )
+        _parameter(name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=None)
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
 
 
-def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
-    from speechframe.tables.table import Column
-
+def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
+    is_data = default == name
     members = [m for m in _members(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]
@@ -265,8 +281,6 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
     """Return what was given on the command line, as the function takes it."""
-    from speechframe.tables.table import col
-
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")

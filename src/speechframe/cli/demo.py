@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speechframe import settings
 from speechframe.cli import exits, runs, selection, show
 from speechframe.errors import SettingsError
 
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     table = _table(options)
     from speechframe import api
     from speechframe.local import shared_service
-    from speechframe.tables.table import col
+    from speechframe.tables.column import col
     from speechframe.tables.table_input import open_table
 
     started = time.monotonic()
@@ -97,6 +96,8 @@ def _table(options: argparse.Namespace) -> Path:
 def _local_folder() -> tuple[Path | None, bool]:
     """Return the data folder of the local service, and whether that service is the default."""
     try:
+        from speechframe import settings
+
         found = settings.resolve()
     except SettingsError:
         return None, False
@@ -110,10 +111,11 @@ def _happened(made: "Run", seconds: float) -> list[str]:
     voices = {voice for voice in calls.column("voice_id").to_pylist() if voice}
     new = made.progress.ended if made.progress is not None else 0
     before = "" if new else "; all of it was there already, so nothing was made again"
+    places = f"{show.counted(len(locales), 'locale')} ({', '.join(locales)})"
     return [
-        f"{facts['rows']:,} rows in {len(locales)} locales ({', '.join(locales)}) by {len(voices)} voices",
+        f"{show.counted(facts['rows'], 'row')} in {places} by {show.counted(len(voices), 'voice')}",
         f"{facts['audio_seconds'] / 60:,.1f} minutes of audio with word durations",
-        f"{facts['credits']:,.10g} credits of the local service, which cost nothing",
+        f"{show.counted(facts['credits'], 'credit')} of the local service, which cost nothing",
         f"{seconds:,.1f} seconds in all{before}",
         f"run folder: {made.short_path}",
     ]
@@ -135,15 +137,19 @@ def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
             f"frame = spf.open_run({folder!r}).to_pandas()",
             'print(frame[["voice_id", "audio_seconds", "credits", "word_durations"]].head())',
         ]),
-        Try("DuckDB, straight from the files", [
+        Try("DuckDB, straight from the files (equal rows share a call)", [
             "import duckdb",
-            'duckdb.sql("select locale, count(*) as clips, sum(audio_seconds) / 60 as minutes "',
+            'duckdb.sql("select locale, count(*) as calls, sum(audio_seconds) / 60 as minutes "',
             f"""           "from '{parts}' group by locale order by minutes desc").show()""",
         ]),
         Try("Hugging Face datasets", [
-            "from datasets import Audio, load_dataset",
-            f'data = load_dataset("parquet", data_files={parts!r}, split="train")',
-            'print(data.cast_column("audio", Audio(decode=False))[0]["text"])',
+            "import speechframe as spf",
+            "from datasets import Audio, Dataset",
+            "import pyarrow.compute as pc",
+            f"table = spf.open_run({folder!r}).to_arrow(audio=True)",
+            f'table = table.filter(pc.field({made.name_of("status")!r}).isin(["done", "cached"]))',
+            f'data = Dataset(table).cast_column({made.name_of("audio")!r}, Audio(decode=False))',
+            'print(data.num_rows, "rows in the dataset")',
         ]),
         Try("say a line, see who can speak", [
             '$ speechframe say "Good morning." --voice nora',

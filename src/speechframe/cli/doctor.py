@@ -3,9 +3,12 @@
 import argparse
 from dataclasses import asdict
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from speechframe.cli import checks, exits, show
-from speechframe.cli.checks import FAILED, Check
+from speechframe.cli import exits, show
+
+if TYPE_CHECKING:
+    from speechframe.cli.checks import Check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run all checks and print their results."""
+    from speechframe.cli import checks
+
     about = checks.about()
     if not options.json:
         show.write(f"speechframe {about['version']}, Python {about['python']}, {about['platform']}")
@@ -30,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
             made.append(check)
             if not options.json:
                 _show(check)
-    failed = sum(check.state == FAILED for check in made)
+    failed = sum(check.state == checks.FAILED for check in made)
     code = exits.ROWS_FAILED if failed else exits.OK
     if options.json:
         said = [asdict(check) for check in made]
@@ -40,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _show(check: Check) -> None:
+def _show(check: "Check") -> None:
     show.write(f"  {check.state:<8} {check.name:<15} {check.words}")
     if check.command:
         show.write(f"  {'':<8} {'':<15} get it: {check.command}")
@@ -49,4 +54,4 @@ def _show(check: Check) -> None:
 def _verdict(failed: int) -> str:
     if not failed:
         return "Everything that is set up works."
-    return f"{failed} thing{'s do' if failed != 1 else ' does'} not work: see `{FAILED}` above."
+    return f"{failed} thing{'s do' if failed != 1 else ' does'} not work: see `failed` above."

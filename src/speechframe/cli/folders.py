@@ -218,7 +218,8 @@ def _loss(facts: "RunFacts") -> str:
         )
     else:
         made = show.counted(facts.clips or 0, "translation", "translations")
-    return f"{made}, {facts.credits:,.10g} credits spent on {facts.service}, {show.size(facts.bytes)}"
+    spent = show.counted(facts.credits or 0.0, "credit")
+    return f"{made}, {spent} spent on {facts.service}, {show.size(facts.bytes)}"
 
 
 def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:

@@ -188,13 +188,13 @@ def _lines(
 ) -> Iterator[str]:
     from speechframe._words import counted
     from speechframe.batch.live import result_of
-    from speechframe.batch.progress import credits_in_words, left_on_key
+    from speechframe.batch.progress import left_on_key
 
     # Avoid "stopped (stopped)" after Ctrl-C.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
-    yield f"{result_of(facts)}; {credits_in_words(facts['credits'])} in all on {run.service}"
+    yield f"{result_of(facts)}; {show.counted(facts['credits'], 'credit')} in all on {run.service}"
     left = "" if progress.balance is None else f"; {left_on_key(progress.balance)}"
     yield f"{counted(progress.ended, progress.unit)} in {progress.seconds:,.1f} s{left}"
     yield f"run folder: {run.short_path}"

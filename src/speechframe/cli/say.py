@@ -12,16 +12,14 @@ from speechframe._files import open_new, safe_stem
 from speechframe.cli import declared, docstrings, exits, selection, show
 from speechframe.cli.docstrings import option_name
 from speechframe.errors import SpeechframeError
-from speechframe.spec.speech import Format, StreamRequest
 
 if TYPE_CHECKING:
     from speechframe.client import SyncStream
+    from speechframe.spec.speech import Format
 
 STDOUT = "-"
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
-_TAKEN = frozenset({*StreamRequest.model_fields, "voice", "take"}) - {"text", "voice_id"}
-"""Arguments that a stream accepts."""
 
 
 class _Said(NamedTuple):
@@ -32,12 +30,10 @@ class _Said(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `generate` that concern one text, as constants."""
-    from speechframe.cli.verb import verb_of
-
-    generate, data = verb_of("generate")
+    generate = declared.verb_of("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
-        for p in declared.parameters(generate, data)
+        for p in declared.parameters(generate)
         if not p.is_data
     ]
     take = [p for p in declared.run_options() if p.name == "take"]
@@ -65,9 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Speak the text, write the file and print its name."""
+    from speechframe.spec.speech import StreamRequest
+
     given = declared.values(options)
     target = _target(options, given)
-    if options.stream and (foreign := sorted(given.keys() - _TAKEN)):
+    taken = {*StreamRequest.model_fields, "voice", "take"} - {"text", "voice_id"}
+    if options.stream and (foreign := sorted(given.keys() - taken)):
         options.parser.error(f"a stream has no {', '.join(map(option_name, foreign))}")
     make = _streamed if options.stream else _spoken
     try:
@@ -90,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     """Return the checked output path. Set the format from its ending."""
+    from speechframe.spec.speech import Format
+
     if options.output is None or options.output == STDOUT:
         return None
     target = Path(options.output).expanduser()
@@ -121,7 +122,7 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
         "warnings": list(clip.warnings),
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
-    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {clip.credits:,.10g} credits"
+    words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.counted(clip.credits, 'credit')}"
     return _Said(file, facts, words)
 
 
@@ -143,8 +144,8 @@ def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path |
     }  # fmt: skip
     words = (
         f"{voice}: {summary.audio_seconds:.1f} s of audio in {summary.latency_ms / 1000:.1f} s, "
-        f"{summary.billed_characters:,} billed characters, {summary.bytes:,} bytes, "
-        f"trace id {summary.trace_id}"
+        f"{show.counted(summary.billed_characters, 'billed character')}, "
+        f"{show.counted(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
     return _Said(file, facts, words)
 
@@ -176,7 +177,7 @@ def _pour(stream: "SyncStream", out: BinaryIO) -> None:
         out.flush()
 
 
-def _free_name(text: str, voice: str | None, format: Format) -> Path:
+def _free_name(text: str, voice: str | None, format: "Format") -> Path:
     """Create an empty file, named by the first words and the voice, and return its path."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()

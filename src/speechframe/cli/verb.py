@@ -1,12 +1,9 @@
 """One command for every verb: its options are its signature."""
 
 import argparse
-import importlib
-from collections.abc import Callable
 from typing import Any
 
 from speechframe.cli import declared, docstrings, runs, selection
-from speechframe.verbs import VERBS
 
 _CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
 """Arguments of verbs whose table may be the files themselves, and what these are called."""
@@ -17,11 +14,12 @@ _SECRETS = frozenset({"webhook_secret"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
-    function, data = verb_of(name)
+    function = declared.verb_of(name)
     said = docstrings.read(function.__doc__)
     parser.description = f"{said.summary} {said.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
-    kind = next((_CLIPS[name] for name in data if name in _CLIPS), None)
+    own = [p for p in declared.parameters(function) if p.name not in _SECRETS]
+    kind = next((_CLIPS[p.name] for p in own if p.name in _CLIPS), None)
     tables = f"TABLE|{kind}..." if kind else "TABLE"
     parser.add_argument(
         "table",
@@ -30,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    own = [p for p in declared.parameters(function, data) if p.name not in _SECRETS]
     # argparse's own usage would be thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("what is made"), own)
@@ -55,9 +52,3 @@ def made(options: argparse.Namespace, **more: Any) -> Any:
     with runs.gentle_interrupts():
         table = options.table[0] if len(options.table) == 1 else [str(path) for path in options.table]
         return getattr(api, options.verb)(table, **given, **more, service=service)
-
-
-def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
-    """Return the function of a verb, and those of its arguments whose words name columns."""
-    module = importlib.import_module(f"speechframe.verbs.{name}")
-    return getattr(module, name), VERBS[name].backend().data_arguments

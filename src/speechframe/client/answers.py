@@ -10,6 +10,7 @@ from typing import Any
 
 from multidict import MultiMapping
 
+from speechframe._words import counted
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
 from speechframe.client.exchange import Reply
 from speechframe.client.masking import Redactor, without_secrets
@@ -271,7 +272,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     price = billing.to_credits(billing.translate_millicredits(request.texts))
     notes += said.notes
     if said.credits_used is not None and said.credits_used != price:
-        notes.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+        notes.append(f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}")
     if said.target is not None and locales.is_another(said.target, target):
         notes.append(f"the answer says it is in {said.target}, not in {target}")
     return Translated(

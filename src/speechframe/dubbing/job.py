@@ -37,7 +37,7 @@ from speechframe.dubbing.folder import (
     Task,
     written,
 )
-from speechframe.dubbing.media import Track, container_of, extract, mux
+from speechframe.dubbing.media import Track, container_of, extract, mux, warning_of
 from speechframe.dubbing.mix import Spoken, mix
 from speechframe.engines import registry, whisper
 from speechframe.engines.faults import CALLER_WORDS, without_paths
@@ -65,11 +65,12 @@ _SLACK_S = 1.0
 
 
 class _Heard(JsonFile):
-    """The locale and the utterances of a medium, and the pitch of each speaker in Hz."""
+    """The locale and the utterances of a medium, the pitch of each speaker in Hz, and warnings."""
 
     locale: str
     utterances: tuple[Cue, ...]
     registers: Mapping[str, float]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +135,39 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
     """Return the utterances of the medium, from the script or from the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
-    track = extract(folder / SOURCE, folder / _AUDIO)
+    track = extract(folder / SOURCE, folder / _AUDIO, locale=task.source_locale)
     heard = _Heard.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")
-        locale, said = _written(task, track) if task.script is not None else _recognised(task, track)
+        warning = warning_of(folder / SOURCE, locale=task.source_locale)
+        warnings = [] if warning is None else [warning]
+        if task.script is None:
+            locale, said = _recognised(task, track)
+        else:
+            locale, (said, more) = _written(task, track)
+            warnings += more
         registers = hear.registers_hz(track.speech, said)
-        heard = _Heard(locale=locale, utterances=tuple(said), registers=registers)
+        heard = _Heard(locale=locale, utterances=tuple(said), registers=registers, warnings=tuple(warnings))
         heard.write(folder / _HEARD)
     if not heard.utterances:
         raise Refused(FailureCode.SPEECH_NOT_PRESENT, "nobody speaks in the medium")
     return _Said(task, folder, track, heard)
 
 
-def _written(task: Task, track: Track) -> tuple[str, list[Cue]]:
-    """Return the locale of the script, and its cues that begin within the medium."""
+def _written(task: Task, track: Track) -> tuple[str, script.Script]:
+    """Return the locale of the script, and its speech that begins within the medium."""
     try:
-        said = script.cues_within(task.script or "", track.seconds, slack_s=_SLACK_S)
+        read = script.speech_within(task.script or "", track.seconds, cast=task.cast, slack_s=_SLACK_S)
     except ValueError as error:
         raise Refused(FailureCode.SERVER_ERROR, f"the script cannot be used: {error}") from None
     locale = task.script_locale or task.source_locale
-    if locale is None and said:
+    if locale is None and read.cues:
         known = {
             route.locales[0].partition("-")[0] for route in Routes(registry.working(TRANSLATORS)).supported()
         }
-        found = Counter(detected([cue.text for cue in said], sorted(known)))
+        found = Counter(detected([cue.text for cue in read.cues], sorted(known)))
         locale = found.most_common(1)[0][0]
-    return locale or "", said
+    return locale or "", read
 
 
 def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
@@ -225,17 +232,10 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         for natural, place in zip(naturals, placed, strict=True)
     ]
     container = container_of(source)
+    media = f"{DUB}.{container}"
     shown, cues_over = cues.cues(
         [Cue(each.dub_start_ms, each.dub_end_ms, each.text, each.speaker) for each in utterances],
         round(1000 * said.track.seconds),
-    )
-    outcome = Outcome(
-        version=said.task.version,
-        media=f"{DUB}.{container}",
-        utterances=utterances,
-        overlap=_overlap(utterances),
-        cues_over=cues_over,
-        warnings=tuple(warnings),
     )
     mixed = said.track.folder / "mixed.wav"
     dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
@@ -244,11 +244,20 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
     # All files of a version appear or none, even on a full disk. The outcome is last.
     with (
         written(folder / OUTCOME) as outcome_path,
-        written(folder / outcome.media) as media_path,
+        written(folder / media) as media_path,
         written(folder / SRT) as srt_path,
         written(folder / VTT) as vtt_path,
     ):
-        mux(source, mixed, media_path, language=locale, container=container)
+        left_out = mux(source, mixed, media_path, language=locale, container=container)
+        outcome = Outcome(
+            version=said.task.version,
+            media=media,
+            utterances=utterances,
+            overlap=_overlap(utterances),
+            cues_over=cues_over,
+            # A correction has the warnings of the dub before.
+            warnings=tuple(dict.fromkeys((*warnings, *((left_out,) if left_out else ())))),
+        )
         srt_path.write_text(cues.srt(shown), encoding="utf-8")
         vtt_path.write_text(cues.vtt(shown), encoding="utf-8")
         outcome.write(outcome_path)
@@ -273,7 +282,7 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
         (text if lines.is_speakable(text) else each.text, chosen[each.speaker])
         for text, each in zip(texts, utterances, strict=True)
     ]
-    return wanted, [*warnings, *missed]
+    return wanted, [*said.heard.warnings, *warnings, *missed]
 
 
 def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:

@@ -3,19 +3,26 @@
 The price of a dub is that of its medium. More text than can be spoken in that time would be free work.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from speechframe._words import counted
 from speechframe.dubbing.lines import is_speakable
+from speechframe.dubbing.speech import speech
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
-from speechframe.wire import cues
+from speechframe.wire import subtitles
 from speechframe.wire.cues import Cue
 
-__all__ = ["corrected", "cues_within", "most_characters"]
+__all__ = ["Script", "corrected", "most_characters", "speech_within"]
 
-_SPEAKER = "Speaker 1"
-"""The speaker of cues without one."""
+
+class Script(NamedTuple):
+    """The speech of a script, and what was guessed, skipped or left out."""
+
+    cues: list[Cue]
+    warnings: list[str]
 
 
 def most_characters(media_s: float) -> int:
@@ -29,8 +36,8 @@ def most_characters(media_s: float) -> int:
     return int(chosen.DUB_CHARACTERS_PER_SECOND * max(media_s, chosen.DUB_TEXT_LEAST_SECONDS))
 
 
-def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cue]:
-    """Return the spoken cues of a script that begin within the medium, and end with it.
+def speech_within(script: str, media_s: float, *, cast: Collection[str] = (), slack_s: float = 0.0) -> Script:
+    """Return the speech of a script that begins within the medium. It ends with the medium.
 
     Parameters
     ----------
@@ -38,6 +45,8 @@ def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cu
         SRT or WebVTT.
     media_s, slack_s
         Length of the medium in seconds, and a tolerance of the bounds.
+    cast
+        Names that are certainly speakers.
 
     Raises
     ------
@@ -45,16 +54,18 @@ def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cu
         The script is neither SRT nor WebVTT, or has too much text for the medium.
     """
     media_ms = round(1000 * media_s)
-    found = [
-        replace(
-            cue,
-            end_ms=min(cue.end_ms, media_ms),
-            text=" ".join(cue.text.split()),
-            speaker=cue.speaker or _SPEAKER,
+    said, warnings = speech(subtitles.read(script), cast)
+    said = [cue for cue in said if is_speakable(cue.text)]
+    found = [replace(cue, end_ms=min(cue.end_ms, media_ms)) for cue in said if cue.start_ms < media_ms]
+    late = [cue for cue in said if cue.start_ms >= media_ms]
+    if late:
+        warnings.append(
+            f"{counted(len(late), 'cue')} not spoken, because the medium ends at {media_s:,.1f} s; the first "
+            f"of them begins at {late[0].start_ms / 1000:,.1f} s"
         )
-        for cue in cues.parse(script)
-        if cue.start_ms < media_ms and is_speakable(cue.text)
-    ]
+    silent = sorted({*cast} - {cue.speaker for cue in said})
+    if silent:
+        warnings.append(f"the script has no speaker {', '.join(map(repr, silent))}, who is in cast")
     _check_characters([cue.text for cue in found], most_characters(media_s + slack_s), media_s)
     least_s = max(media_s + slack_s, chosen.DUB_TEXT_LEAST_SECONDS)
     together_s = sum(cue.end_ms - cue.start_ms for cue in found) / 1000
@@ -63,7 +74,7 @@ def cues_within(script: str, media_s: float, *, slack_s: float = 0.0) -> list[Cu
             f"its cues overlap too much: together they last {together_s:,.0f} seconds; allowed: at most "
             f"{chosen.DUB_VOICES_AT_ONCE} times the {least_s:,.1f} seconds of the medium"
         )
-    return found
+    return Script(found, warnings)
 
 
 def corrected(

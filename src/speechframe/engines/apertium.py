@@ -13,6 +13,7 @@ from speechframe.engines.translation_text import has_letters
 from speechframe.errors import EngineFault
 from speechframe.settings.hidden import environment_without_keys
 from speechframe.spec import locales
+from speechframe.spec.placeholders import find
 
 __all__ = ["ApertiumTranslator"]
 
@@ -115,13 +116,22 @@ def _separator(number: int) -> str:
 
 
 def _deformatted(text: str) -> str:
-    """Return a text in the form of apertium's stream, with escaped signs, and blanks in brackets."""
+    """Return a text in the form of apertium's stream. Signs are escaped, code and blanks are in brackets."""
     pieces = []
     place = 0
-    for match in _BLANKS.finditer(text):
-        pieces += [_SIGNS.sub(r"\\\g<0>", text[place : match.start()]), f"[{match[0]}]"]
-        place = match.end()
-    return "".join([*pieces, _SIGNS.sub(r"\\\g<0>", text[place:])])
+    for start, end in [*find(text), (len(text), len(text))]:
+        for match in _BLANKS.finditer(text, place, start):
+            pieces += [_escaped(text[place : match.start()]), f"[{match[0]}]"]
+            place = match.end()
+        pieces.append(_escaped(text[place:start]))
+        if start < end:
+            pieces.append(f"[{_escaped(text[start:end])}]")
+        place = end
+    return "".join(pieces)
+
+
+def _escaped(words: str) -> str:
+    return _SIGNS.sub(r"\\\g<0>", words)
 
 
 def _reformatted(stream: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from speechframe._words import counted
 from speechframe.engines.base import Quality, TranslationPair, Translator
 from speechframe.engines.registry import pairs_of
 from speechframe.errors import EngineError, EngineFault
@@ -261,7 +262,8 @@ def translated(
             raise EngineFault(f"the translation engine {step.engine} cannot be used here")
         said = engine.translate(done, step.pair)
         if len(said) != len(done) or not all(isinstance(words, str) for words in said):
-            raise EngineFault(f"{step.engine} gave {len(said)} translations of {len(done)} texts")
+            given = counted(len(said), "translation")
+            raise EngineFault(f"{step.engine} gave {given} of {counted(len(done), 'text')}")
         done = list(said)
     return done
 

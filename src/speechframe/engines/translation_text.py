@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from speechframe.engines.vocabulary import Alphabet
+from speechframe.spec.placeholders import TAG, find
 
 __all__ = ["has_letters", "portions", "shielded"]
 
@@ -18,10 +19,8 @@ _ENDS = re.compile(
     r"|[\u3002\uff01\uff1f]"
 )
 
-# Tags separate pieces, and addresses are not translated.
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-_TAG_OR_LINE_BREAK = re.compile(rf"({_TAG.pattern}|(?<!\s)[^\S\n]*+\n\s*+)")
-_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+")
+_TAG = re.compile(TAG, re.DOTALL)
+_TAG_OR_LINE_BREAK = re.compile(rf"({TAG}|(?<!\s)[^\S\n]*+\n\s*+)", re.DOTALL)
 _CHUNK = re.compile(r"\S+")
 _EDGE = " \t\"'()[].,;:!?\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u2013\u2014\u00bf\u00a1"
 _LONG_CHUNK = 40
@@ -29,7 +28,7 @@ _LONG_CHUNK = 40
 _NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]"
 _ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}++|(?<!{_NOT_SEEN}){_NOT_SEEN}++\Z")
 
-# Placeholders that survived translation unchanged in at least 637 of 640 lines, the best first.
+# Tokens that survived translation unchanged in at least 637 of 640 lines, the best first.
 _FORMS = ("PZ", "XPH", "ZQX", "K7Q")
 _MOST_TOKENS = 20
 
@@ -71,7 +70,7 @@ def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
 def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:
     """Return the translation of a text. Words that the model cannot read stay unchanged.
 
-    Placeholders replace addresses, and words with characters outside of the alphabet. If a placeholder is
+    Tokens replace placeholders, addresses, and words with characters outside of the alphabet. If a token is
     lost in translation, the parts between these words are translated one by one. Tags, lines, and whitespace
     around lines stay in their places.
 
@@ -105,9 +104,18 @@ def _line(core: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str
         return core
     form = next((form for form in _FORMS if not re.search(rf"{form}\d", core)), None)
     if form is not None and len(kept) <= _MOST_TOKENS:
-        tokens = iter(range(len(kept)))
-        sent = "".join(f"{form}{next(tokens)}" if is_kept else words for is_kept, words in parts)
-        if (done := _filled(translate(sent), form, kept)) is not None:
+        sent: list[str] = []
+        spaces: list[tuple[str, str]] = []
+        for number, (is_kept, words) in enumerate(parts):
+            if not is_kept:
+                sent.append(words)
+                continue
+            # A letter or digit beside a token would belong to it.
+            before = " " * parts[number - 1][1][-1:].isalnum() if number else ""
+            after = " " * parts[number + 1][1][:1].isalnum() if number + 1 < len(parts) else ""
+            sent.append(f"{before}{form}{len(spaces)}{after}")
+            spaces.append((before, after))
+        if (done := _filled(translate("".join(sent)), form, kept, spaces)) is not None:
             return done
     return "".join(words if is_kept else _around(words, translate) for is_kept, words in parts)
 
@@ -120,12 +128,18 @@ def _around(words: str, translate: Callable[[str], str]) -> str:
     return before + translate(core) + after
 
 
-def _filled(translated: str, form: str, kept: list[str]) -> str | None:
-    """Replace the placeholders of a translation. Return None unless each occurs exactly once."""
-    token = re.compile(rf"{form}(\d+)")
-    if sorted(int(number) for number in token.findall(translated)) != list(range(len(kept))):
+def _filled(translated: str, form: str, kept: list[str], spaces: list[tuple[str, str]]) -> str | None:
+    """Replace the tokens of a translation. Return None unless each occurs exactly once."""
+    token = re.compile(rf"( ?){form}(\d+)( ?)")
+    if sorted(int(match[2]) for match in token.finditer(translated)) != list(range(len(kept))):
         return None
-    return token.sub(lambda match: kept[int(match[1])], translated)
+
+    def replaced(match: re.Match[str]) -> str:
+        number = int(match[2])
+        before, after = spaces[number]
+        return match[1][len(before) :] + kept[number] + match[3][len(after) :]
+
+    return token.sub(replaced, translated)
 
 
 def _parts(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
@@ -141,11 +155,15 @@ def _parts(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
             found.append((kept, words))
 
     place = 0
-    for match in _CHUNK.finditer(core):
-        put(core[place : match.start()], kept=False)
-        for kept, words in _chunk(match[0], alphabet):
-            put(words, kept=kept)
-        place = match.end()
+    for start, end in [*find(core), (len(core), len(core))]:
+        for match in _CHUNK.finditer(core, place, start):
+            put(core[place : match.start()], kept=False)
+            for kept, words in _chunk(match[0], alphabet):
+                put(words, kept=kept)
+            place = match.end()
+        put(core[place:start], kept=False)
+        put(core[start:end], kept=True)
+        place = end
     return found
 
 
@@ -153,9 +171,9 @@ def _chunk(chunk: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
     inner = chunk.strip(_EDGE)
     before, _, after = chunk.partition(inner) if inner else ("", "", chunk)
     edges = [alphabet.spelled(edge) if edge else "" for edge in (before, after)]
-    if inner and not _ADDRESS.fullmatch(inner) and (spelled := alphabet.spelled(inner)) is not None:
+    if inner and (spelled := alphabet.spelled(inner)) is not None:
         middle = [(False, spelled)]
-    elif len(inner) <= _LONG_CHUNK or _ADDRESS.fullmatch(inner):
+    elif len(inner) <= _LONG_CHUNK:
         middle = [(True, inner)]
     else:
         # Some scripts do not use spaces. There, a rare character must not protect a whole sentence.

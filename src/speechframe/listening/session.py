@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from speechframe._words import counted
 from speechframe.analysis.votes import AB, ABX, METHODS, TIE, VOTE_SCHEMA, A, B, Method
 from speechframe.errors import VoteRefused
 from speechframe.listening.design import Page
@@ -118,7 +119,7 @@ def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mappin
         Further columns of each row, as for :func:`vote_rows`.
     """
     if len(rows) != len(page.rows):
-        raise ValueError(f"it has {len(rows)} rows instead of {len(page.rows)}")
+        raise ValueError(f"it has {counted(len(rows), 'row')} instead of {len(page.rows)}")
     for row, asked in zip(rows, page.rows, strict=True):
         if not isinstance(row, Mapping):
             raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below

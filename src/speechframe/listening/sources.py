@@ -12,7 +12,7 @@ from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import text
 from speechframe.page.clips import Entry, Shelf, shelf_of
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 
 __all__ = ["Material", "material_of", "nearest_in_words"]
 

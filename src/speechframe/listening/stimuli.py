@@ -21,7 +21,7 @@ import numpy as np
 
 from speechframe._files import parse_json
 from speechframe.audio import codec
-from speechframe.audio._samples import fitted
+from speechframe.audio._samples import fitted, mixed
 from speechframe.audio.clip import Clip
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
@@ -247,7 +247,7 @@ class _Task:
         """Return the clip and its samples, in mono and with the clip's sample rate."""
         try:
             clip = self.material.clips[self.item, self.made_of]()
-            samples = clip.samples if clip.samples.ndim == 1 else clip.samples.mean(axis=1)
+            samples = mixed(clip.samples)
             if self.cutoff_hz is not None:
                 samples = low_passed(samples, clip.sample_rate, self.cutoff_hz)
         except (AudioError, StoreError) as error:

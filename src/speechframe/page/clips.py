@@ -16,7 +16,7 @@ from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.store.rows import OUR_ROW_ID as ROW_ID
 from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO, CALL_COLUMNS, FINISHED
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 
 __all__ = ["Entry", "Shelf", "shelf_of"]
 

@@ -58,11 +58,12 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Source:
-    """The decoded clip: path of its samples, sample rate in Hz, and length."""
+    """The decoded clip: path of its samples, sample rate in Hz, length, and warnings."""
 
     samples: Path
     sample_rate_hz: int
     audio_seconds: float
+    warnings: tuple[str, ...]
 
 
 async def convert(request: web.Request) -> web.StreamResponse:
@@ -166,7 +167,8 @@ async def _measured(state: State, key: Key, field: str, upload: Upload, samples:
     if reply.facts.refused is not None:
         refuse(f"{field}: {reply.facts.refused}")
     check_done(reply, "the clip could not be decoded")
-    return _Source(samples, json.loads(reply.words)["sample_rate_hz"], reply.facts.audio_seconds)
+    rate_hz = json.loads(reply.words)["sample_rate_hz"]
+    return _Source(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
 
 
 def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
@@ -212,7 +214,7 @@ async def _answer(
             f"seconds {source.audio_seconds:.1f} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
-        warnings = all_warnings(call.warnings, reply.facts)
+        warnings = all_warnings((*call.warnings, *source.warnings), reply.facts)
         body = _body(address(request, clip), call, reply, balance, warnings)
         threads = state.threads.of(call.key.key_hash)
         return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
+from speechframe._words import counted
 from speechframe.dubbing import script
 from speechframe.dubbing.folder import Task
 from speechframe.service import dub_calls, dub_jobs
@@ -42,7 +43,7 @@ from speechframe.spec.dubbing import (
     Project,
 )
 from speechframe.spec.locales import dubbing_spelling
-from speechframe.wire import cues
+from speechframe.wire import subtitles
 
 _FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
@@ -95,7 +96,10 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                         guard=state.guard,
                         threads=state.threads,
                     )
-                    media_s, name = await _probed(state, key, upload), _file_name(wanted, upload)
+                    media_s, name = (
+                        await _probed(state, key, upload, job.task.source_locale),
+                        _file_name(wanted, upload),
+                    )
                     await _check_script(wanted, media_s)
                     _refuse_dear(wanted, media_s, len(job.task.targets))
                     told = job.answer.model_copy(update={"file_name": name})
@@ -191,7 +195,7 @@ async def _script_locale(state: State, wanted: _Wanted) -> str | None:
         return None
     try:
         # In a thread, because a long script takes a quarter of a second.
-        await asyncio.to_thread(cues.parse, wanted.script)
+        await asyncio.to_thread(subtitles.read, wanted.script)
     except ValueError as error:
         refuse(f"script is neither SRT nor WebVTT: {error}")
     return state.languages.checked_source("script_locale", wanted.script_locale, is_script=True)
@@ -200,7 +204,7 @@ async def _script_locale(state: State, wanted: _Wanted) -> str | None:
 async def _check_script(wanted: _Wanted, media_s: float) -> None:
     if wanted.script is not None:
         try:
-            await asyncio.to_thread(script.cues_within, wanted.script, media_s)
+            await asyncio.to_thread(script.speech_within, wanted.script, media_s, cast=wanted.cast or ())
         except ValueError as error:
             refuse(f"script: {error}")
 
@@ -212,11 +216,13 @@ def _voice(state: State, speaker: str, name: str) -> str:
     return voice_id
 
 
-async def _probed(state: State, key: Key, upload: Upload) -> float:
-    """Return the length of a medium in seconds."""
+async def _probed(state: State, key: Key, upload: Upload, locale: str | None) -> float:
+    """Return the length in seconds of a medium whose speech is in a locale."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
     reply = await state.pools.fast.run(
-        WorkerJob("probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS}),
+        WorkerJob(
+            "probe", {"upload": str(upload.path), "max_seconds": chosen.MAX_DUB_SECONDS, "locale": locale}
+        ),
         limit_s=state.config.limits.job_s(0, most_s),
         key_hash=key.key_hash,
     )
@@ -231,9 +237,9 @@ def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
     price = billing.dub_millicredits(media_s, locale_count)
     if wanted.max_credits is not None and price > round(wanted.max_credits * billing.CREDIT):
         refuse(
-            f"the job costs {billing.to_credits(price):,.10g} credits, because the medium is {media_s:,.10g} "
-            f"seconds long; allowed by max_credits are {wanted.max_credits:,.10g}. Nothing was billed: allow "
-            "more, or give the right length of the medium when you plan it"
+            f"the job costs {counted(billing.to_credits(price), 'credit')}, because the medium is "
+            f"{counted(media_s, 'second')} long; allowed by max_credits are {wanted.max_credits:,.10g}. "
+            "Nothing was billed: allow more, or give the right length of the medium when you plan it"
         )
 
 

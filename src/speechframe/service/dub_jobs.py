@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from speechframe._words import counted
 from speechframe.dubbing.folder import DUB, SRT, VTT, Failure, Outcome, Task
 from speechframe.service import quota, webhooks
 from speechframe.service.answers import Refusal, refuse
@@ -317,7 +318,7 @@ def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
     except quota.QuotaExhausted as short:
         return Failure(
             code=FailureCode.INSUFFICIENT_CREDITS,
-            reason=f"the job costs {billing.to_credits(price_millis):,g} credits, and "
+            reason=f"the job costs {counted(billing.to_credits(price_millis), 'credit')}, and "
             f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
             "counts as used); nothing was billed",
         )
@@ -428,8 +429,8 @@ def correct(
         most = chosen.DUB_CORRECTIONS * len(current.task.targets)
         if current.task.version > most:
             refuse(
-                f"the job was corrected {most:,} times; allowed: {chosen.DUB_CORRECTIONS} times for each "
-                "target locale; create a new job"
+                f"the job was corrected {counted(most, 'time')}; allowed for each target locale: "
+                f"{chosen.DUB_CORRECTIONS}; create a new job"
             )
         check_room(connection, job.key_hash, skipped)
         asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}

@@ -277,7 +277,8 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
     # The web server is imported here, so that `speechframe --help` does not wait for it.
     from aiohttp import web
 
-    from speechframe._connections import Connections, raise_descriptor_limit, repeats_counted
+    from speechframe._connections import Connections, repeats_counted
+    from speechframe._descriptors import raise_descriptor_limit
     from speechframe.service.app import make_app
     from speechframe.service.connection import refusal
     from speechframe.service.state import STATE

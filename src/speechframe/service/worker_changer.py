@@ -41,12 +41,12 @@ def measure(job: dict[str, Any]) -> Reply:
                 for block in opened.blocks:
                     samples.write(block.tobytes())
                     frames += len(block)
-            rate_hz = opened.sample_rate_hz
+            rate_hz, warning = opened.sample_rate_hz, opened.warning
     except AudioError as error:
         # Here the caller's file is not audio. Elsewhere such an error is our fault.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
-    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode())
+    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
 
 
 def probe(job: dict[str, Any]) -> Reply:
@@ -54,9 +54,10 @@ def probe(job: dict[str, Any]) -> Reply:
     from speechframe.dubbing.media import probe
 
     try:
-        return Reply(Facts(audio_seconds=probe(Path(job["upload"]), max_seconds=job["max_seconds"])))
+        seconds = probe(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
     except AudioError as error:
         raise EngineError(str(error)) from None
+    return Reply(Facts(audio_seconds=seconds))
 
 
 def change(job: dict[str, Any]) -> Reply:

@@ -43,9 +43,6 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 )
 """Environment variable to the field of :class:`Settings` it sets."""
 
-MODEL_VARIABLES = ("SPEECHFRAME_VOICES", "SPEECHFRAME_TRANSLATION_MODELS", "SPEECHFRAME_ASR_MODEL")
-"""Environment variables that engines of the local service read: folders of models of one's own."""
-
 GLOBAL_REGION = "global"
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
@@ -19,7 +19,6 @@ from speechframe.spec.billing import MOST_CREDITS
 BUDGETS_FILE = "budgets.toml"
 PRICES_FILE = "prices.toml"
 Period = Literal["day", "week", "month", "year", "total"]
-PERIODS: tuple[Period, ...] = get_args(Period)
 ALERTS = (0.8, 1.0)
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
 """Names of other limits in errors and alerts."""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from pydantic.json_schema import models_json_schema
+
 from speechframe.spec import chosen, endpoints
+from speechframe.spec.additions import Health, Limits
 from speechframe.spec.codes import CloseCode, HttpErrorCode, Status
 from speechframe.spec.endpoints import FORM, Auth, Endpoint
 from speechframe.spec.facts import field_facts
@@ -118,53 +121,17 @@ def own_schemas() -> dict[str, Any]:
             },
             **_ADDITION,
         },
-        "Limits": {
-            "type": "object",
-            "title": "Limits",
-            "description": "Limits of this service, and its choices where the document is open.",
-            "required": ["service", "version", "identity"],
-            "properties": {
-                "service": {"type": "string"},
-                "version": {"type": "string"},
-                "identity": {"type": "string"},
-                "concurrency": {"type": "integer"},
-                "pools": {"type": "object", "additionalProperties": {"type": "integer"}},
-                "stream": {"type": "object"},
-                "max_text_characters": {"type": "integer"},
-                "max_texts_per_call": {"type": "integer"},
-                "max_translate_characters": {"type": "integer"},
-                "max_audio_seconds": {"type": "number"},
-                "max_upload_bytes": {"type": "integer"},
-                "idempotency": {"type": "boolean"},
-                "take_header": {"type": "string"},
-                "progress_header": {"type": "string"},
-                "paces": {
-                    "type": "object",
-                    "description": "For each speech engine, translation and voice change.",
-                    "additionalProperties": {
-                        "type": "object",
-                        "properties": {
-                            "calls_at_once": {"type": "integer"},
-                            "characters_per_second": {"type": "number"},
-                        },
-                    },
-                },
-                "source_language": {"type": "boolean"},
-                "translation": {"type": "object"},
-                "remaining_characters": {"type": "integer", "format": "int64"},
-                "quota_characters": {"type": "integer", "format": "int64"},
-                "prices": {"type": "object"},
-                "chosen": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {name: {"type": "string"} for name in ("id", "point", "choice")},
-                    },
-                },
-            },
-            **_ADDITION,
-        },
+        **_addition_schemas(),
     }
+
+
+def _addition_schemas() -> dict[str, Any]:
+    # A null stays a type here. Our own answers have every field, so a field without a value is null.
+    _, schema = models_json_schema(
+        [(Limits, "serialization"), (Health, "serialization")],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {name: {**definition, **_ADDITION} for name, definition in schema["$defs"].items()}
 
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
@@ -198,7 +165,7 @@ def _answer_content(endpoint: Endpoint) -> dict[str, Any]:
         audio = {"schema": {"type": "string", "format": "binary"}}
         return dict.fromkeys(sorted(set(chosen.CONTENT_TYPES.values())), audio)
     if endpoint.response_model is None:
-        schema = _reference("Limits") if endpoint.name == "limits" else {"type": "object"}
+        schema: dict[str, Any] = {"type": "object"}
     else:
         schema = _reference(endpoint.response_model.__name__)
     if endpoint.answers_list:

@@ -28,29 +28,34 @@ _SHORT.maxlevel = 2
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """What is wrong with one field of a request.
+    """A problem of one field of a request, or of one argument of a row.
 
     Attributes
     ----------
     field : str
-        Wire name; a dotted path inside objects.
+        Name of the field. A dotted path inside objects. Empty for a problem of the whole row.
     problem : str
-        What is wrong, as the end of a sentence that starts with the field.
+        The fault, as the end of a sentence that starts with the field.
     value : str
-        What was given, shortened.
+        The given value, shortened. Empty by default.
     allowed : str
-        What would be right.
+        The allowed values. Empty by default.
+
+    Examples
+    --------
+    >>> print(FieldProblem("speed", "is out of range", "9", "0.5 to 2"))
+    speed is out of range (got 9); allowed: 0.5 to 2
     """
 
     field: str
     problem: str
-    value: str
-    allowed: str
+    value: str = ""
+    allowed: str = ""
 
     def __str__(self) -> str:
         given = f" (got {self.value})" if self.value else ""
         allowed = f"; allowed: {self.allowed}" if self.allowed else ""
-        return f"{self.field} {self.problem}{given}{allowed}"
+        return f"{self.field} {self.problem}{given}{allowed}".lstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def shown(value: Any) -> str:
         return f"<{len(value):,} bytes>"
     if isinstance(value, str):
         value = _USER_OF_ADDRESS.sub("//…@", value)  # its password is in no message
-    text = _SHORT.repr(value)
+    text = " ".join(_SHORT.repr(value).split("\n"))
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 

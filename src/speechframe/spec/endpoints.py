@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from speechframe.spec._model import DocumentModel
+from speechframe.spec.additions import Health, Limits
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.codes import SPEECH_STATUSES
@@ -316,7 +317,7 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "additions",
         "addition",
         None,
-        None,
+        Limits,
         (200, 403, 500, 503),
         Auth.KEY,
         summary="What this service allows, and what it chose where the document is silent",
@@ -342,7 +343,7 @@ ADDITIONS: tuple[Endpoint, ...] = (
         "additions",
         "addition",
         None,
-        None,
+        Health,
         (200, 503),
         Auth.NONE,
         summary="Whether the service answers",

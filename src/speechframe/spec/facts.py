@@ -78,11 +78,6 @@ def models() -> Iterator[type[DocumentModel]]:
                 yield value
 
 
-def model_named(name: str) -> type[DocumentModel]:
-    """Return a table by its class name; KeyError for one that is none."""
-    return {model.__name__: model for model in models()}[name]
-
-
 def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
     return FieldFact(
         name=name,

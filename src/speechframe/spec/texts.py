@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS, PAUSE_SECONDS
+from speechframe.spec.placeholders import SPOKEN_KINDS, find
 
 # The document's shape only: one blank, a plain decimal number, the unit `s`. Another service would speak and
 # bill a marker that only we understand. Digits are bounded so that float() stays finite.
@@ -40,26 +41,6 @@ _SOMETIMES_SSML = (
 _SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORECASE)
 
 
-WITH_BRANCHES = "plural|selectordinal|select"
-"""Kinds of ICU arguments that contain words."""
-_ICU = rf"{WITH_BRANCHES}|choice|number|date|time|spellout|ordinal|duration"
-# Every repetition has a bound or its own end character, so that hostile texts take linear time too.
-CODES = rf"""
-    (?P<icu> [$#%]?(?=\{{\s*\w+\s*,\s*(?:{_ICU})\s*[,}}])\{{ )
-  | (?P<braces> [$#%]?(?:\{{\{{[^{{}}]*\}}\}} | \{{\s*(?:[\w.$!:+\-\[\]()<>^%\#]+\s*)?\}}) )
-  | (?P<tag> <!--(?:(?!<!--).)*?--> | </?[A-Za-z][^<>]*> )
-  | (?P<entity> &(?:\#\d{{1,7}}|\#x[0-9a-fA-F]{{1,6}}|[A-Za-z]\w{{1,30}}); )
-  | (?P<printf> %\(\w+\)[#0+\-]{{0,5}}\d{{0,9}}(?:\.\d{{1,9}})?[diouxXeEfFgGcrsa]
-        | (?<![\d%])%(?:\d{{1,9}}\$)?[#0+\-]{{0,5}}(?:\d{{1,9}}|\*)?(?:\.(?:\d{{1,9}}|\*))?
-          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsap@](?![A-Za-z])
-        | %% )
-"""
-"""A verbose pattern of placeholders, tags and entities. They are meant for a program, not for a listener."""
-# Also overrides of subtitles, escapes of programming languages, and the escapes of Office Open XML.
-_CODE = re.compile(
-    rf"{CODES} | \{{\\[^{{}}]*\}} | \\(?:[nrt]|u[0-9a-fA-F]{{4}}|x[0-9a-fA-F]{{2}}) | _x[0-9a-fA-F]{{4}}_",
-    re.VERBOSE | re.DOTALL,
-)
 _NAMED_CODES, _LONGEST_CODE = 3, 40
 
 
@@ -194,10 +175,7 @@ def code_warnings(text: str) -> tuple[str, ...]:
     >>> code_warnings("Salt & pepper, 50 % off")
     ()
     """
-    codes = dict.fromkeys(
-        text[match.start() : match.end() + _LONGEST_CODE * (match.lastgroup == "icu")]
-        for match in _CODE.finditer(text)
-    )
+    codes = dict.fromkeys(text[start:end] for start, end in find(text, SPOKEN_KINDS))
     if not codes:
         return ()
     named = ", ".join(f"'{' '.join(code.split())[:_LONGEST_CODE]}'" for code in list(codes)[:_NAMED_CODES])

@@ -1,25 +1,30 @@
 """Read tables from CSV and TSV with any quoting, JSONL, Parquet, XLSX, and text with one row per line."""
 
-import csv
+import codecs
+import re
 import stat
-from collections import deque
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import csv as arrow_csv
 
 from speechframe._files import parse_json
-from speechframe.errors import InvalidRows, SettingsError
+from speechframe._words import counted
+from speechframe.errors import InvalidRows
 from speechframe.settings.typed import expanded
+from speechframe.tables.csv_file import csv_batches, left_out
 from speechframe.tables.table import BATCH_ROWS, CARRIED_ROWS, holds_bytes, problem
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_CHARACTERS = 1 << 20
+_WESTERN = "cp1252"
+_NOT_WESTERN = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†‡‰][^\W\d_]")  # noqa: RUF001
+"""Three letters with accents in a row, or a sign inside of a word. Words in other Windows code pages, such as
+1251 for Russian, look so in Windows-1252."""
 
 
 def table_file(path: str | PathLike[str]) -> Path:
@@ -50,13 +55,14 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
         usual = "\t" if suffix == ".tsv" else ","
-        return arrow_csv.open_csv(path, **_csv_options(path, notes, usual, sep, is_quoted=quoting != "none"))
+        encoding = text_encoding(path, notes)
+        return csv_batches(path, encoding, notes, usual, sep, is_quoted=quoting != "none")
     if suffix == ".txt":
         return _lines(path, notes)
     if suffix in JSON_SUFFIXES:
-        return _objects(path)
+        return _objects(path, notes)
     if suffix == ".xlsx":
-        return _workbook(path)
+        return _sheet(path, notes)
     from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
@@ -64,8 +70,41 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(size))
 
 
-def _workbook(path: Path) -> Any:
-    """Return the first sheet of a workbook as a frame of texts."""
+def text_encoding(path: Path, notes: list[str]) -> str:
+    """Return the encoding of a text file. If it is a guess, append a remark to `notes`.
+
+    The encoding is UTF-8, UTF-16 if the file begins with its mark, or otherwise Windows-1252. Raise
+    InvalidRows if the text would have no Western European words.
+    """
+    with path.open("rb") as file:
+        if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+            return "utf-16"
+    if _is_text(path, "utf-8-sig"):
+        return "utf-8-sig"
+    if not _is_text(path, _WESTERN, _NOT_WESTERN):
+        words, allowed = f"{path.name} is not in UTF-8", "UTF-8, which Excel calls CSV UTF-8: save it again"
+        raise InvalidRows([problem("table", words, allowed=allowed)])
+    notes.append(
+        f"{path.name} is not in UTF-8: read as Windows-1252 (Western Europe), which is a guess. If letters "
+        "are wrong, save it again in UTF-8"
+    )
+    return _WESTERN
+
+
+def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) -> bool:
+    """Return whether a file can be decoded, without any text that `refused` finds."""
+    try:
+        with path.open(encoding=encoding) as file:
+            while block := file.read(_BLOCK_CHARACTERS):
+                if refused is not None and refused.search(block):
+                    return False
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _sheet(path: Path, notes: list[str]) -> Any:
+    """Return the first sheet of an XLSX file as texts. The first row with a value is the header."""
     import pandas as pd
     from openpyxl.utils.escape import unescape
 
@@ -73,14 +112,21 @@ def _workbook(path: Path) -> Any:
         # Office Open XML writes a carriage return as _x000D_, and _x as _x005F_x.
         return unescape(cell) if isinstance(cell, str) and "_x" in cell else cell
 
-    frame = pd.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
-    return frame.map(decoded).rename(columns=decoded)
+    sheet = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_values=[""])
+    found = sheet.dropna(how="all").map(decoded)
+    header = [
+        str(name) if isinstance(name, str) else "" for names in found.head(1).to_numpy() for name in names
+    ]
+    rows = found.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
+    is_kept = [bool(name.strip() or rows.iloc[:, place].notna().any()) for place, name in enumerate(header)]
+    notes += left_out(path.name, len(sheet) - len(found), is_kept.count(False))
+    return rows.loc[:, is_kept]
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[str]:
     count = empty = 0
     # Text mode converts every line end to \n. A form feed, U+2028 and similar characters do not end a line.
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding=text_encoding(path, notes)) as file:
         for line in file:
             count += 1
             if line.strip():
@@ -88,11 +134,11 @@ def _lines(path: Path, notes: list[str]) -> Iterator[str]:
             else:
                 empty += 1
     if empty:
-        notes.append(f"{empty:,} of {count:,} lines of {path.name} are empty: no rows")
+        notes.append(f"{empty:,} of {counted(count, 'line')} of {path.name} without a value: no rows")
 
 
-def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
-    with path.open(encoding="utf-8-sig") as file:
+def _objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
+    with path.open(encoding=text_encoding(path, notes)) as file:
         for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
@@ -105,92 +151,3 @@ def _objects(path: Path) -> Iterator[Mapping[str, Any]]:
                 words = f"{path.name} cannot be read: line {number} {words}"
                 raise InvalidRows([problem("table", words)])
             yield found
-
-
-def _csv_options(
-    path: Path, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
-) -> dict[str, Any]:
-    """Return Arrow's options for a CSV file. Raise SettingsError if its quotes may swallow lines.
-
-    `usual` separates the fields unless `sep` or the header shows another separator. Unless `is_quoted`,
-    quotes are ordinary characters.
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        if sep is None:
-            first = file.readline()
-            found = max(",\t;|", key=first.count)
-            sep = usual if usual in first or found not in first else found
-            file.seek(0)
-        rows = csv.reader(file, delimiter=sep, quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE)
-        header = next(rows, [])
-        file.seek(0)
-        put_back: deque[str] = deque()
-        lines = iter(lambda: put_back.popleft() if put_back else file.readline(), "")
-        number = longest = empty = breaks = broken = 0
-        is_enclosed = is_proven = False
-        rowlike = []
-        for line in lines:
-            number += 1
-            longest = max(longest, len(line))
-            if not is_quoted or '"' not in line or len(line) > csv.field_size_limit():
-                empty += not line.strip("\r\n")
-                continue
-            record = [line]
-            try:
-                fields = next(csv.reader(_recorded(record, lines), delimiter=sep, strict=True))
-            except csv.Error:
-                # A quote is not closed, or neither a separator nor the line's end follows a closing quote.
-                broken = broken or number
-                put_back.extendleft(reversed(record[1:]))
-                continue
-            text = "".join(record)
-            if text.startswith('"') or f'{sep}"' in text:
-                is_enclosed = True
-                # Only a quoted field can contain a quote or a separator.
-                is_proven |= '""' in text or (len(record) == 1 and text.count(sep) >= len(fields))
-                if len(record) > 1 and all(one.count(sep) == len(header) - 1 > 0 for one in record):
-                    rowlike.append((number, len(record)))
-            longest = max(longest, len(text))
-            breaks += len(record) - 1
-            number += len(record) - 1
-    # In a file that is certainly quoted, two lines that look like rows may still be one text.
-    at_fault = [line for line, count in rowlike if count > 2 or not is_proven]  # noqa: PLR2004
-    if broken and is_enclosed:
-        at_fault.append(broken)
-    if at_fault:
-        raise SettingsError(
-            f"{path.name}: on line {min(at_fault)} a field begins with a quote, and its end is not clear, "
-            'so lines may be swallowed. quoting="none" takes quotes as characters like all others; '
-            "otherwise mend that line, or save the table as Parquet or XLSX. Nothing was sent."
-        )
-    said = {
-        f"{empty:,} lines of {path.name} are empty: no rows": empty,
-        f"{breaks:,} lines of {path.name} belong to a quoted field that begins on a line before: no rows of "
-        'their own (quoting="none" makes a row of each)': breaks,
-        f"quotes of {path.name} are part of its texts: nothing ends the one on line {broken}": broken,
-    }
-    notes += [words for words, is_so in said.items() if is_so]
-    return {
-        # A block must be larger than the longest row. A character has at most four bytes.
-        "read_options": arrow_csv.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * 4 * longest)),
-        "parse_options": arrow_csv.ParseOptions(
-            delimiter=sep,
-            quote_char='"' if is_quoted and not broken else False,
-            newlines_in_values=breaks > 0,
-        ),
-        # Read every column as text, because type inference would convert the id 0007 to 7.
-        "convert_options": arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(header, pa.string()),
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    }
-
-
-def _recorded(record: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record and the lines after it. Append these lines to `record`."""
-    yield record[0]
-    for line in lines:
-        record.append(line)
-        yield line

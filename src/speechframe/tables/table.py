@@ -4,6 +4,7 @@ A bare string of a data argument (``text``) names a column. A bare string of any
 the value itself. ``col("x")`` always names a column. A Series, list or array contains one value per row.
 """
 
+import inspect
 import json
 import re
 from collections import Counter, deque
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from speechframe._words import counted
 from speechframe.errors import InvalidRows, SpeechframeError
+from speechframe.tables.column import Column
 
 BATCH_ROWS = 4096
 CARRIED_ROWS = 64
@@ -29,29 +31,6 @@ UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Errors that Arrow raises for values without an Arrow type."""
 
 _VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table, by name. Create it with :func:`col`."""
-
-    name: str
-
-
-def col(name: str) -> Column:
-    """Take an option's value from the column `name`, row by row.
-
-    Parameters
-    ----------
-    name
-        A column of the verb's table.
-
-    Examples
-    --------
-    >>> col("voice")
-    Column(name='voice')
-    """
-    return Column(name)
 
 
 @dataclass(frozen=True)
@@ -153,8 +132,16 @@ def is_per_row(value: Any) -> bool:
     """Return whether `value` is a Series, list or array, which contains one value per row."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "ndim", 1) == 0:
         return False
+    if has_columns(value):
+        return False
     is_array = hasattr(value, "__array__") or hasattr(value, "to_pylist")
     return isinstance(value, Sequence) or (hasattr(value, "__len__") and is_array)
+
+
+def has_columns(value: Any) -> bool:
+    """Return whether `value` is a frame of any library. Its items are then the names of its columns."""
+    # Looked up without a call, because polars warns about a call of LazyFrame.columns.
+    return inspect.getattr_static(value, "columns", None) is not None
 
 
 def is_missing(value: Any) -> bool:
@@ -322,11 +309,19 @@ class Table:
     def _in_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = batch.select(self.schema.names)
         for place, kind in enumerate(self.schema):
-            if batch.schema.field(place).type != kind.type:
-                try:
-                    batch = batch.set_column(place, kind, batch.column(place).cast(kind.type))
-                except UNFIT as error:
-                    raise InvalidRows([not_stored(kind.name, first_line(error))]) from None
+            column = batch.column(place)
+            if column.type == kind.type:
+                continue
+            try:
+                if column.null_count == len(column):
+                    column = pa.nulls(len(column), kind.type)
+                elif is_text(column.type) != is_text(kind.type):
+                    # Arrow would convert the text 007 to the number 7.
+                    raise TypeError(f"it is {column.type} here, and {kind.type} in the rows before")
+                batch = batch.set_column(place, kind, column.cast(kind.type))
+            except UNFIT as error:
+                allowed = f"one type in all rows, such as read_csv(..., dtype={{{kind.name!r}: str}})"
+                raise InvalidRows([not_stored(kind.name, first_line(error), allowed)]) from None
         return batch
 
     def _ids_of(self, batch: pa.RecordBatch, start: int) -> list[str]:
@@ -394,6 +389,9 @@ def not_stored(column: str, why: str, allowed: str = "", row: int | None = None)
 def check_names(names: Sequence[str]) -> None:
     """Raise InvalidRows if two columns have the same name, or a name contains half a character."""
     for name, count in Counter(names).items():
+        if count > 1 and not name.strip():
+            words = f"has {count:,} columns with values and without a name"
+            raise InvalidRows([problem("table", words, allowed="a name for each column with values")])
         if count > 1:
             raise InvalidRows([problem("table", f"has two columns named {name!r}")])
         if name != name.encode("utf-8", "ignore").decode():

@@ -1,12 +1,15 @@
 """Anything that people call a table, opened.
 
 Taken: pandas and polars frames and Series, whatever has an Arrow stream (pyarrow tables and readers, DuckDB
-relations), Hugging Face datasets, lists and generators of texts, of dicts or of Arrow batches, dicts of
+relations), Hugging Face datasets, lists and generators of texts, dicts, frames or Arrow batches, dicts of
 columns, paths of CSV, TSV, JSONL, Parquet, XLSX and text files, and runs and lists of runs. Values of CSV and
 XLSX stay texts, so that an id such as ``0007`` stays what it is. Generators are read as far as rows are asked
 for.
 """
 
+import inspect
+import io
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,6 +33,7 @@ from speechframe.tables.table import (
     check_names,
     drained,
     first_line,
+    has_columns,
     is_missing,
     is_per_row,
     not_stored,
@@ -39,6 +43,9 @@ from speechframe.tables.table import (
 
 _EXACT_TYPES = frozenset({str, int, float, bool})
 """Types whose values Arrow gives back unchanged from a column that holds one of them alone."""
+
+_INTO_TABLE = ("to_pandas", "toPandas", "compute", "collect", "to_reader", "to_table", "to_dataframe")
+"""Methods of other libraries that make a table of theirs one that can be read here."""
 
 
 @runtime_checkable
@@ -109,11 +116,8 @@ def _from_object(
     named: set[str],
     schema: pa.Schema | None = None,
 ) -> Table:
-    library, kind = type(source).__module__.partition(".")[0], type(source).__name__
-    if library in {"pandas", "polars"} and kind == "Series":
-        source, kind = source.to_frame(source.name if source.name in named else plain), "DataFrame"
-    if isinstance(source, (pa.Array, pa.ChunkedArray)):
-        source = pa.Table.from_arrays([source], [plain])
+    source = _without_series(source, plain, named)
+    library, kind = _type_of(source)
     runs = [source] if isinstance(source, AsTable) else source
     if isinstance(runs, Sequence) and runs and all(isinstance(one, AsTable) for one in runs):
         return _from_runs(runs, make_table, carry, named)
@@ -127,14 +131,130 @@ def _from_object(
         return _from_arrow(_from_polars(source) if is_polars else source, make_table)
     if isinstance(source, Mapping):
         chunks: Iterable[Any] = [_columns(source)]
-    elif isinstance(source, Iterable) and not isinstance(source, bytes):
-        # A record batch alone would count as a list of its columns.
-        chunks = [source] if isinstance(source, pa.RecordBatch) else _chunks_of(source, plain, carry)
+    elif isinstance(source, pa.RecordBatch):
+        chunks = [source]
     else:
-        allowed = "a DataFrame, Arrow table, list, generator or file path"
-        raise InvalidRows([problem("table", f"a {kind} is no table", allowed=allowed)])
+        _check_iterable(source)
+        values = iter(source)
+        head = _first(values, lambda _: True)
+        if not isinstance(source, Sequence):
+            source = chain(head, values)
+        if head and _is_frame(head[0]):
+            return _from_frames(source, make_table, plain, carry, named)
+        chunks = _chunks_of(source, plain, carry)
     carried: dict[str, Iterator[Any]] = {}
     return make_table(_batches_of(chunks, carry, carried, schema), carried=carried)
+
+
+def _without_series(source: Any, plain: str, named: set[str]) -> Any:
+    """Return a Series or Arrow array as a frame of one column, and other sources unchanged."""
+    if _type_of(source) in {("pandas", "Series"), ("polars", "Series")}:
+        return source.to_frame(source.name if source.name in named else plain)
+    if isinstance(source, (pa.Array, pa.ChunkedArray)):
+        return pa.Table.from_arrays([source], [plain])
+    return source
+
+
+def _without_row_numbers(frame: Any) -> Any:
+    """Return a pandas frame without its index if the index is integers without a name."""
+    if _type_of(frame) != ("pandas", "DataFrame"):
+        return frame
+    is_plain = frame.index.name is None and frame.index.dtype.kind in "iu"
+    return frame.reset_index(drop=True) if is_plain else frame
+
+
+def _first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]:
+    """Return the first values of a source, up to the first one that is enough."""
+    found = []
+    try:
+        for value in values:
+            found.append(value)
+            if is_enough(value):
+                break
+    except SpeechframeError:
+        raise
+    except Exception as error:
+        raise unreadable("its source", error) from error
+    return found
+
+
+def _type_of(value: Any) -> tuple[str, str]:
+    """Return the library and the name of a value's type."""
+    return type(value).__module__.partition(".")[0], type(value).__name__
+
+
+def _is_frame(value: Any) -> bool:
+    """Return whether a value is a table by itself. Arrow batches are read in another way."""
+    is_dataset = _type_of(value) in {("datasets", "Dataset"), ("datasets", "IterableDataset")}
+    is_batch = isinstance(value, (pa.Table, pa.RecordBatch, pa.ChunkedArray))
+    return is_dataset or (hasattr(value, "__arrow_c_stream__") and not is_batch)
+
+
+def _check_iterable(source: Any) -> None:
+    """Raise InvalidRows if a source cannot be iterated, or if its items are not its rows in order."""
+    library, kind = _type_of(source)
+    is_frame = has_columns(source) and not isinstance(source, Iterator)
+    is_odd = is_frame or isinstance(source, (bytes, bytearray, memoryview, set, frozenset, io.IOBase))
+    if isinstance(source, Iterable) and not is_odd:
+        return
+    way = next((name for name in _INTO_TABLE if callable(inspect.getattr_static(source, name, None))), None)
+    allowed = "a DataFrame, Arrow table, list, generator or file path"
+    if way:
+        allowed = f"table.{way}(), or a generator of frames if it is larger than memory"
+    elif isinstance(source, io.IOBase):
+        allowed = "the path of the file"
+    elif isinstance(source, (set, frozenset)):
+        allowed = "a list, because a set has no order: sorted(table)"
+    name = kind if library == "builtins" else f"{library} {kind}"
+    raise InvalidRows([problem("table", f"the type {name} is not a table", allowed=allowed)])
+
+
+def _from_frames(
+    frames: Iterable[Any],
+    make_table: Callable[..., Table],
+    plain: str,
+    carry: frozenset[str],
+    named: set[str],
+) -> Table:
+    """Return frames with the same columns as one table, read one frame at a time.
+
+    Row ids are the indexes of pandas frames, unless the indexes are integers without a name.
+    """
+    ids: deque[str] = deque()
+    queues: dict[str, deque[Any]] = {}
+    is_numbered: list[bool] = []
+
+    def read() -> Iterator[pa.Table]:
+        for frame in frames:
+            if not _is_frame(frame):
+                raise InvalidRows([problem("table", f"holds a {_type_of(frame)[1]} among its frames")])
+            part = _from_object(_without_row_numbers(frame), partial(Table, carry=carry), plain, carry, named)
+            is_numbered.append(part.is_numbered)
+            if part.is_numbered != is_numbered[0]:
+                allowed = "frames of one kind: frame.reset_index(drop=True) leaves an index out"
+                raise InvalidRows([problem("table", "has frames with and without an index", allowed=allowed)])
+            batches = []
+            for batch, names in part.batches():
+                batches.append(batch)
+                if not part.is_numbered:
+                    ids.extend(names)
+                for name, values in part.carried.items():
+                    queues.setdefault(name, deque()).extend(islice(values, batch.num_rows))
+            yield pa.Table.from_batches(batches)
+
+    tables = read()
+    # The first frame with rows decides on the types.
+    first = _first(tables, lambda table: table.num_rows > 0)
+    fields = [
+        field.with_type(pa.string()) if column.null_count == first[-1].num_rows > 0 else field
+        for field, column in zip(first[-1].schema, first[-1].columns, strict=True)
+    ]
+    return make_table(
+        chain(first, tables),
+        pa.schema(fields, metadata=first[-1].schema.metadata),
+        ids=None if is_numbered[0] else drained(ids),
+        carried={name: drained(queue) for name, queue in queues.items()},
+    )
 
 
 def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
@@ -159,7 +279,7 @@ def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
         words = f"cannot be stored: {'; '.join(map(str, error.args))}"
         raise InvalidRows([problem("table", words, allowed=f"columns and an index of {allowed}")]) from None
     index, ids = frame.index, None
-    if not isinstance(index, pd.RangeIndex) or (index.start, index.step) != (0, 1):
+    if not isinstance(index, pd.RangeIndex) or (index.start, index.step, index.name) != (0, 1, None):
         for row, value in enumerate(index):
             if is_missing(value):
                 raise InvalidRows([problem("id", f"the index is missing in row {row}", allowed=allowed)])
@@ -190,7 +310,7 @@ def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
     columns = {}
     for name, values in given.items():
         if not is_per_row(values):
-            words = f"column {name!r} is a {type(values).__name__}"
+            words = f"column {name!r} is of the type {type(values).__name__}"
             raise InvalidRows([problem("table", words, allowed="a list of values for each column")])
         columns[str(name)] = as_list(values)
     if len(set(map(len, columns.values()))) > 1:
@@ -344,6 +464,9 @@ def _array_of(
     except UNFIT as error:
         row, words = _odd_value(values)
         place = None if row is None else start + row
+        # Arrow shows the value, which may be a whole frame.
+        if unknown := re.search(r"with type (\S+): did not recognize", str(error)):
+            words = words or f"it holds values of the type {unknown[1]}"
         raise InvalidRows([not_stored(column, words or first_line(error), way_out, place)]) from None
     for row, (given, kept) in enumerate(zip(values, back, strict=True), start):
         if not _is_same(given, kept):

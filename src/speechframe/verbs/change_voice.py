@@ -22,9 +22,9 @@ from speechframe.backends.files import files_or_table, kept, kept_path
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
 from speechframe.errors import AudioError
@@ -34,7 +34,7 @@ from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.wire.changer import encode_convert
 
 # Field of the document to our argument, if the names differ. `_WIRES` leaves out `file_url`, because
@@ -204,7 +204,7 @@ async def _download(address: str) -> bytes:
 async def change_voice(
     table: Any,
     *,
-    audio: str | Column | Any = AUDIO,
+    audio: str | Column | Any = "audio",
     voice: str | Column | Any,
     locale: str | Column | Any = None,
     style: str | Column | Any = None,

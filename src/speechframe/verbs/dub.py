@@ -15,15 +15,16 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 from pydantic import SecretStr
 
+from speechframe._words import counted
 from speechframe.audio.lengths import seconds_of
 from speechframe.backends.dub_job import Delivered, Dub, JobBackend, plain, projects
 from speechframe.backends.files import files_or_table, kept
 from speechframe.backends.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client.dubbing import is_url
 from speechframe.client.upload import Upload, medium_of
 from speechframe.errors import (
@@ -41,7 +42,8 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest, Priority, Project
 from speechframe.store.schema import columns
-from speechframe.tables.table import Column, problem
+from speechframe.tables.column import Column
+from speechframe.tables.table import problem
 from speechframe.wire.answers import amount, odd_amount
 from speechframe.wire.requests import canonical
 
@@ -284,7 +286,7 @@ class DubBackend(JobBackend):
             sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
         )
         if used is not None and None not in costs and planned:
-            remarks.append(f"the service says the job cost {used:,.10g} credits, not {planned:,.10g}")
+            remarks.append(f"the service says the job cost {counted(used, 'credit')}, not {planned:,.10g}")
         records: list[Record | SpeechframeError] = []
         for dub, cost in zip(found, costs, strict=True):
             if isinstance(dub, SpeechframeError):
@@ -385,10 +387,11 @@ async def dub(
     project
         Id of a project, which names the locales and whether its dubs are reviewed.
     source_locale
-        Locale of the media, where it is known.
+        Locale of the media, where it is known. Of several audio tracks, the one in this language is dubbed.
     scripts
         SRT or WebVTT, as text or as the path of a file: who says what, instead of what is recognised.
-        ``col("x")`` takes it from a column.
+        ``col("x")`` takes it from a column. Warnings name the speakers that were found, and each line that
+        was skipped or is no speech.
     script_locale
         Locale of the script, where it is translated already.
     cast

@@ -13,8 +13,8 @@ from speechframe.backends.judging import SPOKEN_SIGNS
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Opened, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
@@ -22,7 +22,7 @@ from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.wire.requests import encode_request
 from speechframe.wire.speech import encode_content
 

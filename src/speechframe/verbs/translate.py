@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
+from speechframe._words import counted
 from speechframe.backends import placeholders
 from speechframe.backends.glossary import Glossary, read_glossary
 from speechframe.backends.placeholders import Span
@@ -16,8 +17,8 @@ from speechframe.backends.service import CallBackend
 from speechframe.backends.targets import listed, packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
-from speechframe.batch.options import RunOptions
 from speechframe.batch.run import make
+from speechframe.batch.run_options import RunOptions
 from speechframe.client import Call
 from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, SpeechframeError
@@ -28,7 +29,7 @@ from speechframe.spec.check import FieldProblem, check, shown
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
-from speechframe.tables.table import Column
+from speechframe.tables.column import Column
 from speechframe.wire.answers import warnings_of, whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate
@@ -44,21 +45,20 @@ COLUMNS = columns(
 
 _UNKNOWN = "is no language this service translates into"
 
-# What a translation must be to be true. Only what no translator means is doubted.
+# Bounds of a plausible translation. They are wide, so that only wrong answers are doubted.
 _LEAST_CHARACTERS = 20
-"""Of a text whose length says something: "OK" may become a word of twelve letters."""
+"""Shortest text that is checked for its length. "OK" may become a word of twelve letters."""
 _SHORTEST, _LONGEST = 0.08, 8.0
 """Characters of a translation for each of the text: Chinese needs a quarter of those of English."""
-_SAME_WORDS, _SAME_CHARACTERS = 6, 30
-"""Names, addresses and titles up to this length may well be the same in two languages."""
 
 
 @dataclass(slots=True)
 class _Translation(Record):
-    """A record with what only :meth:`TranslateBackend.judge` wants to know."""
+    """A record with facts for :meth:`TranslateBackend.judge`."""
 
-    said_locale: str | None = None  # the language that the answer says it is in
-    is_explained: bool = False  # the service itself has something to say of the text
+    said_locale: str | None = None  # the locale in the answer
+    is_explained: bool = False  # the service sent a warning about the text or the call
+    may_be_same: bool = False  # no words to translate, the same language, or a warning about the text
 
 
 @dataclass
@@ -74,6 +74,11 @@ class _Text:
     @classmethod
     def of(cls, request: Request) -> "_Text":
         return cls(**json.loads(request.body))
+
+
+def _is_same_language(text: _Text) -> bool:
+    source = text.source_locale
+    return source is not None and locales.language_of(source) == locales.language_of(text.target)
 
 
 class TranslateBackend(CallBackend):
@@ -220,7 +225,9 @@ class TranslateBackend(CallBackend):
         )
         noted = list(said.notes)
         if said.credits_used is not None and said.credits_used != price:
-            noted.append(f"the service says the call cost {said.credits_used:g} credits, not {price:g}")
+            noted.append(
+                f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}"
+            )
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
         if said.credits_used is not None:
@@ -235,7 +242,7 @@ class TranslateBackend(CallBackend):
             terms = [Span(*term, is_term=True) for term in text.glossary]
             protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
             restored = protected.restore(translation)
-            # A text that the service has something to say of may have been given back as it was.
+            # A text with a warning may have been returned unchanged.
             is_direct = text.source_locale is not None and not remarks
             values = {
                 "text": text.text,
@@ -254,12 +261,13 @@ class TranslateBackend(CallBackend):
                     basis="computed" if cost is None else "reported",
                     said_locale=said.target,
                     is_explained=bool(remarks),
+                    may_be_same=bool(told) or not protected.has_words() or _is_same_language(text),
                 )
             )
         return found
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return why a translation cannot be true; nothing as a rule."""
+        """Return the reasons to doubt a translation. It may be empty, unchanged, or much too long."""
         del learned
         if not isinstance(record, _Translation):
             return []
@@ -268,15 +276,12 @@ class TranslateBackend(CallBackend):
             return [Finding("empty", f"the text has {len(text):,} characters, its translation none")]
         findings = []
         said, target = record.said_locale, request.facts["locale"]
-        if not record.is_explained:
-            if said is not None and locales.is_another(said, target):
-                words = f"the answer says it is in {said}, {target} was asked for"
-                findings.append(Finding("target", words))
-            words = text.casefold().split()
-            is_long = len(words) > _SAME_WORDS or len(text) > _SAME_CHARACTERS
-            if is_long and words == translated.casefold().split():
-                words = f"the translation is the text itself, {len(words)} words long"
-                findings.append(Finding("untranslated", words))
+        if not record.is_explained and said is not None and locales.is_another(said, target):
+            words = f"the answer is in {said} by its own statement; {target} was requested"
+            findings.append(Finding("target", words))
+        if not record.may_be_same and text.casefold().split() == translated.casefold().split():
+            words = "the translation is the text itself; a glossary keeps words that must stay"
+            findings.append(Finding("untranslated", words))
         if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
             findings.append(Finding("length", words))
@@ -309,11 +314,12 @@ async def translate(
         A pandas or polars frame, Arrow table, Hugging Face dataset, list of strings,
         another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
     text
-        The column that holds the text (or a Series or list of texts). What stands in it as ``{name}``,
-        ``%s``, an ICU message, a tag, a URL or an e-mail address is not translated: it is sent, and billed,
-        as a token of a few characters. ``placeholders_ok`` is False where one was lost, where a number is
-        missing in the translation, or where the branches of an ICU message contain words, which stay as they
-        are: a warning lists these.
+        The column with the text, or a Series or list of texts. Placeholders of the common frameworks are not
+        translated. Examples are ``{name}``, ``%1$s``, ``:name``, ``{% if x %}``, tags, URLs, e-mail
+        addresses and whole ICU messages. Each is sent, and billed, as a token of a few characters.
+        ``placeholders_ok`` is True if each placeholder and each number is in the translation, and everything
+        else that looks like code is unchanged. It is False if an ICU message has branches with words, because
+        the branches stay as they are. A warning lists them.
     targets
         Languages to translate into, as codes or locales in any spelling: ``["fr-FR", "pt_BR"]``.
     source_locale
@@ -322,8 +328,9 @@ async def translate(
     glossary
         How terms are to be translated: a frame, list of dicts or file with the columns ``source``,
         ``locale`` (empty: every target) and ``target``, or a dict of source to target. Terms are whole
-        words, the longest counts; ``glossary_ok`` says whether all of a row are in its translation, and is
-        null where there is none.
+        words, and the longest one counts. ``glossary_ok`` is True if each term of a row is in its
+        translation, and null if the row has no term. A name that must stay is a term that is its own
+        translation: ``{"Berlin": "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
         ``truth_checks``, ``on_invalid``, ``wait``, ``dry_run`` and more. There are no other takes of a

@@ -18,7 +18,7 @@ from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
-from speechframe.tables.table import col
+from speechframe.tables.column import col
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class VoiceComparison(ClipWidget):
         if self._making is None or run is None or run.estimate is None:
             return {"stage": READY, **_grouped(shelf)}
         estimate = run.estimate
-        amount = f"{estimate.credits:,.10g} credits"
+        amount = counted(estimate.credits, "credit")
         if not estimate.calls:
             # All clips exist already, so the user has nothing to confirm.
             return {"stage": READY, "cost": "made before: nothing is spent", **_grouped(shelf)}
-        wrong = [f"{p['field']} {p['problem']}" for p in run.problems]
+        wrong = [f"{p['field']} {p['problem']}".lstrip() for p in run.problems]
         return {
             "stage": PLANNED,
             "cost": estimate.line() + (f" ({'; '.join(dict.fromkeys(wrong))})" if wrong else ""),

@@ -16,8 +16,8 @@ from speechframe._loop import submit
 from speechframe._words import counted
 from speechframe.audio.peaks import peaks
 from speechframe.batch.live import RUNNING, Run
-from speechframe.batch.options import Options, RunOptions
-from speechframe.batch.progress import credits_in_words
+from speechframe.batch.options import Options
+from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
 from speechframe.page.clips import Entry, Shelf
 from speechframe.store.schema import AUDIO
@@ -274,7 +274,7 @@ class RunDashboard(ClipWidget):
         because = f" ({f['because']}: {f['words']})" if f["because"] else ""
         return (
             f"<RunDashboard {self.heading}: {f['status']}{because}, {f['so_far']}{failed}"
-            f", {credits_in_words(f['credits'])}>"
+            f", {counted(f['credits'], 'credit')}>"
         )
 
     def to_table(self) -> str:

@@ -18,7 +18,7 @@ from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.spec.speech import Format
 from speechframe.store.schema import FINISHED
 from speechframe.widgets.base import PageWidget, run_of, table
-from speechframe.wire.cues import parse
+from speechframe.wire.subtitles import plain_cues, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -241,9 +241,12 @@ def _file(given: Any) -> Path | None:
 
 
 def _cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
-    """Return the cues in a file of a run, or none and why they cannot be read."""
+    """Return the cues in a file of a run, and what of the file cannot be read."""
     try:
-        found = parse(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else []
+        found = read(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else None
     except (OSError, ValueError, StoreError) as error:
         return [], f"the subtitles in {name} cannot be read: {error}"
-    return [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in found], None
+    if found is None:
+        return [], None
+    cues = [(" ".join(cue.text.split()), cue.start_ms, cue.end_ms) for cue in plain_cues(found)]
+    return cues, "; ".join(found.warnings) or None

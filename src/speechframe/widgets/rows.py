@@ -255,7 +255,7 @@ class RowReader:
         """Return the columns of a row that its page does not show elsewhere, as texts."""
         shown = {
             *map(self.run.name_of, (*BOOKKEEPING, ROW_ID, "word_durations", "locale", "text")),
-            self._texts[0],
+            *self._texts[:1],
         }
         shown = shown - {*map(self.run.name_of, ("take", "credits"))} | {self.run.name_of("audio_seconds")}
         return {

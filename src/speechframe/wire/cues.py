@@ -1,12 +1,10 @@
-"""Cues of subtitles: utterances to readable cues, and cues to and from SRT and WebVTT.
+"""Cues of subtitles: utterances to readable cues, and cues to SRT and WebVTT.
 
 Text is never shortened. A cue with too much text for its time is kept and counted.
 """
 
 import html
-import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +15,7 @@ from speechframe.spec.chosen import (
     CUE_SECONDS,
 )
 
-__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "cues", "parse", "srt", "vtt"]
+__all__ = ["CLOSING_MARKS", "SENTENCE_MARKS", "Cue", "cues", "srt", "vtt"]
 
 SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
@@ -202,98 +200,3 @@ def _time(ms: int, point: str) -> str:
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02}:{minutes:02}:{seconds:02}{point}{ms:03}"
-
-
-_TIME = r"(?:(\d{1,3}):)?([0-5]?\d):([0-5]?\d)[.,](\d{1,3})"
-_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-_NO_CUES = ("NOTE", "STYLE", "REGION", "WEBVTT")
-# Possessive, and no two parts in a row share a character. So each pattern takes linear time on any text.
-_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
-_TAG = re.compile(
-    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:]*+)(?:[\s.][^<>]*+)?>|\{\\[^{}]*+\}", re.IGNORECASE
-)
-# A name in letters of any script, and a colon.
-_NAME = re.compile(r"-?\s*([^\W\d_][\w .'\u2019-]{0,39})[:\uff1a]\s*(?=\S)")
-
-
-def parse(text: str) -> list[Cue]:
-    r"""Return the cues of SRT or WebVTT, in the order of their starts.
-
-    The speaker comes from a voice tag, or from a name and a colon in front of a line. Such a name is in
-    capitals or occurs twice. A cue becomes two if the speaker changes inside it.
-
-    Raises
-    ------
-    ValueError
-        The text is neither SRT nor WebVTT. The words contain the line.
-
-    Examples
-    --------
-    >>> parse("1\n00:00:00,500 --> 00:00:02,000\nANNA: Good <i>morning</i>.\n")
-    [Cue(start_ms=500, end_ms=2000, text='Good morning.', speaker='ANNA')]
-    """
-    blocks = list(_blocks(text))
-    lines = [_plain(line) for _, _, said in blocks for line in said]
-    counted = Counter(match[1] for line in lines if (match := _NAME.match(line)))
-    names = {name for name, count in counted.items() if count > 1 or name.isupper()}
-    found = [cue for start_ms, end_ms, said in blocks for cue in _parted(start_ms, end_ms, said, names)]
-    if not found:
-        raise ValueError("line 1: there are no cues; SRT or WebVTT is needed")
-    return sorted(found, key=lambda cue: cue.start_ms)
-
-
-def _blocks(text: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield start, end and lines of every cue."""
-    block: list[str] = []
-    for number, line in enumerate([*text.removeprefix("\ufeff").splitlines(), ""], 1):
-        if line.strip():
-            block.append(line)
-        elif block:
-            first = next((i for i, each in enumerate(block[:2]) if "-->" in each), 0)
-            if "-->" in block[first] or not block[0].startswith(_NO_CUES):
-                start_ms, end_ms = _times(block[first], number - len(block) + first)
-                yield start_ms, end_ms, block[first + 1 :]
-            block = []
-
-
-def _times(line: str, number: int) -> tuple[int, int]:
-    match = _TIMES.fullmatch(line)
-    if match is None:
-        raise ValueError(f"line {number}: times are needed, such as 00:00:01,000 --> 00:00:02,500")
-    start_ms, end_ms = (
-        ((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * 1000 + int(part.ljust(3, "0"))
-        for hours, minutes, seconds, part in (match.groups()[:4], match.groups()[4:])
-    )
-    if end_ms <= start_ms:
-        raise ValueError(f"line {number}: the cue ends before it has begun")
-    return start_ms, end_ms
-
-
-def _parted(start_ms: int, end_ms: int, said: Sequence[str], names: set[str]) -> Iterator[Cue]:
-    """Yield a cue for each speaker. Characters share the time evenly."""
-    parts: list[tuple[str, list[str]]] = []
-    for line in said:
-        speaker, words = _speaker(line, names)
-        if speaker or not parts:
-            parts.append((speaker, []))
-        parts[-1][1].extend([words] if words else [])
-    texts = [(speaker, "\n".join(words)) for speaker, words in parts if words]
-    total, done = sum(len(text) for _, text in texts), 0
-    for speaker, text in texts:
-        begun, done = done, done + len(text)
-        first_ms, last_ms = (start_ms + (end_ms - start_ms) * share // total for share in (begun, done))
-        yield Cue(first_ms, last_ms, text, speaker)
-
-
-def _plain(line: str) -> str:
-    return html.unescape(_TAG.sub("", line)).strip()
-
-
-def _speaker(line: str, names: set[str]) -> tuple[str, str]:
-    """Return the speaker of a line, empty if unknown, and the rest of the line."""
-    words = _plain(line)
-    if voice := _VOICE.search(line):
-        return html.unescape(voice[1]).strip(), words
-    if (match := _NAME.match(words)) and match[1] in names:
-        return match[1].strip(), words[match.end() :]
-    return "", words

@@ -44,6 +44,10 @@ DUB_TEXT_LEAST_SECONDS = 5
 """A shorter medium may have the text of one of this length."""
 DUB_VOICES_AT_ONCE = 8
 """The cues of a script together last at most so many times as long as the medium."""
+DUB_NAMED_LINES = 3
+"""Fewest lines of a script that begin with names, before names that may be words count as speakers."""
+DUB_NAMED_SHARE = 0.25
+"""Least number of such lines, as a share of the cues."""
 DUB_CORRECTIONS = 100
 """Corrections of a reviewed job for each of its target locales."""
 DUB_WAITING_JOBS = 100
@@ -192,6 +196,25 @@ POINTS: tuple[OpenPoint, ...] = (
         "script (SRT or WebVTT, speakers as `NAME: ` or `<v NAME>`) in script_locale, cast (speaker to voice "
         f"id) and original_gain_db ({ORIGINAL_GAIN_DB}, default {ORIGINAL_GAIN_DB.default:g}).",
         "Who has the script of a film need not have it guessed.",
+        "ours",
+    ),
+    OpenPoint(
+        "dub-script-reading",
+        "What of a script is spoken",
+        "All text, without the names of speakers, sounds in brackets, songs between notes, and lines that "
+        "automatic captions repeat. A name in capitals, a numbered speaker, a name in brackets with a colon "
+        "and a name of the cast are speakers. Other names are speakers only if they begin at least "
+        f"{DUB_NAMED_LINES} lines together, and {DUB_NAMED_SHARE:.0%} of the number of cues. A cue without "
+        "readable times is skipped. Warnings name the speakers and the lines.",
+        "Subtitles have no rule for speakers and sounds, and players show files with odd cues.",
+        "ours",
+    ),
+    OpenPoint(
+        "audio-track",
+        "Audio track of a medium with several",
+        "The one in source_locale, or else the default one, or else the first; commentaries come last. Times "
+        "count from the first sound or picture of the medium, and so does its length.",
+        "Players choose a track and count time in this way.",
         "ours",
     ),
     OpenPoint(

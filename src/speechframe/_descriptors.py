@@ -1,0 +1,38 @@
+"""The number of files and connections (descriptors) that this process may have open."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+if sys.platform != "win32":
+    import resource
+
+MOST_DESCRIPTORS = 8192
+"""Soft limit that our own commands and servers set for their process, if the hard limit allows it."""
+_RESERVED = 64
+"""Descriptors for files that a run opens beside its connections."""
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of this process to :data:`MOST_DESCRIPTORS`, if allowed."""
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MOST_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def free_descriptors() -> int:
+    """Return the number of connections that this process may still open beside its files."""
+    if sys.platform == "win32":
+        return MOST_DESCRIPTORS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        used = sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:  # not even this folder can be opened
+        used = soft
+    return max(0, soft - used - _RESERVED)

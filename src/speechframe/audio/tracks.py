@@ -1,0 +1,166 @@
+"""The tracks of a medium that PyAV has opened: which one is heard, when it begins, and where its sound lies.
+
+Time zero is the start of the medium, as in players: the start of its first sound or picture.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from speechframe.errors import AudioError
+from speechframe.spec.locales import language_of, three_letters
+
+__all__ = [
+    "audio_track",
+    "audio_tracks",
+    "gapless",
+    "moving_pictures",
+    "placed",
+    "start_seconds",
+    "track_warning",
+]
+
+# A block may begin this far from the end of the block before. Its time was rounded, as in MKV.
+_ROUNDED_SECONDS = 0.05
+_BLOCK_FRAMES = 48_000
+_SHOWN_TRACKS = 8
+
+
+def moving_pictures(source: Any) -> Any:
+    """Return the stream of moving pictures of a PyAV container; None if it has only sound or a cover."""
+    from av.stream import Disposition
+
+    return next(
+        (each for each in source.streams.video if not each.disposition & Disposition.attached_pic), None
+    )
+
+
+def audio_tracks(source: Any) -> list[Any]:
+    """Return the audio streams of a PyAV container that can be decoded."""
+    return [each for each in source.streams.audio if each.codec_context is not None]
+
+
+def audio_track(source: Any, locale: str | None = None) -> Any:
+    """Return the audio stream in the language of `locale`, else the default one, else the first.
+
+    Of several, a commentary or a description of the pictures comes last.
+    """
+    from av.stream import Disposition
+
+    beside = Disposition.comment | Disposition.visual_impaired | Disposition.descriptions
+    return max(
+        audio_tracks(source),
+        key=lambda each: (
+            locale is not None and _language(each) in _codes(locale),
+            bool(each.disposition & Disposition.default),
+            not each.disposition & beside,
+        ),
+    )
+
+
+def track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
+    """Return a warning if a medium has several audio tracks, with the one that is used.
+
+    `use` is what was done with the track, and `instead` says how to use another one.
+    """
+    tracks = source.streams.audio
+    if len(tracks) < 2:  # noqa: PLR2004 - several
+        return None
+    chosen = audio_track(source, locale)
+    names = ", ".join(_described(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
+    number = list(tracks).index(chosen) + 1
+    why = "the default or first one"
+    if locale is not None and _language(chosen) in _codes(locale):
+        why = f"in the language of {locale}"
+    return (
+        f"the medium has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
+        f"use another one, {instead}"
+    )
+
+
+def _described(number: int, track: Any) -> str:
+    words = [_language(track) or "language unknown"]
+    if title := track.metadata.get("title"):
+        words.append(repr(title[:40]))
+    return f"{number}: {' '.join(words)}"
+
+
+def _language(track: Any) -> str:
+    """Return the language of a track as two or three letters, or an empty string."""
+    language = (track.language or track.metadata.get("language") or "").lower().partition("-")[0]
+    return "" if language == "und" else language
+
+
+def _codes(locale: str) -> Sequence[str]:
+    return language_of(locale), three_letters(locale), three_letters(locale, bibliographic=True)
+
+
+def start_seconds(source: Any) -> float:
+    """Return the time of the first sound or picture of a PyAV container, in seconds.
+
+    Recorders may begin at any time. The time before the start does not count as length.
+    """
+    video = moving_pictures(source)
+    starts = [
+        float(each.start_time * each.time_base)
+        for each in (*source.streams.audio, *([] if video is None else [video]))
+        if each.start_time is not None and each.time_base is not None
+    ]
+    # MP3 and Opus have samples before time zero, and players skip them.
+    return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
+
+
+def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
+    """Yield blocks of samples, each with the frame of the medium at which it begins.
+
+    Parameters
+    ----------
+    source, track
+        A PyAV container and one of its audio streams.
+    converter
+        An ``av.AudioResampler`` to a packed format at `rate_hz`.
+    rate_hz
+        Sample rate of the blocks in Hz. A block has the shape ``(frames, channels)``.
+
+    Raises
+    ------
+    AudioError
+        The audio is damaged.
+    """
+    import av
+
+    zero = round(start_seconds(source) * rate_hz)
+    end = 0
+    try:
+        for frame in itertools.chain(source.decode(track), (None,)):
+            for converted in converter.resample(frame):
+                samples = converted.to_ndarray().reshape(-1, converted.layout.nb_channels)
+                at = end if converted.time is None else round(converted.time * rate_hz) - zero
+                if abs(at - end) < _ROUNDED_SECONDS * rate_hz:
+                    at = end
+                end = at + len(samples)
+                if end > 0:
+                    yield max(at, 0), samples[max(-at, 0) :]
+    except (av.error.FFmpegError, ValueError) as error:
+        raise AudioError("the audio is damaged or truncated") from error
+
+
+def gapless(
+    blocks: Iterable[tuple[int, npt.NDArray[Any]]], frames: int | None = None
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield blocks without gaps, which become silence. With `frames`, whatever lies behind them is cut."""
+    end = 0
+    for at, samples in blocks:
+        start = at if frames is None else min(at, frames)
+        silence = np.zeros((_BLOCK_FRAMES if start > end else 0, *samples.shape[1:]), samples.dtype)
+        while end < start:
+            yield silence[: start - end]
+            end = min(start, end + _BLOCK_FRAMES)
+        # Skip samples that overlap the block before.
+        rest = samples[end - start : None if frames is None else frames - start]
+        if len(rest):
+            yield rest
+            end += len(rest)

@@ -1,0 +1,271 @@
+"""Find the speech in subtitles, and who speaks it.
+
+Subtitles have no rule for names of speakers, so text alone decides. These forms are read::
+
+    <v Anna>Hello.    ANNA: Hello.    [ANNA]: Hello.    Speaker 1: Hello.    [SPEAKER_00]: Hello.
+    spk_0: Hello.     (speaker 1) Hello.    - Anna: Hello.    >> ANNA (on the phone): Hello.
+
+A name in capitals, a numbered speaker and a name of the cast always count. Any other name counts only if such
+names begin many lines. Else "Remember: never open it." would have a speaker.
+
+Brackets describe sounds and are no speech, and so are songs between notes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from speechframe._words import counted
+from speechframe.spec.chosen import DUB_NAMED_LINES, DUB_NAMED_SHARE
+from speechframe.spec.texts import MARKERS
+from speechframe.wire.cues import Cue
+from speechframe.wire.subtitles import Line, Subtitles, TimedLines, lines_named
+
+__all__ = ["speech"]
+
+_SPEAKER = "Speaker 1"
+"""The speaker of text without a name."""
+_MOST_WORDS = 4
+_PARTICLE_LETTERS = 3
+"""Longest lower-case word inside a name, as in "Maria de la Cruz"."""
+_LEAST_GROWING = 1 / 3
+"""In captions that roll, at least this share of the cues repeats lines and adds others."""
+_SHOWN_NAMES = 20
+
+# All parts are bounded, or end at a character that the part in front of them cannot contain.
+_MARK = re.compile(r"(?:>{2,}|[-\u2013\u2014\u2010](?=\s*[^\W\d_]|\s*[\[(]))\s*")
+_NAME = r"[^\W\d_][\w .'\u2019&/+#-]{0,39}?"
+_ASIDE = r"\s{0,3}(?:[(\[][^()\[\]]{0,40}[)\]]\s{0,3})?"
+_NAMED = re.compile(rf"(?P<name>{_NAME}){_ASIDE}(?P<colon>[:\uff1a])(?![\d/])(?P<gap>\s*)")
+_BRACKETED = re.compile(rf"[\[(](?P<name>{_NAME})[\])](?P<colon>\s{{0,3}}[:\uff1a])?\s*")
+_NUMBERED = re.compile(r"(?:speaker|spkr?|person|participant)[\s_#-]{0,3}(?:\d{1,3}|[a-z])", re.IGNORECASE)
+_SQUARE = r"\[[^\[\]]*\]|\u3010[^\u3010\u3011]*\u3011"
+_ROUND = r"\([^()]*\)|\uff08[^\uff08\uff09]*\uff09"
+_BRACKETS = re.compile(f"{_SQUARE}|{_ROUND}")
+_NOTES = re.compile("[\u2669\u266a\u266b\u266c]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """The name in front of a line, its form, and the text behind it."""
+
+    name: str
+    rest: str
+    is_bracketed: bool
+    has_colon: bool
+
+    @property
+    def is_numbered(self) -> bool:
+        return bool(_NUMBERED.fullmatch(self.name))
+
+    @property
+    def is_capital(self) -> bool:
+        return self.name.isupper() and len(self.name) > 1
+
+    def is_sure(self, *, is_shouted: bool) -> bool:
+        """Whether the form alone makes this a speaker. Capitals prove nothing if all text has them."""
+        return self.is_numbered or (
+            self.has_colon and (self.is_bracketed or (self.is_capital and not is_shouted))
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the warnings report: the leads of speakers, the names that were read as text, other lines."""
+
+    named: Counter[str]
+    spoken: Counter[str]
+    left_out: list[int]
+
+
+def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue], list[str]]:
+    """Return what is spoken in subtitles, in order, and warnings of what was guessed or left out.
+
+    A cue becomes several if the speaker changes inside it. Characters share its time evenly.
+
+    Parameters
+    ----------
+    subtitles
+        The subtitles.
+    cast
+        Names that are certainly speakers.
+    """
+    warnings = list(subtitles.warnings)
+    timed, repeated = _unrolled([_with_whole_brackets(cue) for cue in subtitles.cues])
+    if repeated:
+        warnings.append(f"the captions roll: {counted(repeated, 'repeated line')} spoken once")
+    names = _speakers(timed, cast)
+    found = _Found(Counter(), Counter(), [])
+    cues = [part for cue in timed for part in _parted(cue, names, found)]
+    return cues, [*warnings, *_told(found, cast)]
+
+
+def _told(found: _Found, cast: Collection[str]) -> Iterator[str]:
+    guessed = [name for name in found.named if name not in cast]
+    if guessed or found.spoken:
+        who = _listed(found.named) if found.named else "none"
+        words = f"speakers found by the names in front of lines: {who}"
+        if found.spoken:
+            words += f"; these beginnings are spoken as text: {_listed(found.spoken)}"
+        yield f"{words}. <v NAME> in WebVTT, or a name in cast, makes a speaker certain"
+    if found.left_out:
+        numbers = list(dict.fromkeys(found.left_out))
+        yield f"{lines_named(numbers)}: not spoken, because brackets and songs between notes are no speech"
+
+
+def _listed(names: Counter[str]) -> str:
+    shown = ", ".join(
+        f"{name!r} ({counted(count, 'line')})" for name, count in names.most_common(_SHOWN_NAMES)
+    )
+    others = len(names) - _SHOWN_NAMES
+    return shown if others <= 0 else f"{shown} and {others:,} others"
+
+
+def _with_whole_brackets(cue: TimedLines) -> TimedLines:
+    """Return a cue in which a bracket that goes over lines stands in one line."""
+    text = "\n".join(line.text for line in cue.lines)
+    joined = _BRACKETS.sub(lambda found: found[0].replace("\n", " "), text)
+    if joined == text:
+        return cue
+    starts, at = dict[int, Line](), 0
+    for line in cue.lines:
+        starts[at] = line
+        at += len(line.text) + 1
+    lines, at = list[Line](), 0
+    for words in joined.split("\n"):
+        lines.append(replace(starts[at], text=words))
+        at += len(words) + 1
+    return replace(cue, lines=lines)
+
+
+def _unrolled(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
+    """Return captions that roll with each line once, and how many lines were repeated.
+
+    Automatic captions show the last line again above the next one.
+    """
+    texts = [[line.text for line in cue.lines if line.text] for cue in cues]
+    repeats = [0, *(_repeated(before, after) for before, after in pairwise(texts))]
+    growing = sum(0 < count < len(lines) for count, lines in zip(repeats, texts, strict=True))
+    if growing < max(2, _LEAST_GROWING * len(cues)):
+        return cues, 0
+    kept = []
+    for cue, count in zip(cues, repeats, strict=True):
+        kept.append(replace(cue, lines=[line for line in cue.lines if line.text][count:]))
+    return kept, sum(repeats)
+
+
+def _repeated(before: Sequence[str], after: Sequence[str]) -> int:
+    """Return how many lines at the end of one cue begin the next one. Captions roll up to three lines."""
+    return next((n for n in (3, 2, 1) if len(before) >= n and before[-n:] == after[:n]), 0)
+
+
+def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
+    """Return the names that are speakers."""
+    lines = [(line.text, _lead(line.text)) for cue in cues for line in cue.lines]
+    letters = Counter(
+        letter.isupper()
+        for text, lead in lines
+        for letter in (lead.rest if lead else text)
+        if letter.isupper() or letter.islower()
+    )
+    is_shouted = letters[True] > letters[False]
+    leads = [lead for _, lead in lines if lead is not None]
+    sure = {lead.name for lead in leads if lead.name in cast or lead.is_sure(is_shouted=is_shouted)}
+    counts = Counter(lead.name for lead in leads if lead.rest or lead.has_colon)
+    doubtful = {name: count for name, count in counts.items() if name not in sure and count > 1}
+    is_many = sum(doubtful.values()) >= max(DUB_NAMED_LINES, DUB_NAMED_SHARE * len(cues))
+    return sure | doubtful.keys() if is_many else sure
+
+
+def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[Cue]:
+    """Yield the speech of a cue, a part for each speaker."""
+    noted = [place for place, line in enumerate(cue.lines) if _NOTES.search(line.text)]
+    parts: list[tuple[str, list[str]]] = []
+    for place, line in enumerate(cue.lines):
+        speaker, text = _split(line, names, found)
+        # A song may go over several lines.
+        is_sung = len(noted) > 1 and noted[0] <= place <= noted[-1]
+        words = "" if is_sung else _spoken(text)
+        if words != " ".join(text.split()):
+            found.left_out.append(line.number)
+        if speaker or not parts:
+            parts.append((speaker, []))
+        parts[-1][1].extend([words] if words else [])
+    texts = [(speaker, " ".join(words)) for speaker, words in parts if words]
+    total, done = sum(len(text) for _, text in texts), 0
+    for speaker, text in texts:
+        begun, done = done, done + len(text)
+        length_ms = cue.end_ms - cue.start_ms
+        first_ms, last_ms = (cue.start_ms + length_ms * share // total for share in (begun, done))
+        yield Cue(first_ms, last_ms, text, speaker or _SPEAKER)
+
+
+def _split(line: Line, names: Collection[str], found: _Found) -> tuple[str, str]:
+    """Return the speaker of a line, empty if unknown, and the text without the name."""
+    if line.voice:
+        return line.voice, line.text
+    lead = _lead(line.text)
+    if lead is not None and lead.name in names:
+        found.named[lead.name] += 1
+        return lead.name, lead.rest
+    if lead is not None and lead.has_colon:
+        found.spoken[lead.name] += 1
+    mark = _MARK.match(line.text)
+    return "", line.text[mark.end() :] if mark else line.text
+
+
+def _lead(text: str) -> _Lead | None:
+    """Return the name in front of a line, if the text in front has the form of one."""
+    mark = _MARK.match(text)
+    at = mark.end() if mark else 0
+    is_bracketed = text.startswith(("[", "("), at)
+    found = (_BRACKETED if is_bracketed else _NAMED).match(text, at)
+    if found is None or not _is_name(name := " ".join(found["name"].split())):
+        return None
+    lead = _Lead(name, text[found.end() :], is_bracketed, found["colon"] is not None)
+    # "ANNA:Hello" has a name. "Re:start" has none.
+    is_tight = not is_bracketed and found["colon"] == ":" and not found["gap"] and bool(lead.rest)
+    return None if is_tight and not (lead.is_capital or lead.is_numbered) else lead
+
+
+def _is_name(name: str) -> bool:
+    """Return True if a text is written as a name: few words, and none of them begins small."""
+    words = name.split()
+    if _NUMBERED.fullmatch(name):
+        return True
+    is_particle = [word[0].islower() and len(word) <= _PARTICLE_LETTERS for word in words]
+    return (
+        len(words) <= _MOST_WORDS
+        and not words[0][0].islower()
+        and not words[-1][0].islower()
+        and all(small or not word[0].islower() for small, word in zip(is_particle, words, strict=True))
+    )
+
+
+def _spoken(text: str) -> str:
+    """Return the speech of a line, without brackets that describe sounds and without songs."""
+    between = _NOTES.split(text)
+    if len(between) > 1:
+        # One note makes the whole line a song. Text outside of a pair is speech.
+        text = "" if len(between) == 2 else " ".join(between[::2])  # noqa: PLR2004
+    text = " ".join(text.split())
+    found = list(_BRACKETS.finditer(text))
+    # Round brackets inside a sentence are a part of it. Those at the ends of a line are none.
+    first, last = 0, len(text)
+    for one in found:
+        if not text[first : one.start()].isspace() and first != one.start():
+            break
+        first = one.end()
+    for one in reversed(found):
+        if not text[one.end() : last].isspace() and last != one.end():
+            break
+        last = one.start()
+    kept, at = list[str](), 0
+    for one in found:
+        is_round_inside = one[0][0] in "(\uff08" and first <= one.start() and one.end() <= last
+        if not is_round_inside and not MARKERS.fullmatch(one[0]):
+            kept.append(text[at : one.start()])
+            at = one.end()
+    return " ".join("".join([*kept, text[at:]]).split())

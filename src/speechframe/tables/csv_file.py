@@ -1,0 +1,298 @@
+"""Read CSV and TSV files with any quoting, as people and spreadsheet programs write them.
+
+A file is read twice. The first pass finds the separator, the use of quotes, and the empty columns. The second
+pass gives Arrow the rows without the empty ones.
+"""
+
+import csv
+import io
+import re
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from speechframe._words import counted
+from speechframe.errors import InvalidRows, SettingsError
+from speechframe.tables.table import check_names, problem
+
+_BLOCK_BYTES = 1 << 20
+_SEPARATORS = ",\t;|"
+_SEP_LINE = re.compile(r'"?sep=(.)"?[,;\t|]*\s*', re.IGNORECASE)
+"""First line of a file for Excel that names the separator of the file."""
+
+
+class _Record(NamedTuple):
+    """One record of a file. A quoted field may contain line ends, so a record may have several lines."""
+
+    number: int  # number of its first line
+    lines: list[str]
+    fields: list[str]
+    is_broken: bool  # True if a quote begins a field without an end
+
+    @property
+    def text(self) -> str:
+        """The record as it stands in the file."""
+        return self.lines[0] if len(self.lines) == 1 else "".join(self.lines)
+
+
+class _Layout(NamedTuple):
+    """The result of the first pass over a file."""
+
+    skipped: int  # lines before the first record
+    header_end: int  # number of the header's last line
+    is_even: bool  # True if no row has surplus fields or separators alone
+    sep: str
+    is_quoted: bool  # False if quotes are ordinary characters
+    header: list[str]
+    width: int  # number of fields up to the last one with a name or a value
+    blank: set[int]  # positions of fields without a name and without any value
+    longest: int  # characters of the longest record
+    breaks: int  # lines inside a quoted field that begins on an earlier line
+
+
+def csv_batches(
+    path: Path, encoding: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
+) -> pa.RecordBatchReader:
+    """Return the rows of a CSV file, as texts. Raise SettingsError if its quotes may swallow lines.
+
+    `usual` separates the fields unless `sep`, a first line ``sep=;`` or the header shows another separator.
+    Unless `is_quoted`, quotes are ordinary characters. Remarks on left out lines and columns are appended to
+    `notes`.
+    """
+    with path.open(encoding=encoding, newline="") as file:
+        layout = _layout(file, path.name, notes, usual, sep, is_quoted=is_quoted)
+    kept = [place for place in range(layout.width) if place not in layout.blank]
+    names = [layout.header[place] for place in kept]
+    if not names:
+        words, allowed = f"{path.name} has no header", "a first line with the names of the columns"
+        raise InvalidRows([problem("table", words, allowed=allowed)])
+    check_names(names)
+    # Arrow selects columns by name, so number them: columns to leave out may have equal names.
+    numbers = [str(place) for place in range(layout.width)]
+    kept_numbers = [str(place) for place in kept]
+    reader = arrow_csv.open_csv(
+        cast("IO[bytes]", _Reader(_mended(path, encoding, layout))),
+        # A block must be larger than the longest row. A character has at most four bytes.
+        read_options=arrow_csv.ReadOptions(
+            block_size=max(_BLOCK_BYTES, 2 * 4 * layout.longest), column_names=numbers
+        ),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=layout.sep,
+            quote_char='"' if layout.is_quoted else False,
+            newlines_in_values=layout.breaks > 0,
+        ),
+        # Read every column as text, because type inference would convert the id 0007 to 7.
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(kept_numbers, pa.string()),
+            include_columns=kept_numbers,
+            strings_can_be_null=True,
+            null_values=[""],
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    schema = pa.schema([(name, pa.string()) for name in names])
+    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+class _Quotes:
+    """The use of quotes in a file, after some of its records."""
+
+    def __init__(self) -> None:
+        self.breaks = 0  # lines inside a quoted field that begins on an earlier line
+        self.broken = 0  # first line with a broken quote
+        self._is_enclosed = False  # a field is in quotes
+        self._is_proven = False  # a field in quotes contains a quote or a separator
+        self._rowlike: list[
+            tuple[int, int]
+        ] = []  # first line and lines of records whose lines look like rows
+
+    def note(self, record: _Record, sep: str, header: list[str]) -> None:
+        """Note a record that contains a quote."""
+        text, lines = record.text, record.lines
+        if record.is_broken:
+            self.broken = self.broken or record.number
+            return
+        if text.startswith('"') or f'{sep}"' in text:
+            self._is_enclosed = True
+            self._is_proven |= '""' in text or (len(lines) == 1 and text.count(sep) >= len(record.fields))
+            if len(lines) > 1 and all(line.count(sep) == len(header) - 1 > 0 for line in lines):
+                self._rowlike.append((record.number, len(lines)))
+        self.breaks += len(lines) - 1
+
+    def check(self, name: str) -> None:
+        """Raise SettingsError if the quotes may swallow lines."""
+        # In a file that is certainly quoted, two lines that look like rows may still be one text.
+        doubts = [line for line, count in self._rowlike if count > 2 or not self._is_proven]  # noqa: PLR2004
+        if self.broken and self._is_enclosed:
+            doubts.append(self.broken)
+        if doubts:
+            raise SettingsError(
+                f"{name}: on line {min(doubts)} a field begins with a quote, and its end is not clear. So "
+                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise mend '
+                "that line, or save the table as Parquet or XLSX. Nothing was sent."
+            )
+
+    def in_words(self, name: str) -> list[str]:
+        """Return the remarks on the use of quotes."""
+        breaks, broken = self.breaks, self.broken
+        inside = (
+            f"{counted(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
+            'not rows (quoting="none" makes a row of each)'
+        )
+        unclosed = f"quotes of {name} are part of its texts, because a quote on line {broken} is not closed"
+        return [*([inside] if breaks else []), *([unclosed] if broken else [])]
+
+
+def _start(file: IO[str], usual: str, sep: str | None) -> tuple[int, str]:
+    """Return the number of lines before the first record, and the separator of a file."""
+    first, skipped = file.readline(), 0
+    if named := _SEP_LINE.fullmatch(first):
+        first, skipped, sep = file.readline(), 1, sep or named[1]
+    while first and _is_blank(first, _SEPARATORS):
+        first = file.readline()
+    most = max(_SEPARATORS, key=first.count)
+    return skipped, sep or (usual if usual in first or most not in first else most)
+
+
+def _layout(
+    file: IO[str], name: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
+) -> _Layout:
+    """Return the layout of a file. Raise SettingsError if its quotes may swallow lines."""
+    skipped, sep = _start(file, usual, sep)
+    quotes, header, header_end = _Quotes(), list[str](), 0
+    nameless = set[int]()  # positions of fields without a name, and so far without a value
+    longest = widest = blank_rows = 0
+    is_even = True
+    for record in _records(file, skipped, sep, is_quoted=is_quoted):
+        text, fields = record.text, record.fields
+        longest = max(longest, len(text))
+        if _is_blank(text, sep):
+            blank_rows += 1
+            is_even = is_even and not text.strip("\r\n")
+            continue
+        if not header:
+            header, header_end = fields, record.number + len(record.lines) - 1
+            nameless = {place for place, one in enumerate(header) if not one.strip()}
+        elif nameless:
+            nameless -= {place for place in nameless if place < len(fields) and fields[place]}
+        widest = max(widest, len(fields))
+        if is_quoted and '"' in text:
+            quotes.note(record, sep, header)
+    quotes.check(name)
+    width = max((place + 1 for place in range(len(header)) if place not in nameless), default=0)
+    blank = {place for place in nameless if place < width}
+    notes += [*left_out(name, blank_rows, len(blank) + widest - width), *quotes.in_words(name)]
+    return _Layout(
+        skipped,
+        header_end,
+        is_even and widest == width,
+        sep,
+        is_quoted and not quotes.broken,
+        header,
+        width,
+        blank,
+        longest,
+        quotes.breaks,
+    )
+
+
+def left_out(name: str, rows: int, columns: int) -> list[str]:
+    """Return the remark on rows and columns of a file that are left out, if there are any.
+
+    Examples
+    --------
+    >>> left_out("lines.csv", 1, 2)
+    ['left out of lines.csv: 1 row without a value, 2 columns without a name and a value']
+    """
+    words = [
+        f"{counted(count, thing)} {rest}"
+        for count, thing, rest in (
+            (rows, "row", "without a value"),
+            (columns, "column", "without a name and a value"),
+        )
+        if count
+    ]
+    return [f"left out of {name}: {', '.join(words)}"] if words else []
+
+
+def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:
+    """Yield the records of a file after its first lines. A broken quote is a character like all others."""
+    file.seek(0)
+    for _ in range(skipped):
+        file.readline()
+    put_back: deque[str] = deque()
+    lines = iter(lambda: put_back.popleft() if put_back else file.readline(), "")
+    number = skipped
+    for line in lines:
+        number += 1
+        is_broken = False
+        if is_quoted and '"' in line and len(line) <= csv.field_size_limit():
+            taken = [line]
+            try:
+                fields = next(csv.reader(_noted(taken, lines), delimiter=sep, strict=True))
+                yield _Record(number, taken, fields, is_broken=False)
+                number += len(taken) - 1
+                continue
+            except csv.Error:
+                # A quote is not closed, or neither a separator nor the line's end follows a closing quote.
+                put_back.extendleft(reversed(taken[1:]))
+                is_broken = True
+        yield _Record(number, [line], line.rstrip("\r\n").split(sep), is_broken)
+
+
+def _noted(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
+    """Yield the first line of a record and the lines after it. Append these lines to `taken`."""
+    yield taken[0]
+    for line in lines:
+        taken.append(line)
+        yield line
+
+
+def _is_blank(text: str, separators: str) -> bool:
+    return not text.strip(f"{separators}\r\n")
+
+
+def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
+    """Yield the rows of a file, without rows of separators and without empty fields after the last column."""
+    yield "\n"  # Arrow refuses a file without any line
+    with path.open(encoding=encoding, newline="") as file:
+        if layout.is_even:
+            for _ in range(layout.header_end):
+                file.readline()
+            yield from iter(partial(file.read, _BLOCK_BYTES), "")
+            return
+        for record in _records(file, layout.skipped, layout.sep, is_quoted=layout.is_quoted):
+            text = record.text
+            if record.number <= layout.header_end or _is_blank(text, layout.sep):
+                continue
+            surplus = len(record.fields) - layout.width
+            if surplus > 0 and (row := text.rstrip("\r\n")).endswith(layout.sep * surplus):
+                text = f"{row[:-surplus]}\n"
+            yield text
+
+
+class _Reader(io.RawIOBase):
+    """A binary file in UTF-8 of some texts, for Arrow."""
+
+    def __init__(self, texts: Iterator[str]) -> None:
+        self._texts, self._rest = texts, b""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, fewer than `size` only at the end."""
+        parts, count = [self._rest], len(self._rest)
+        while count < size and (text := next(self._texts, "")):
+            parts.append(text.encode())
+            count += len(parts[-1])
+        found = b"".join(parts)
+        self._rest = found[size:]
+        return found[:size]

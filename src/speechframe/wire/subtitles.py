@@ -1,0 +1,199 @@
+"""Read SRT and WebVTT as players do: take what can be read, and name the lines that cannot.
+
+A line of times always begins a cue. The other lines are its text, until the next line of times. Left out are
+the number or the name in front of a line of times, and of WebVTT its head, its notes and its styles.
+"""
+
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from speechframe.wire.cues import Cue
+
+__all__ = ["Line", "Subtitles", "TimedLines", "lines_named", "plain_cues", "read"]
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+# Possessive, and no two parts in a row share a character. So each pattern takes linear time on any text.
+_TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")
+_CLOCK = re.compile(r"\d:\d\d")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
+_TAG = re.compile(
+    r"</?(?:[biu]|font|c|v|lang|ruby|rt|\d[\d:]*+)(?:[\s.][^<>]*+)?>|\{\\[^{}]*+\}", re.IGNORECASE
+)
+_NO_CUE = re.compile(r"NOTE(?:\s|$)|(?:STYLE|REGION)$")
+_SHOWN_LINES = 5
+
+_NO_CUES = "there are no cues with text; SRT or WebVTT is needed"
+_UNREADABLE = "this cue is skipped, because it needs times such as 00:00:01,000 --> 00:00:02,500"
+_BACKWARD = "this cue is skipped, because it ends before it begins"
+_STRAY_NUMBER = "this number is skipped, because it belongs to no cue"
+_STRAY_TEXT = "this text is skipped, because it stands in front of the first cue"
+_BEHIND_BLANK = "this text behind a blank line is read with the cue in front of it"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a cue without tags. It has its number in the file, and the speaker of a voice tag."""
+
+    number: int
+    text: str
+    voice: str = ""
+
+
+@dataclass(slots=True)
+class TimedLines:
+    """The lines of a cue, with its start and end in milliseconds."""
+
+    start_ms: int
+    end_ms: int
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Subtitles:
+    """The cues of a file that have text, in the order of their starts, and what was skipped or guessed."""
+
+    cues: tuple[TimedLines, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of the file that is not blank, and whether it is the first one behind a blank line."""
+
+    number: int
+    text: str
+    begins_block: bool
+
+    @property
+    def is_number(self) -> bool:
+        return self.text.isdecimal()
+
+    @property
+    def is_times(self) -> bool:
+        """Whether this is meant as a line of times, readable or not."""
+        before, arrow, after = self.text.partition("->")
+        touches = before.rstrip("- ")[-1:].isdecimal() or after.lstrip()[:1].isdecimal()
+        return bool(arrow) and touches and (before.endswith("-") or bool(_CLOCK.search(self.text)))
+
+
+def read(text: str) -> Subtitles:
+    r"""Return the cues of SRT or WebVTT.
+
+    Raises
+    ------
+    ValueError
+        No cue can be read. The message names the line.
+
+    Examples
+    --------
+    >>> read("00:01 --> 00:02\nGood <i>morning</i>.\n2\n00:03 --> 00:04\nHi!").cues[1]
+    TimedLines(start_ms=3000, end_ms=4000, lines=[Line(number=5, text='Hi!', voice='')])
+    """
+    text = text.removeprefix("\ufeff")
+    is_webvtt = text.startswith("WEBVTT")
+    rows, cues, faults = list(_rows(text)), list[TimedLines](), dict[str, list[int]]()
+    cue: TimedLines | None = None
+    is_skipped = False
+    is_left_out = is_webvtt  # the head
+    for row, following in zip(rows, [*rows[1:], None], strict=False):
+        fault = None
+        is_left_out &= not row.begins_block or row is rows[0]
+        if row.is_times:
+            cue, fault = _timed(row.text)
+            is_skipped, is_left_out = cue is None, False
+            cues += [] if cue is None else [cue]
+        elif is_left_out or _is_name_of(row, following, is_webvtt=is_webvtt):
+            continue
+        elif is_webvtt and row.begins_block and _NO_CUE.match(row.text):
+            is_left_out = True
+        elif cue is None:
+            fault = None if is_skipped else _STRAY_NUMBER if row.is_number else _STRAY_TEXT
+        elif row.is_number and _is_alone(row, following) and cue.lines:
+            fault = _STRAY_NUMBER
+        else:
+            fault = _BEHIND_BLANK if row.begins_block and cue.lines else None
+            cue.lines.append(_line(row))
+        if fault is not None:
+            faults.setdefault(fault, []).append(row.number)
+    return _with_text(cues, faults)
+
+
+def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) -> Subtitles:
+    """Return the cues that have text. Raise the fault of the times, or another one, if none has text."""
+    found = [cue for cue in cues if any(line.text for line in cue.lines)]
+    if not found:
+        why = next((why for why in (_UNREADABLE, _BACKWARD) if why in faults), _NO_CUES)
+        raise ValueError(f"line {faults.get(why, (1,))[0]}: {why}")
+    found.sort(key=lambda cue: cue.start_ms)
+    return Subtitles(tuple(found), tuple(f"{lines_named(lines)}: {why}" for why, lines in faults.items()))
+
+
+def plain_cues(subtitles: Subtitles) -> list[Cue]:
+    """Return the cues as they are shown. The speaker is that of the first voice tag."""
+    return [
+        Cue(
+            cue.start_ms,
+            cue.end_ms,
+            "\n".join(line.text for line in cue.lines if line.text),
+            next((line.voice for line in cue.lines if line.voice), ""),
+        )
+        for cue in subtitles.cues
+    ]
+
+
+def lines_named(numbers: Sequence[int]) -> str:
+    """Return words for the numbers of lines. Of many, only the first are named.
+
+    Examples
+    --------
+    >>> lines_named([3]), lines_named([3, 5, 8]), lines_named(range(1, 100))
+    ('line 3', 'lines 3, 5, 8', 'lines 1, 2, 3, 4, 5 and 94 others')
+    """
+    shown = ", ".join(map(str, numbers[:_SHOWN_LINES]))
+    others = len(numbers) - _SHOWN_LINES
+    rest = "" if others <= 0 else " and 1 other" if others == 1 else f" and {others:,} others"
+    return f"line{'' if len(numbers) == 1 else 's'} {shown}{rest}"
+
+
+def _rows(text: str) -> Iterator[_Row]:
+    begins_block = True
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        if stripped := line.strip():
+            yield _Row(number, stripped, begins_block)
+        begins_block = not stripped
+
+
+def _is_name_of(row: _Row, following: _Row | None, *, is_webvtt: bool) -> bool:
+    """Return True for the number or, in WebVTT, the name of the cue that follows."""
+    if following is None or not following.is_times:
+        return False
+    if row.is_number:
+        return row.begins_block or not following.begins_block
+    return is_webvtt and row.begins_block and not following.begins_block
+
+
+def _is_alone(row: _Row, following: _Row | None) -> bool:
+    return row.begins_block and (following is None or following.begins_block)
+
+
+def _timed(line: str) -> tuple[TimedLines | None, str | None]:
+    """Return an empty cue with the times of a line, or None and why the line cannot be used."""
+    before, _, after = line.partition("->")
+    start, end = _TIME.fullmatch(before.rstrip("- ")), _TIME.match(after.lstrip())
+    if start is None or end is None:
+        return None, _UNREADABLE
+    start_ms, end_ms = map(_ms, (start, end))
+    return (TimedLines(start_ms, end_ms), None) if start_ms < end_ms else (None, _BACKWARD)
+
+
+def _ms(time: re.Match[str]) -> int:
+    hours, minutes, seconds, part = time.groups("0")
+    return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1000 + int(part.ljust(3, "0"))
+
+
+def _line(row: _Row) -> Line:
+    voice = _VOICE.search(row.text)
+    text = html.unescape(_TAG.sub("", row.text)).strip()
+    return Line(row.number, text, html.unescape(voice[1]).strip() if voice else "")
