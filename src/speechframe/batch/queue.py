@@ -61,6 +61,7 @@ class Call:
     """Cost of all attempts so far in thousandths of a credit, by the key of each row."""
     rows: tuple[Request, ...] = ()  # the requests that get a record each, set when the call is handed out
     booked: dict[str, int] = field(default_factory=dict)  # row key to the charge, if not the row's price
+    work: str = ""  # kind of work, set when the call is handed out or held
 
     def charged(self, row: Request) -> int:
         """Return the charge of a row for an earlier attempt, in thousandths of a credit."""
@@ -211,9 +212,6 @@ class Queue:
         """Number of calls that were read from the plan or put back, and are not under way."""
         return len(self._front) + len(self._later) + sum(map(len, self._held.values()))
 
-    def _work_of(self, call: Call) -> str:
-        return self._backend.work_of(call.request.facts)
-
     def _has_room(self, work: str) -> bool:
         return self._out_of[work] < self._most_at_once.get(work, sys.maxsize)
 
@@ -236,9 +234,10 @@ class Queue:
             else:
                 self._is_plan_read = True
                 return None
-            if self._has_room(work := self._work_of(call)):
+            call.work = self._backend.work_of(call.request.facts)
+            if self._has_room(call.work):
                 return call
-            self._held.setdefault(work, deque()).append(call)
+            self._held.setdefault(call.work, deque()).append(call)
         return None
 
     async def take(self) -> Call | None:
@@ -258,7 +257,7 @@ class Queue:
         if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
-            self._out_of[self._work_of(call)] += 1
+            self._out_of[call.work] += 1
             return call
         self._front.appendleft(call)
         if self._out and not self._is_used_up:
@@ -296,7 +295,7 @@ class Queue:
         """Note that a taken call has ended. The queue hands out the calls `instead` next."""
         self._front.extend(instead)
         self._out -= 1
-        self._out_of[self._work_of(call)] -= 1
+        self._out_of[call.work] -= 1
         self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:
