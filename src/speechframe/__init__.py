@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     )
     from speechframe.audio.clip import Clip
     from speechframe.batch.backend import Answer, Attempt, Backend, Finding, LaneSpec, Opened, Record, Request
+    from speechframe.batch.budget import Alert
     from speechframe.batch.changes import Changes
     from speechframe.batch.live import Run
     from speechframe.batch.plan import Estimate
-    from speechframe.batch.queue import Alert
     from speechframe.batch.run_options import RunOptions
     from speechframe.client import (
         Client,
@@ -132,7 +132,7 @@ _MODULES = {
     "speechframe.spec.check": ("FieldProblem",),
     "speechframe.batch.plan": ("Estimate",),
     "speechframe.batch.changes": ("Changes",),
-    "speechframe.batch.queue": ("Alert",),
+    "speechframe.batch.budget": ("Alert",),
     "speechframe.batch.live": ("Run",),
     "speechframe.batch.run_options": ("RunOptions",),
     "speechframe.client": (

@@ -7,7 +7,7 @@ from pathlib import Path
 import speechframe
 
 ROOT = Path(speechframe.__file__).parents[1]
-ROOMS = ("verbs", "tables", "batch", "store", "client")
+ROOMS = ("verbs", "backends", "tables", "batch", "store", "client")
 
 
 def name_of(path):

@@ -437,10 +437,3 @@ class Backend(ABC):
         """Return the billed amount in words, such as seconds of audio, or None to show only the price."""
         del price
         return None
-
-
-MAKERS: dict[str, Callable[[Any, Mapping[str, Any]], Backend]] = {}
-"""Function that makes the backend of each operation. A resumed run finds its backend by its run.json.
-
-The function gets the option ``service`` and the constant arguments of the run.
-"""
