@@ -24,11 +24,11 @@ from speechframe.batch.backend import LaneSpec as LaneSpec
 from speechframe.batch.backend import Opened as Opened
 from speechframe.batch.backend import Record as Record
 from speechframe.batch.backend import Request as Request
+from speechframe.batch.budget import Alert as Alert
 from speechframe.batch.changes import Changes as Changes
 from speechframe.batch.live import Run as Run
 from speechframe.batch.live import open_run as open_run
 from speechframe.batch.plan import Estimate as Estimate
-from speechframe.batch.queue import Alert as Alert
 from speechframe.batch.run_options import RunOptions as RunOptions
 from speechframe.client import Client as Client
 from speechframe.client import Stream as Stream

@@ -11,18 +11,22 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
-from speechframe.batch import changes as _changes
-from speechframe.batch import run as _run
 from speechframe.errors import SettingsError
 from speechframe.local import LocalService, shared_service
 from speechframe.settings import Settings
 from speechframe.settings.hidden import without_keys
 from speechframe.verbs import change_voice as _change_voice
+from speechframe.verbs import changes as _changes
+from speechframe.verbs import correct as _correct
 from speechframe.verbs import dub as _dub
-from speechframe.verbs import dub_review as _dub_review
 from speechframe.verbs import generate as _generate
+from speechframe.verbs import resume as _resume
+from speechframe.verbs import run as _run
 from speechframe.verbs import say as _say
+from speechframe.verbs import stream as _stream
 from speechframe.verbs import translate as _translate
+from speechframe.verbs import utterances as _utterances
+from speechframe.verbs import voices as _voices
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,11 +82,11 @@ generate = _with_service(_generate.generate)
 change_voice = _with_service(_change_voice.change_voice)
 translate = _with_service(_translate.translate)
 dub = _with_service(_dub.dub)
-utterances = _with_service(_dub_review.utterances)
-correct = _with_service(_dub_review.correct)
-resume = _with_service(_run.resume)
+utterances = _with_service(_utterances.utterances)
+correct = _with_service(_correct.correct)
+resume = _with_service(_resume.resume)
 changes = _with_service(_changes.changes)
 say = _with_service(_say.say)
-stream = _with_service(_say.stream)
-voices = _with_service(_say.voices)
+stream = _with_service(_stream.stream)
+voices = _with_service(_voices.voices)
 run = _run.run

@@ -55,4 +55,4 @@ def test_help_says_what_a_table_may_be(here):
     assert "change-voice TABLE|AUDIO... (--voice VOICE | --voice-col COLUMN) [options]" in words
     assert "or audio files, or a folder of them" in words
     assert "--audio COLUMN" in words
-    assert "Every clip of table in another voice." in " ".join(here("--help").out.split())
+    assert "Convert each clip of a table to another voice." in " ".join(here("--help").out.split())

@@ -1,7 +1,6 @@
 """Options come from signatures and docstrings: what is declared once appears by itself."""
 
 import argparse
-import importlib
 import inspect
 import json
 import shutil
@@ -19,15 +18,14 @@ import speechframe
 from speechframe import aio
 from speechframe.cli import declared, docstrings
 from speechframe.cli.app import commands, make_parser
+from speechframe.settings.spending import OPERATIONS
 from speechframe.tables.column import Column
-
-VERBS = declared.verb_summaries()
+from speechframe.verbs import VERBS
 
 SHOUT = '''
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from speechframe.batch.backend import MAKERS
 from speechframe.batch.live import Run
 from speechframe.batch.run_options import RunOptions
 from speechframe.batch.run import make
@@ -43,9 +41,6 @@ class ShoutBackend(GenerateBackend):
         values = dict(values)
         times = values.pop("times", 1)
         return super().check({**values, "text": values["text"].upper() * times})
-
-
-MAKERS["shout"] = lambda service, constants: ShoutBackend(service)
 
 
 async def shout(
@@ -73,14 +68,21 @@ async def shout(
         Add nothing.
     """
     arguments = {"text": text, "voice": voice, "times": times}
-    return await make(ShoutBackend(options.get("service")), table, arguments, options)
+    return await make(ShoutBackend.of(options.get("service"), arguments), table, arguments, options)
 '''
 
 LINES = {
     "aio.py": "from speechframe.verbs import shout as _shout\nshout = _with_service(_shout.shout)\n",
     "api.py": "shout = sync(aio.shout)\n",
+    "verbs/__init__.py": """
+def _shout():
+    from speechframe.verbs.shout import ShoutBackend
+    return ShoutBackend
+
+VERBS = {**VERBS, "shout": Verb("Shout each row of a table.", _shout)}
+""",
 }
-"""What a verb takes beside its own file: one line in either face (and its public name)."""
+"""What a verb takes beside its own file: a line in the table and in either face (and its public name)."""
 
 
 @pytest.fixture
@@ -119,10 +121,11 @@ def test_a_toy_verb_is_a_file_and_appears_everywhere(toy, table):
 
 
 @pytest.mark.slow
-def test_a_toy_verb_says_of_itself_what_its_docstring_says(toy):
+def test_a_toy_verb_says_of_itself_what_the_table_and_its_docstring_say(toy):
     listed, told = toy("--help").stdout, toy("shout", "--help").stdout
-    assert "Every row of table shouted." in listed
+    assert "Shout each row of a table." in listed
     words = " ".join(told.split())
+    assert "Every row of table shouted." in words
     assert "shout TABLE (--voice VOICE | --voice-col COLUMN) [options]" in words
     assert "Who shouts; --voice-col x asks a column, 100 % of the time." in words
     assert "--politely, --no-politely Add nothing." in words
@@ -177,15 +180,18 @@ def test_a_table_after_the_cache_is_not_taken_for_its_folder(here, table):
     assert "required: TABLE" in said.err
 
 
-def test_the_verbs_are_found_without_importing_them():
-    assert sorted(VERBS) == ["change_voice", "dub", "generate", "translate"]
-    for name in VERBS:
-        read, data = declared.verb_of(name)
-        module = importlib.import_module(f"speechframe.verbs.{name}")
-        backend = next(kind for kind in vars(module).values() if getattr(kind, "operation", None) == name)
-        assert declared.parameters(read, data) == declared.parameters(
-            getattr(module, name), backend.data_arguments
-        )
+def test_the_table_of_verbs_names_their_functions_and_backends():
+    # Settings of budgets and prices name the same operations.
+    assert tuple(VERBS) == OPERATIONS
+    for name, verb in VERBS.items():
+        read, backend = declared.verb_of(name), verb.backend()
+        assert (read.__name__, backend.operation) == (name, name)
+        parameters = declared.parameters(read)
+        assert parameters == declared.parameters(getattr(aio, name))
+        assert {parameter.name for parameter in parameters if parameter.is_data} == backend.data_arguments
+
+
+def test_every_verb_is_a_command():
     names = list(commands())
     assert names[:4] == ["demo", "serve", "voices", "say"]
     others = [
@@ -215,6 +221,7 @@ async def odd(
     table: Any,
     *,
     needed: str,
+    line: str | Column | Any = "line",
     count: int | Column | Any = None,
     share: float | None = None,
     flag: bool | Column | Any = None,
@@ -228,9 +235,9 @@ async def odd(
     """Do odd things."""
 
 
-def parsed(*words, data=frozenset()):
+def parsed(*words):
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    declared.add(parser, declared.parameters(odd, data))
+    declared.add(parser, declared.parameters(odd))
     return declared.values(parser.parse_args(words))
 
 
@@ -247,8 +254,9 @@ def test_words_become_values_of_the_declared_type(tmp_path):
         (["--spelled", f"@{tmp_path}/said.json", "--anything", "4"], {"spelled": {"a": 2}, "anything": 4}),
     ):
         assert parsed("--needed", "x", *words) == {"needed": "x", **expected}
-    found = {p.name: p for p in declared.parameters(odd, frozenset({"count"}))}
-    assert (found["count"].is_data, found["count"].takes_column) == (True, False)
+    found = {p.name: p for p in declared.parameters(odd)}
+    assert (found["line"].is_data, found["line"].takes_column) == (True, False)
+    assert (found["count"].is_data, found["count"].takes_column) == (False, True)
 
 
 @pytest.mark.parametrize(

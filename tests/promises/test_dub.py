@@ -20,10 +20,10 @@ from tests.dubbing.films import film, without_time_scale
 
 import speechframe as spf
 from served import Served
+from speechframe.backends.dub_job import Dub, _suffix, jobs_of
 from speechframe.client import SyncClient
 from speechframe.local import local_service
 from speechframe.spec.dubbing import DownloadDetail
-from speechframe.verbs.dub_job import Dub, _suffix, jobs_of
 from speechframe.widgets.dub_player import DubPlayer, dubs_of
 
 TARGETS = ["pt-BR", "fr-FR"]

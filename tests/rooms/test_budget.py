@@ -21,7 +21,7 @@ from tests.rooms.scripted import Scripted, begun, make
 import speechframe as spf
 from forked import Program
 from speechframe.batch.backend import Request
-from speechframe.batch.queue import Allowance, Budget
+from speechframe.batch.budget import Allowance, Budget
 from speechframe.settings.spending import BudgetRule, Period
 from speechframe.store.budgets import Allotments
 

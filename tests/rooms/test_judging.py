@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import speechframe as spf
+from speechframe.backends.judging import SpokenRecord, bounds_s, coverage, judge, load_of
 from speechframe.client import Spoken
 from speechframe.spec.speech import Format, GenerateRequest
 from speechframe.testing import FaultyService
-from speechframe.verbs.judging import SpokenRecord, bounds_s, coverage, judge, load_of
 
 RATE_HZ = 8000
 TEXT = "The train to the harbour leaves at noon, and nobody will wait for us"

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from speechframe.backends.placeholders import find, protect
 from speechframe.dubbing.speech import speech
 from speechframe.engines import japanese
 from speechframe.engines.apertium import _reformatted
@@ -19,7 +20,6 @@ from speechframe.service.multipart import MultipartParser, boundary_of
 from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import code_warnings, fault_of, pause_warnings
-from speechframe.verbs.placeholders import find, protect
 from speechframe.wire import cues, subtitles
 from speechframe.wire.chunking import Chunker
 from speechframe.wire.errors import decode_error

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechframe.verbs.placeholders import find, protect
+from speechframe.backends.placeholders import find, protect
 
 ICU = "{count, plural, =0 {no files} one {# file of {owner}} other {# files of {owner}}}"
 NO_WORDS = "{count, plural, one {#} other {{count} %d}}"

@@ -1,6 +1,8 @@
 """Rows become requests of `generate` and `change_voice`: one for each different call, or what is wrong with it."""
 
+import asyncio
 import http.server
+import inspect
 import json
 import os
 import socket
@@ -14,6 +16,8 @@ import soundfile
 
 import speechframe as spf
 from speechframe.testing import FaultyService, tag_in, tag_of
+from speechframe.verbs import change_voice as change_voice_verb
+from speechframe.verbs import generate as generate_verb
 
 RATE_HZ = 8000
 TONE = (np.sin(np.arange(2 * RATE_HZ) / 5) * 9000).astype(np.int16)
@@ -49,6 +53,21 @@ def test_each_row_says_its_own_text_whatever_stands_beside_it(generate, faulty):
         generate(again, style=spf.col("style"), pronunciation_dictionary=said, pitch=[-2, 0]).estimate.calls
         == 0
     )
+
+
+@pytest.mark.parametrize("verb", [generate_verb, change_voice_verb])
+def test_every_argument_of_a_verb_reaches_its_run(verb, monkeypatch):
+    handed_on = []
+
+    async def make(backend, table, arguments, options):
+        handed_on.append(dict(arguments))
+
+    monkeypatch.setattr(verb, "make", make)
+    function = getattr(verb, verb.__name__.rpartition(".")[2])
+    parameters = inspect.signature(function).parameters.values()
+    given = {p.name: f"the {p.name}" for p in parameters if p.kind is p.KEYWORD_ONLY}
+    asyncio.run(function([], **given, service=spf.Settings()))
+    assert handed_on == [given]
 
 
 def test_everything_that_is_wrong_with_a_row_is_said_by_argument(generate):

@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from speechframe.backends.service import SpokenBackend
 from speechframe.batch.live import Run
 from speechframe.store import journal, parts
 from speechframe.store.folder import Folder, Manifest, TableEntry, described
 from speechframe.store.schema import BASE_KEY, INPUT_COLUMNS, ROW_ID, TAKE
-from speechframe.verbs.service import SpokenBackend
 from speechframe.verbs.translate import COLUMNS as TRANSLATED
 
 COLUMNS = {"generate": SpokenBackend.columns, "translate": TRANSLATED}

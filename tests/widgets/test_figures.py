@@ -82,9 +82,10 @@ def test_credits_budget_and_money_are_of_the_whole_run_also_after_a_resume(tmp_p
     assert "3 of 3 credits" in Watcher(spf.open_run(run.path)).look().pace
 
 
-def test_a_run_of_another_process_counts_by_the_word_of_its_backend(tmp_path):
-    class Lines(Scripted):
-        operation, unit = "lines", "line"
+def test_a_run_of_another_process_counts_by_the_word_of_its_verb(tmp_path):
+    class Texts(Scripted):
+        operation = "translate"
 
-    path = make(tmp_path / "run", ["One.", "Two."], backend=Lines()).path
-    assert Watcher(spf.open_run(path)).look().so_far == "2 of 2 lines"
+    for backend, words in ((Texts(), "2 of 2 texts"), (Scripted(), "2 of 2 calls")):
+        path = make(tmp_path / backend.operation, ["One.", "Two."], backend=backend).path
+        assert Watcher(spf.open_run(path)).look().so_far == words

@@ -437,20 +437,3 @@ class Backend(ABC):
         """Return the billed amount in words, such as seconds of audio, or None to show only the price."""
         del price
         return None
-
-
-MAKERS: dict[str, Callable[[Any, Mapping[str, Any]], Backend]] = {}
-"""Function that makes the backend of each operation. A resumed run finds its backend by its run.json.
-
-The function gets the option ``service`` and the constant arguments of the run.
-"""
-
-
-def unit_of(operation: str) -> str:
-    """Return the :attr:`Backend.unit` of an operation, or "call" if no imported backend has the operation."""
-    kinds = Backend.__subclasses__()
-    for kind in kinds:
-        if getattr(kind, "operation", None) == operation:
-            return kind.unit
-        kinds += kind.__subclasses__()
-    return Backend.unit

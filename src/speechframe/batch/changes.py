@@ -3,16 +3,14 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from speechframe.batch.backend import Backend
-from speechframe.batch.live import Run
 from speechframe.batch.plan import plan
 from speechframe.batch.prepare import prepare
-from speechframe.batch.run import in_thread, open_backend, read_run
+from speechframe.batch.run import EarlierRun, in_thread, open_backend
 from speechframe.store.schema import BASE_KEY, REQUEST, ROW_ID
 from speechframe.writing.words import counted
 
@@ -60,34 +58,21 @@ class Changes:
         )
 
 
-async def changes(
-    run: Run | str | PathLike[str], table: Any, *, backend: Backend | None = None, **given: Any
-) -> Changes:
-    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
-
-    Parameters
-    ----------
-    run
-        A run or its folder.
-    table
-        The table that would be given to :func:`resume`.
-    backend
-        As for :func:`resume`.
-    **given
-        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
-
-    Raises
-    ------
-    InvalidRows
-        When rows of the table cannot be sent.
-    NotARun, RunMismatch, StoreError
-        When the folder holds no run, one of another service, verb or version, or cannot be read.
-    """
-    folder, backend, sources, options = read_run(run, backend, given)
+async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Changes:
+    """Return how a table differs from a run's table. `backend` is not open yet."""
+    folder, options = earlier.folder, earlier.options
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
         found = prepare(
-            table, sources, backend, opened, options, stack, is_stopped, is_resumed=True, is_preview=True
+            table,
+            earlier.sources,
+            backend,
+            opened,
+            options,
+            stack,
+            is_stopped,
+            is_resumed=True,
+            is_preview=True,
         )
         places = (folder, found.manifest.table.file), (found.table_folder, found.entry.file)
         old, new = (_calls_by_row(place.source(file)) for place, file in places)

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 from speechframe import errors
 from speechframe.batch.backend import Answer, Attempt, Backend, Opened, Request
+from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S, SHARING_PERIOD_S, Lane, choose
 from speechframe.batch.options import Options
 from speechframe.batch.progress import Outcome, Progress, code_of
-from speechframe.batch.queue import Budget, Call, Queue, Verdict, verdict_of
+from speechframe.batch.queue import Call, Queue
+from speechframe.batch.verdicts import Verdict, verdict_of
 from speechframe.errors import BadAnswer, ConnectionFailed, SpeechframeError, TimedOut
 from speechframe.store import parts
 from speechframe.store.cache import Cache

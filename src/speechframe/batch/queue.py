@@ -1,4 +1,4 @@
-"""The queue of a run's calls, the run's budget, and the verdict on each failed attempt."""
+"""The queue of a run's calls, made from the plan of the missing calls."""
 
 import asyncio
 import heapq
@@ -6,11 +6,9 @@ import itertools
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
-from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
@@ -18,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from speechframe import errors
 from speechframe.batch.backend import Backend, Request
+from speechframe.batch.budget import Budget
 from speechframe.batch.lanes import LONGEST_RETRY_AFTER_S
 from speechframe.batch.prepare import Prepared
-from speechframe.errors import BudgetExceeded, ConnectionFailed, ServiceError, SpeechframeError
-from speechframe.settings.spending import ALERTS, BudgetRule
-from speechframe.spec.billing import CREDIT, to_credits
-from speechframe.store.budgets import Allotments
+from speechframe.errors import ConnectionFailed, SpeechframeError
+from speechframe.spec.billing import CREDIT
 from speechframe.store.folder import storing
 from speechframe.store.journal import loads
 from speechframe.store.schema import (
@@ -40,7 +36,6 @@ from speechframe.store.schema import (
     Row,
     StopReason,
 )
-from speechframe.writing.words import counted
 
 Mask = npt.NDArray[np.bool_]
 
@@ -66,225 +61,11 @@ class Call:
     """Cost of all attempts so far in thousandths of a credit, by the key of each row."""
     rows: tuple[Request, ...] = ()  # the requests that get a record each, set when the call is handed out
     booked: dict[str, int] = field(default_factory=dict)  # row key to the charge, if not the row's price
+    work: str = ""  # kind of work, set when the call is handed out or held
 
     def charged(self, row: Request) -> int:
         """Return the charge of a row for an earlier attempt, in thousandths of a credit."""
         return self.booked.get(row.key, row.price)
-
-
-class Verdict(Enum):
-    """The next step for a call whose attempt failed."""
-
-    NOW = "refused by a cap: to the front of the queue"
-    LATER = "failed for now, and surely not billed: again after a delay"
-    FAIL = "refused for good: its row fails, the others go on"
-    LOST = "sent without an answer: it may have been billed"
-    UNUSABLE = "billed, and its answer is of no use"
-    STOP = "would fail every row: the run stops and keeps what it has"
-
-
-VERDICTS: tuple[tuple[type[SpeechframeError], Verdict], ...] = (
-    (errors.RateLimited, Verdict.NOW),
-    (errors.RequestTimeout, Verdict.LATER),
-    (errors.ServerError, Verdict.LATER),
-    (errors.Unavailable, Verdict.LATER),
-    (errors.PaymentRequired, Verdict.STOP),
-    (errors.PermissionDenied, Verdict.STOP),
-    (errors.ServiceError, Verdict.FAIL),
-    (errors.BadAnswer, Verdict.UNUSABLE),
-    (errors.SpeechframeError, Verdict.FAIL),
-)
-
-GATEWAYS = frozenset({502, 504, 520, 522, 524})
-"""Statuses of gateways. With such an answer the service behind the gateway may still have billed the call."""
-
-
-def verdict_of(error: SpeechframeError) -> Verdict:
-    """Return the verdict on a call whose attempt ended with `error`."""
-    if isinstance(error, ConnectionFailed):
-        return Verdict.LOST if error.sent else Verdict.LATER
-    if isinstance(error, ServiceError) and error.status in GATEWAYS:
-        return Verdict.LOST
-    return next(verdict for kind, verdict in VERDICTS if isinstance(error, kind))
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """Notice that a budget has reached one of its alert thresholds.
-
-    `budget` is ``max_credits``, or the name of a budget shared by many runs. `share` is the threshold.
-    """
-
-    budget: str
-    share: float
-    limit_credits: float
-    spent_credits: float
-
-    def __str__(self) -> str:
-        """Return the alert in words."""
-        return (
-            f"{100 * self.share:.0f} % of {self.budget}={self.limit_credits:.15g} are spent or set aside: "
-            f"{self.spent_credits:,.15g}"
-        )
-
-
-class Allowance:
-    """One run's part of a budget shared by many runs, with the allotted and the free amount."""
-
-    def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
-        self.rule, self.allotments, self._clock = rule, allotments, clock
-        self.id, self.period = rule.id, rule.start(clock())
-        self.reserved = self.free = self._total = 0
-        self._reserved_before = 0  # the part of `reserved` that belongs to earlier periods
-
-    @property
-    def used(self) -> int:
-        """Amount that all runs have spent or reserved in this period, as last read from the allotments."""
-        return self._total - self.free
-
-    def allot(self, price: int) -> bool:
-        """Request more for this run if needed. Return whether the free amount covers `price`."""
-        if (period := self.rule.start(self._clock())) != self.period:
-            # Calls under way count with their price in the period they were reserved in.
-            self.close()
-            self.period, self._reserved_before, self._total = period, self.reserved, 0
-        if price > self.free:
-            limit, hard = self.rule.millicredits, self.rule.hard
-            amount, self._total = self.allotments.allot(
-                self.id, period, price - self.free, limit=limit, hard=hard
-            )
-            self.free += amount
-        return price <= self.free
-
-    def reserve(self, price: int) -> None:
-        """Reserve `price`. Call only after `allot(price)` returned True."""
-        self.free -= price
-        self.reserved += price
-
-    def settle(self, reserved: int, cost: int) -> None:
-        """Replace the reserved price of a call by its cost."""
-        self.reserved -= reserved
-        before = min(reserved, self._reserved_before)
-        self._reserved_before -= before
-        self.free += reserved - before - max(0, cost - before)
-
-    def close(self) -> None:
-        """Give the free amount back to the budget. Amounts that are still reserved stay counted."""
-        if self.free:
-            self.allotments.give_back(self.id, self.period, self.free)
-        self.free = 0
-
-
-class Budget:
-    """The limits on a run's spending, in thousandths of a credit.
-
-    A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
-    includes `spent_before`, or any budget shared with other runs. A row counts towards a shared budget if its
-    tags match. StoreError is raised if the file of a shared budget is unusable. The caller must then send
-    nothing. `alert` is called once for each threshold that a budget reaches.
-    """
-
-    def __init__(
-        self,
-        limit: int | None,
-        spent_before: int,
-        allowances: Sequence[Allowance] = (),
-        *,
-        tags: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        self.spent, self.reserved = spent_before, 0
-        self.alert: Callable[[Alert], None] = lambda _: None
-        self._limit, self._allowances, self._tags = limit, allowances, tags
-        self._refused_by: Allowance | None = None
-        self._alerted: set[tuple[str, object, float]] = set()
-
-    def reserve(self, request: Request, price: int) -> bool:
-        """Reserve the whole `price` of a call. Return False if a limit does not allow it.
-
-        A price of 0 is always allowed.
-        """
-        if not price:
-            return True
-        if self._limit is not None and price > self._limit - self.spent - self.reserved:
-            self._refused_by = None
-            return False
-        shares: list[tuple[Allowance, int]] = []
-        for allowance in self._allowances:
-            share = self._share(allowance, request, None)
-            if share and not allowance.allot(share):
-                self._refused_by = allowance
-                return False
-            shares.append((allowance, share))
-        for allowance, share in shares:
-            allowance.reserve(share)
-        self.reserved += price
-        if self._limit is not None or self._allowances:
-            self._alert_used_shares()
-        return True
-
-    def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
-        """Replace the reserved price of a call by the cost of each of its rows."""
-        self.reserved -= reserved
-        self.spent += sum(costs)
-        for allowance in self._allowances:
-            share = self._share(allowance, request, None) if reserved else 0
-            allowance.settle(share, self._share(allowance, request, costs))
-
-    def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
-        """Return the part of a call that counts towards a budget.
-
-        The part is the sum over all rows with matching tags, of `costs` if given, otherwise of prices.
-        """
-        total = 0
-        for place, row in enumerate(request.rows):
-            if allowance.rule.matches({**self._tags, **(row.facts.get("tags") or {})}):
-                total += row.price if costs is None else costs[place]
-        return total
-
-    def _alert_used_shares(self) -> None:
-        """Call `alert` for each threshold that a budget has newly reached."""
-        limits = [
-            (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
-            for one in self._allowances
-        ]
-        if self._limit is not None:
-            limits.append(("max_credits", date.min, ALERTS, self._limit, self.spent + self.reserved))
-        for name, period, shares, limit, used in limits:
-            for share in shares:
-                if used >= share * limit > 0 and (name, period, share) not in self._alerted:
-                    self._alerted.add((name, period, share))
-                    self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
-
-    def why_not(self, price: int) -> BudgetExceeded:
-        """Return the error that names the limit of the last refusal.
-
-        `price` is the price of all remaining calls of the run, in thousandths of a credit.
-        """
-        name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
-        advice = "resume the run with a higher max_credits"
-        if (refused_by := self._refused_by) is not None:
-            rule = refused_by.rule
-            name, limit, period = rule.name, rule.millicredits, refused_by.period
-            spent = refused_by.allotments.total(refused_by.id, period) - refused_by.free
-            whose = "all runs of this key" if rule.account else "all runs that it counts"
-            by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
-            where = f" ({rule.told_by})" if rule.told_by else ""
-            later = "" if rule.period == "total" else f"next {rule.period}, or "
-            advice = f"resume the run {later}with a higher {name}{where}"
-        return BudgetExceeded(
-            f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
-            f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
-            f"{counted(to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
-            limit="run" if refused_by is None else name,
-            max_credits=to_credits(limit),
-            spent_credits=to_credits(spent),
-            needed_credits=to_credits(price),
-        )
-
-    def close(self) -> None:
-        """Give free amounts back to the budgets. Amounts that are still reserved stay counted."""
-        for allowance in self._allowances:
-            allowance.close()
 
 
 @dataclass
@@ -431,9 +212,6 @@ class Queue:
         """Number of calls that were read from the plan or put back, and are not under way."""
         return len(self._front) + len(self._later) + sum(map(len, self._held.values()))
 
-    def _work_of(self, call: Call) -> str:
-        return self._backend.work_of(call.request.facts)
-
     def _has_room(self, work: str) -> bool:
         return self._out_of[work] < self._most_at_once.get(work, sys.maxsize)
 
@@ -456,9 +234,10 @@ class Queue:
             else:
                 self._is_plan_read = True
                 return None
-            if self._has_room(work := self._work_of(call)):
+            call.work = self._backend.work_of(call.request.facts)
+            if self._has_room(call.work):
                 return call
-            self._held.setdefault(work, deque()).append(call)
+            self._held.setdefault(call.work, deque()).append(call)
         return None
 
     async def take(self) -> Call | None:
@@ -478,7 +257,7 @@ class Queue:
         if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
-            self._out_of[self._work_of(call)] += 1
+            self._out_of[call.work] += 1
             return call
         self._front.appendleft(call)
         if self._out and not self._is_used_up:
@@ -516,7 +295,7 @@ class Queue:
         """Note that a taken call has ended. The queue hands out the calls `instead` next."""
         self._front.extend(instead)
         self._out -= 1
-        self._out_of[self._work_of(call)] -= 1
+        self._out_of[call.work] -= 1
         self._changed.set()
 
     def stop(self, reason: StopReason, error: SpeechframeError | None = None) -> None:

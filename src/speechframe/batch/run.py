@@ -1,4 +1,4 @@
-"""Start a run for a table, and resume a run."""
+"""Start a run for a table, and continue a run."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import math
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from speechframe.batch.backend import MAKERS, Backend, Opened
+from speechframe.batch.backend import Backend, Opened
+from speechframe.batch.budget import Alert, Budget, open_budget
 from speechframe.batch.engine import Engine
 from speechframe.batch.lanes import MOST_CALLS, Lane, calls_at_most
 from speechframe.batch.live import Run
@@ -25,25 +25,23 @@ from speechframe.batch.options import Options
 from speechframe.batch.plan import Estimate, plan
 from speechframe.batch.prepare import Prepared, prepare, reopen
 from speechframe.batch.progress import Live, Outcome, Progress, say
-from speechframe.batch.queue import Alert, Allowance, Budget, Plan, Queue
-from speechframe.errors import InvalidRows, RunMismatch, SettingsError, SpeechframeError, StoreError
+from speechframe.batch.queue import Plan, Queue
+from speechframe.errors import SpeechframeError, StoreError
 from speechframe.processes.loop import INTERRUPT
 from speechframe.processes.slots import shared_folder
 from speechframe.settings import Settings, default_ledger_folder
 from speechframe.settings.spending import SpendingRules, cache_rules, spending_rules
 from speechframe.spec.billing import to_credits
 from speechframe.store import parts
-from speechframe.store.budgets import COLUMNS as BUDGET_COLUMNS
-from speechframe.store.budgets import Allotments, LedgerSums, spent_in
 from speechframe.store.cache import Cache, open_cache
 from speechframe.store.folder import PLANNED, Folder, read_manifest, storing, user_name
 from speechframe.store.journal import Journal
 from speechframe.store.ledger import Ledger
 from speechframe.store.reader import StoredRun, open_folder
-from speechframe.store.records import all_attempts, known_spending, millicredits_of
+from speechframe.store.records import known_spending
 from speechframe.store.schema import StopReason
 from speechframe.tables.column import Column
-from speechframe.tables.table import Source, problem
+from speechframe.tables.table import Source
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -63,95 +61,7 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
     return await _carry_out(backend, options, partial(prepare, table, sources))
 
 
-async def run(backend: Backend, table: Any, **options: Any) -> Run:
-    """Make one call of a backend for each row of a table, and store the answers.
-
-    Parameters
-    ----------
-    backend
-        Converts rows to calls and answers to records. See :class:`Backend`.
-    table
-        The same kinds of table as for :func:`speechframe.generate`. :meth:`Backend.check` gets the columns of
-        each row.
-    **options
-        See :class:`RunOptions`.
-
-    Raises
-    ------
-    InvalidRows
-        If rows cannot be sent. Nothing was sent then.
-    RunMismatch, RunLocked, StoreError
-        If the folder cannot be used for this run.
-
-    Examples
-    --------
-    >>> run = spf.run(MyBackend(), frame, run_dir="runs/mine", max_credits=500)  # doctest: +SKIP
-    """
-    return await make(backend, table, {}, options)
-
-
-async def resume(
-    run: Run | str | PathLike[str],
-    table: Any = None,
-    *,
-    redo: str | Sequence[Any] | None = None,
-    backend: Backend | None = None,
-    **given: Any,
-) -> Run:
-    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
-
-    All parameters come from the run's folder, including its tags and its budget. After a stop by
-    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
-
-    Parameters
-    ----------
-    run
-        A run or its folder.
-    table
-        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
-        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
-        answers stay on disk.
-    redo
-        Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
-        ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
-        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
-        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
-        rows are tried again without ``redo``.
-    backend
-        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
-    **given
-        See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
-
-    Raises
-    ------
-    NotARun, RunMismatch, RunLocked, StoreError
-        If the folder cannot be used to resume the run.
-    InvalidRows, SettingsError, ServiceError, ConnectionFailed
-        For the same reasons as the run's verb.
-
-    Examples
-    --------
-    >>> run = resume("runs/demo", table=frame)  # doctest: +SKIP
-    """
-    if redo is not None and table is not None:
-        raise InvalidRows(
-            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
-        )
-    instead = {
-        "run_dir": "a run goes on in its own folder",
-        "take": "the takes are the run's own; redo= makes another one of some rows",
-        "id": "rows are named when a table is given",
-    }
-    for name, words in instead.items():
-        if given.get(name) is not None and not (name == "id" and table is not None):
-            raise SettingsError(f"resume() takes no {name}: {words}")
-    folder, backend, sources, options = read_run(run, backend, given)
-    if table is None:
-        return await _carry_out(backend, options, partial(reopen, folder, redo))
-    return await _carry_out(backend, options, partial(prepare, table, sources, is_resumed=True))
-
-
-# -- open the backend, and read the run's settings ---------------------------------------
+# -- open the backend ---------------------------------------------------------------------
 
 
 async def open_backend(
@@ -200,10 +110,36 @@ async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     return task.result()
 
 
-def read_run(
-    run: Run | str | PathLike[str], backend: Backend | None, given: Mapping[str, Any]
-) -> tuple[Folder, Backend, dict[str, Source], Options]:
-    """Return a run's folder, its backend (not yet opened), its arguments, and the options in force."""
+# -- continue an earlier run --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """A run to continue.
+
+    Parameters
+    ----------
+    folder, operation
+        The run's folder, and the operation of its backend.
+    sources
+        The arguments of the run's rows.
+    options
+        The options in force, which are the new options or else those of the run.
+    """
+
+    folder: Folder
+    operation: str
+    sources: Mapping[str, Source]
+    options: Options
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The arguments with one value for all rows."""
+        return {name: source.constant for name, source in self.sources.items() if source.column is None}
+
+
+def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> EarlierRun:
+    """Return a run to continue. `given` contains the new run options."""
     folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
     options = Options.of(**given)
@@ -220,15 +156,21 @@ def read_run(
         tags={**kept, **options.tags},
     )
     sources = {name: Source.from_json(name, kept) for name, kept in manifest.table.arguments.items()}
-    if backend is None:
-        if manifest.operation not in MAKERS:
-            raise RunMismatch(
-                f"{folder.path} holds a {manifest.operation} run, which needs its backend: "
-                "resume(run, backend=...)"
-            )
-        constants = {name: source.constant for name, source in sources.items() if source.column is None}
-        backend = MAKERS[manifest.operation](options.service, constants)
-    return folder, backend, sources, options
+    return EarlierRun(folder, manifest.operation, sources, options)
+
+
+async def continue_run(
+    earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
+) -> Run:
+    """Make the missing calls of a run, for the run's own table or for a new `table`.
+
+    `redo` selects rows of the run's own table that get another take. `backend` is not open yet.
+    """
+    if table is None:
+        prepare_run = partial(reopen, earlier.folder, redo)
+    else:
+        prepare_run = partial(prepare, table, earlier.sources, is_resumed=True)
+    return await _carry_out(backend, earlier.options, prepare_run)
 
 
 # -- the run itself ---------------------------------------------------------------------
@@ -354,8 +296,11 @@ def _begin(
     journal = Journal(folder, parts.next_number(folder), header)
     stack.callback(journal.close)
     found, estimate = plan(prepared, backend, opened, options, cache, limit, past)
-    budget, update_budget = _open_budget(past, rules, limit, prepared, opened, tags)
-    if budget is not None:
+    budget: Budget | None = None
+    update_budget: Callable[[], None] | None = None
+    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
+    if limit is not None or over_runs:
+        budget, update_budget = open_budget(folder, manifest.run_id, limit, over_runs, past, tags)
         stack.push_async_callback(asyncio.to_thread, budget.close)
     if is_stopped():
         raise asyncio.CancelledError
@@ -400,51 +345,6 @@ def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> L
         prepared.notes.append(f"what this run spends is in its own folder only: {error}")
         return None
     return ledger
-
-
-def _open_budget(
-    ledger: Folder,
-    rules: SpendingRules,
-    limit: int | None,
-    prepared: Prepared,
-    opened: Opened,
-    tags: Mapping[str, str],
-) -> tuple[Budget | None, Callable[[], None] | None]:
-    """Return the run's budget, and a function that reads the spending of other machines from the ledger.
-
-    Both are None if the run has no limit. The function is None if the ledger is a local folder.
-
-    Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
-    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
-    part. So other machines can cause an excess. The excess is at most their spending between two parts of
-    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
-    """
-    folder, manifest = prepared.folder, prepared.manifest
-    over_runs = rules.over_runs(manifest.service, opened.key_fingerprint)
-    if limit is None and not over_runs:
-        return None, None
-    attempts = all_attempts(folder, BUDGET_COLUMNS)
-    is_remote = ledger.work != ledger.path
-    place = default_ledger_folder() if is_remote else ledger.path
-    allotments = Allotments(place, manifest.run_id)
-    allowances = [Allowance(rule, allotments, time.time) for rule in over_runs]
-
-    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
-    sums = LedgerSums(ledger, [one.rule for one in new], time.time())
-
-    def update_budget() -> None:
-        sums.read()
-        for one in new:
-            allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
-
-    update_budget()
-    for one in allowances:
-        by_period: Counter[Any] = Counter()
-        for (period, _), spent in spent_in(one.rule, attempts).items():
-            by_period[period] += spent
-        allotments.correct(one.id, by_period)
-    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
-    return budget, update_budget if is_remote else None
 
 
 def _take_from_cache(begun: _Begun, progress: Progress) -> None:

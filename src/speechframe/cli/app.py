@@ -15,6 +15,7 @@ from speechframe.cli import declared, exits, show
 from speechframe.errors import InvalidRows, SpeechframeError, nearest
 from speechframe.network.descriptors import raise_descriptor_limit
 from speechframe.processes.allocator import tune_allocator
+from speechframe.verbs import VERBS
 
 
 class Command(Protocol):
@@ -65,8 +66,8 @@ _DESCRIPTION = (
 def commands() -> dict[str, _Entry]:
     """Return all commands by name, including one for each verb."""
     verbs = {
-        declared.command_name(name): _Entry(summary, _OWN.get(name, "verb"))
-        for name, summary in declared.verb_summaries().items()
+        declared.command_name(name): _Entry(verb.summary, _OWN.get(name, "verb"))
+        for name, verb in VERBS.items()
     }
     return {**_FIRST, **verbs, **_LAST}
 

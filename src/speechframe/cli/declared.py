@@ -25,10 +25,6 @@ from speechframe.cli import docstrings
 from speechframe.cli.docstrings import option_name
 from speechframe.tables.column import Column, col
 
-VERBS_ROOM = "speechframe.verbs"
-_OPTIONS = "Unpack[RunOptions]"
-"""What the function of every verb takes, and no other of its room."""
-
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
 """Run options that make no sense in a shell: a command waits, has options of its own for the service, and
 shows alerts."""
@@ -87,31 +83,14 @@ class Parameter:
     can_be_off: bool = False
 
 
-def verb_summaries() -> dict[str, str]:
-    """Return the summary of every verb by name, without importing them.
+def verb_of(name: str) -> Callable[..., Any]:
+    """Return a function with the signature and docstring of a verb, but without its body.
 
-    A verb is a file of its room with a function of the same name. Its module loads pandas, Arrow and the web
-    client: too much for ``speechframe --help``.
+    They are read from the source, because the verb's module loads Arrow and the web client.
     """
-    found = {}
-    for file in sorted(resources.files(VERBS_ROOM).iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".py") or _OPTIONS not in (source := file.read_text(encoding="utf-8")):
-            continue
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.AsyncFunctionDef) and f"{node.name}.py" == file.name:
-                found[node.name] = docstrings.read(ast.get_docstring(node)).summary
-    return found
-
-
-def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
-    """Return the signature and docstring of a verb, and the names of its data arguments.
-
-    They are read from the source, because its module loads Arrow and the web client. The returned function
-    has no body.
-    """
-    source = (resources.files(VERBS_ROOM) / f"{name}.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    function = next(n for n in tree.body if isinstance(n, ast.AsyncFunctionDef) and n.name == name)
+    source = (resources.files("speechframe.verbs") / f"{name}.py").read_text(encoding="utf-8")
+    statements = ast.parse(source).body
+    function = next(n for n in statements if isinstance(n, ast.AsyncFunctionDef) and n.name == name)
     function.body = function.body[:1]
     function.args.kwarg = function.returns = None
     function.args.kw_defaults = [
@@ -121,34 +100,7 @@ def verb_of(name: str) -> tuple[Callable[..., Any], frozenset[str]]:
     names: dict[str, Any] = {**vars(typing), **vars(collections.abc), "PathLike": PathLike, "Column": Column}
     code = compile(ast.fix_missing_locations(ast.Module([function], [])), f"{name}.py", "exec")
     exec(code, names)  # noqa: S102 - a signature of our own package
-    return names[name], _data_arguments(tree, name)
-
-
-def _data_arguments(tree: ast.Module, verb: str) -> frozenset[str]:
-    constants = _assigned(tree.body)
-    for kind in tree.body:
-        if isinstance(kind, ast.ClassDef):
-            stated = {**constants, **_assigned(kind.body, constants)}
-            if stated.get("operation") == verb and "data_arguments" in stated:
-                return frozenset(stated["data_arguments"])
-    return frozenset({"text"})
-
-
-def _assigned(body: Sequence[ast.stmt], names: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the names that statements set to a word, or to a frozenset of words."""
-    found: dict[str, Any] = {}
-    for node in body:
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-            continue
-        value = node.value
-        if isinstance(value, ast.Constant):
-            found[node.targets[0].id] = value.value
-        elif isinstance(value, ast.Call) and value.args and isinstance(value.args[0], ast.Set):
-            words = value.args[0].elts
-            found[node.targets[0].id] = {
-                word.value if isinstance(word, ast.Constant) else names.get(getattr(word, "id", ""))
-                for word in words
-            }
+    found: Callable[..., Any] = names[name]
     return found
 
 
@@ -163,20 +115,15 @@ def command_name(verb: str) -> str:
     return verb.replace("_", "-")
 
 
-def parameters(function: Callable[..., Any], data: frozenset[str] = frozenset()) -> list[Parameter]:
-    """Return the keyword parameters of `function`.
+def parameters(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the keyword parameters of `function`, with types from annotations and help from the docstring.
 
-    Parameters
-    ----------
-    function
-        Its annotations say the types, its NumPy docstring the help.
-    data
-        Parameters whose bare string names a column.
+    A parameter whose default is its own name names a column of the table.
     """
     said = docstrings.read(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
     return [
-        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default, is_data=p.name in data)
+        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default)
         for p in signature.parameters.values()
         if p.kind is p.KEYWORD_ONLY
     ]
@@ -193,7 +140,8 @@ def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
     ]
 
 
-def _parameter(name: str, annotation: Any, words: str, *, default: Any, is_data: bool = False) -> Parameter:
+def _parameter(name: str, annotation: Any, words: str, *, default: Any) -> Parameter:
+    is_data = default == name
     members = [m for m in _members(annotation) if m is not NoneType]
     takes_column = Column in members and not is_data
     plain = [m for m in members if m is not Column and m is not Any]

@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _leave(run: "Run", options: argparse.Namespace) -> int:
     """Stop waiting once all jobs have an id in the run's folder, so that a resume finds the jobs."""
+    from speechframe.backends.dub_job import jobs_of
     from speechframe.store.schema import PENDING
-    from speechframe.verbs.dub_job import jobs_of
 
     if run.progress is None:
         return runs.report(run, options)  # a dry run

@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
     """Return the ids of the given jobs, each with the rows of its run."""
+    from speechframe.backends.dub_job import jobs_of
     from speechframe.batch.live import open_run
-    from speechframe.verbs.dub_job import jobs_of
 
     jobs: dict[str, list[str]] = {}
     for word in options.jobs:

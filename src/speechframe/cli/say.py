@@ -30,10 +30,10 @@ class _Said(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `generate` that concern one text, as constants."""
-    generate, data = declared.verb_of("generate")
+    generate = declared.verb_of("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
-        for p in declared.parameters(generate, data)
+        for p in declared.parameters(generate)
         if not p.is_data
     ]
     take = [p for p in declared.run_options() if p.name == "take"]

@@ -14,11 +14,12 @@ _SECRETS = frozenset({"webhook_secret"})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
-    function, data = declared.verb_of(name)
+    function = declared.verb_of(name)
     said = docstrings.read(function.__doc__)
     parser.description = f"{said.summary} {said.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
-    kind = next((_CLIPS[name] for name in data if name in _CLIPS), None)
+    own = [p for p in declared.parameters(function) if p.name not in _SECRETS]
+    kind = next((_CLIPS[p.name] for p in own if p.name in _CLIPS), None)
     tables = f"TABLE|{kind}..." if kind else "TABLE"
     parser.add_argument(
         "table",
@@ -27,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    own = [p for p in declared.parameters(function, data) if p.name not in _SECRETS]
     # argparse's own usage would be thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("what is made"), own)

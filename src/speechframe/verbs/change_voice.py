@@ -18,7 +18,9 @@ import aiohttp
 import pyarrow as pa
 from yarl import URL
 
-from speechframe.batch.backend import MAKERS, Request
+from speechframe.backends.files import files_or_table, kept, kept_path
+from speechframe.backends.service import SpokenBackend
+from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
@@ -33,8 +35,6 @@ from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.speech import Format
 from speechframe.tables.column import Column
-from speechframe.verbs.files import files_or_table, kept, kept_path
-from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.changer import encode_convert
 
 # Field of the document to our argument, if the names differ. `_WIRES` leaves out `file_url`, because
@@ -204,7 +204,7 @@ async def _download(address: str) -> bytes:
 async def change_voice(
     table: Any,
     *,
-    audio: str | Column | Any = AUDIO,
+    audio: str | Column | Any = "audio",
     voice: str | Column | Any,
     locale: str | Column | Any = None,
     style: str | Column | Any = None,
@@ -289,8 +289,23 @@ async def change_voice(
     >>> run = spf.change_voice(["take-1.wav", "take-2.wav"], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["audio", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in ARGUMENTS}
-    return await make(ChangeVoiceBackend(options["service"]), table, arguments, options)
-
-
-MAKERS["change_voice"] = lambda service, _: ChangeVoiceBackend(service)
+    arguments = {
+        "audio": audio,
+        "voice": voice,
+        "locale": locale,
+        "style": style,
+        "pitch": pitch,
+        "rate": rate,
+        "variation": variation,
+        "audio_duration": audio_duration,
+        "retain_accent": retain_accent,
+        "retain_prosody": retain_prosody,
+        "transcription": transcription,
+        "return_transcription": return_transcription,
+        "format": format,
+        "sample_rate": sample_rate,
+        "channel_type": channel_type,
+        "pronunciation_dictionary": pronunciation_dictionary,
+        "encode_as_base64": encode_as_base64,
+    }
+    return await make(ChangeVoiceBackend.of(options["service"], arguments), table, arguments, options)

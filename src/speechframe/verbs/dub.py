@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
+from speechframe.backends.dub_job import Delivered, Dub, JobBackend, plain, projects
+from speechframe.backends.files import files_or_table, kept
+from speechframe.backends.targets import packed_rows, read_targets, refuse_targets, shares
+from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
@@ -40,9 +43,6 @@ from speechframe.spec.dubbing import MEDIA_TYPES, DubbingType, JobCreateRequest,
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
 from speechframe.tables.table import problem
-from speechframe.verbs.dub_job import Delivered, Dub, JobBackend, plain, projects
-from speechframe.verbs.files import files_or_table, kept
-from speechframe.verbs.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import amount, odd_amount
 from speechframe.wire.requests import canonical
 from speechframe.writing.words import counted
@@ -119,6 +119,11 @@ class DubBackend(JobBackend):
         self._base = Path.cwd()  # relative paths of media begin here
         # A file is measured once for all locales.
         self._last: tuple[Any, Upload, float | AudioError] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run with these arguments."""
+        return cls(settings, **constants)
 
     @property
     def key(self) -> SecretStr | None:
@@ -339,9 +344,6 @@ def _costs(
     return [*shares(weights, used)]
 
 
-MAKERS["dub"] = lambda service, constants: DubBackend(service, **constants)
-
-
 async def dub(
     table: Any,
     *,
@@ -451,7 +453,7 @@ async def dub(
         "seconds": seconds,
     }
     constants = {name: value for name, value in arguments.items() if value is not None}
-    return await make(MAKERS["dub"](service, constants), table, arguments, options)
+    return await make(DubBackend.of(service, constants), table, arguments, options)
 
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:

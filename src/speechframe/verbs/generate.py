@@ -4,11 +4,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from json import JSONEncoder
+from json import JSONDecoder, JSONEncoder
 from types import MappingProxyType
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
-from speechframe.batch.backend import MAKERS, Opened, Request
+from speechframe.backends import alignment
+from speechframe.backends.judging import SPOKEN_SIGNS
+from speechframe.backends.service import SpokenBackend
+from speechframe.batch.backend import Opened, Request
 from speechframe.batch.live import Run
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
@@ -19,11 +22,7 @@ from speechframe.spec.check import FieldProblem, shown
 from speechframe.spec.limits import Pool, default_sample_rate_hz
 from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
 from speechframe.spec.texts import billed_characters, fault_of, strip_pauses
-from speechframe.store.journal import dumps, loads
 from speechframe.tables.column import Column
-from speechframe.verbs import alignment
-from speechframe.verbs.judging import SPOKEN_SIGNS
-from speechframe.verbs.service import SpokenBackend
 from speechframe.wire.requests import encode_request
 from speechframe.wire.speech import encode_content
 
@@ -44,6 +43,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 # The text as JSON, written just as the whole request is: request keys are made of these bytes.
 _json_of = JSONEncoder(ensure_ascii=False).encode
+_read_json = JSONDecoder().raw_decode
 
 # What requests that differ only in their text share: the bytes before and after the text in `content`, those
 # in `body`, and `facts` and `varies` (see `Request`).
@@ -67,7 +67,6 @@ class GenerateBackend(SpokenBackend):
         )
         self.tells_words = not self._is_stream
         self._templates: dict[str, Template] = {}
-        # Parse a body into a request, cached: bodies are given to it with the same text.
         self._parse = lru_cache(_MOST_TEMPLATES)(self._request_type.model_validate_json)
         self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
@@ -75,6 +74,11 @@ class GenerateBackend(SpokenBackend):
             self.remark = (
                 f"{model.value} is streamed: no word durations, no balance, billed characters are computed"
             )
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run with this `model` and these `words`."""
+        return cls(settings, model_of(constants.get("model")), constants.get("words"))
 
     async def open(self) -> Opened:
         """Open the client, and the recogniser if words are to be aligned."""
@@ -139,15 +143,17 @@ class GenerateBackend(SpokenBackend):
             # Base64 unless the row asks for a URL: it is one exchange less, and the service keeps no copy.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
-        return (*_around_text(content, request.text), *_around_text(body, request.text), facts, varies)
+        before, _, after = _around_text(content)
+        body_before, _, body_after = _around_text(body)
+        return before, after, body_before, body_after, facts, varies
 
     def call(self, request: Request, **call_options: Any) -> Call[Any]:
         """Return the call of a request's body."""
-        # Parse what surrounds the text from a cache, with "-" for a text: `check` has checked the real one.
-        fields = loads(request.body)
-        text, fields["text"] = fields["text"], "-"
-        parsed = self._parse(dumps(fields)).model_copy(update={"text": text})
-        return Call("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
+        # Requests that differ only in their text are parsed once, with "-" as their text. `check` has checked
+        # each text.
+        before, text, after = _around_text(request.body)
+        asked = self._parse(before + b'"-"' + after).model_copy(update={"text": text})
+        return Call("stream" if self._is_stream else "generate", asked, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Find the words of rows of which the service told none, where that is asked for."""
@@ -155,12 +161,14 @@ class GenerateBackend(SpokenBackend):
             await alignment.align(run, self._aligner, is_stopped)
 
 
-def _around_text(request: bytes, text: str) -> tuple[bytes, bytes]:
-    """Return what stands before and after the text of a request that is written as JSON."""
+def _around_text(request: bytes) -> tuple[bytes, str, bytes]:
+    """Return the text of a request that is written as JSON, between the bytes before and after the text."""
     # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
     # these stand before the text.
-    before, name, after = request.rpartition(_TEXT_FIELD)
-    return before + name, after[len(_json_of(text).encode()) :]
+    before, name, rest = request.rpartition(_TEXT_FIELD)
+    written = rest.decode()
+    text, end = _read_json(written)
+    return before + name, text, written[end:].encode()
 
 
 def has_words(text: str) -> bool:
@@ -265,11 +273,24 @@ async def generate(
     >>> run = spf.generate(["Good morning.", "See you soon."], voice="en-US-nora")  # doctest: +SKIP
     >>> run.to_pandas()[["text", "audio_seconds", "credits"]]  # doctest: +SKIP
     """
-    arguments = {name: value for name, value in locals().items() if name in GenerateBackend.arguments}
-    backend = GenerateBackend(options["service"], model_of(model), words)
-    return await make(backend, table, arguments, options)
-
-
-MAKERS["generate"] = lambda service, given: GenerateBackend(
-    service, model_of(given.get("model")), given.get("words")
-)
+    arguments = {
+        "text": text,
+        "voice": voice,
+        "locale": locale,
+        "style": style,
+        "pitch": pitch,
+        "rate": rate,
+        "variation": variation,
+        "model": model,
+        "format": format,
+        "sample_rate": sample_rate,
+        "channel_type": channel_type,
+        "audio_duration": audio_duration,
+        "word_durations_as_original_text": word_durations_as_original_text,
+        "pronunciation_dictionary": pronunciation_dictionary,
+        "encode_as_base64": encode_as_base64,
+        "model_version": model_version,
+        "multi_native_locale": multi_native_locale,
+        "words": words,
+    }
+    return await make(GenerateBackend.of(options["service"], arguments), table, arguments, options)

@@ -5,11 +5,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
-from speechframe.batch.backend import MAKERS, Answer, Finding, Opened, Record, Request
+from speechframe.backends import placeholders
+from speechframe.backends.glossary import Glossary, read_glossary
+from speechframe.backends.placeholders import Span
+from speechframe.backends.service import CallBackend
+from speechframe.backends.targets import listed, packed_rows, read_targets, refuse_targets, shares
+from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
@@ -24,11 +29,6 @@ from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
 from speechframe.spec.translate import TranslateRequest
 from speechframe.store.schema import columns
 from speechframe.tables.column import Column
-from speechframe.verbs import placeholders
-from speechframe.verbs.glossary import Glossary, read_glossary
-from speechframe.verbs.placeholders import Span
-from speechframe.verbs.service import CallBackend
-from speechframe.verbs.targets import listed, packed_rows, read_targets, refuse_targets, shares
 from speechframe.wire.answers import warnings_of, whole_number
 from speechframe.wire.requests import encode_request
 from speechframe.wire.translate import decode_translate
@@ -95,6 +95,11 @@ class TranslateBackend(CallBackend):
         self._targets = targets
         self._sources: dict[str, list[str]] | None = None  # of each language; None where it does not say
         self._glossaries: dict[str, Glossary] = {}
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run with these `targets`."""
+        return cls(settings, constants.get("targets", ()))
 
     async def open(self) -> Opened:
         """Return what the service offers; there are no other takes of a translation."""
@@ -283,9 +288,6 @@ class TranslateBackend(CallBackend):
         return findings
 
 
-MAKERS["translate"] = lambda service, arguments: TranslateBackend(service, arguments.get("targets", ()))
-
-
 async def translate(
     table: Any,
     *,
@@ -350,6 +352,10 @@ async def translate(
     >>> run = spf.translate(["Good morning, {name}."], targets=["fr-FR", "pt-BR"])  # doctest: +SKIP
     >>> run.to_pandas()[["locale", "translated_text", "route"]]  # doctest: +SKIP
     """
-    found, terms = read_targets(targets), read_glossary(glossary)
-    arguments = {"text": text, "targets": found, "source_locale": source_locale, "glossary": terms}
-    return await make(TranslateBackend(options["service"], found), table, arguments, options)
+    arguments = {
+        "text": text,
+        "targets": read_targets(targets),
+        "source_locale": source_locale,
+        "glossary": read_glossary(glossary),
+    }
+    return await make(TranslateBackend.of(options["service"], arguments), table, arguments, options)

@@ -5,9 +5,10 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
-from speechframe.batch.backend import unit_of
+from speechframe.batch.backend import Backend
 from speechframe.batch.live import RUNNING, Run
 from speechframe.spec.billing import to_credits
+from speechframe.verbs import VERBS
 from speechframe.widgets.attempts import AttemptReader
 from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, Figures
 
@@ -151,7 +152,7 @@ class Watcher:
             counts=counts,
             failed_by=failed_by,
             retried_by=retried_by,
-            unit=unit_of(run.operation),
+            unit=VERBS[run.operation].backend().unit if run.operation in VERBS else Backend.unit,
             burn=line.of(*_start(self.max_credits, balance, credits)),
         )
 

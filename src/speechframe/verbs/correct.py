@@ -1,71 +1,21 @@
-"""Show the utterances of dubs as a table, and correct them (chosen: dub-review)."""
+"""The verb `correct` has utterances of dubs spoken anew (chosen: dub-review)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from speechframe.backends.dub_job import detail_of, fetch_file
 from speechframe.batch.live import Run
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, JobFailed
-from speechframe.settings import Settings
-from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
-from speechframe.store.schema import FINISHED
 from speechframe.tables.table import problem
-from speechframe.verbs.dub_job import detail_of, fetch_file
+from speechframe.verbs.utterances import FILES, Row, dub_rows, table_of, utterances_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
+    from speechframe.spec.dubbing import DubbedUtterance
+
 _CORRECTED = ("text", "voice_id")
-
-Row = dict[str, Any]
-"""The ids, the locale and the files of a row that has a dub."""
-
-
-def dub_rows(run: Run) -> list[Row]:
-    """Return the rows of a run that have a dub, or raise InvalidRows if the run is of another verb."""
-    if run.operation != "dub":
-        words = f"is a run of {run.operation}"
-        raise InvalidRows([problem("run", words, allowed="a run of dub()")])
-    names = {name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *_FILES)}
-    rows = run.to_arrow(columns=list(names.values())).to_pylist()
-    told = [{name: row[column] for name, column in names.items()} for row in rows]
-    return [row for row in told if row["status"] in FINISHED]
-
-
-async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
-    """Return the utterances of a run's dubs, one row each, with speaker, text and times.
-
-    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service has
-    utterances.
-
-    Parameters
-    ----------
-    run
-        A run of :func:`dub`.
-    service
-        As for :func:`dub`; it must be the one that made the dubs.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`: times in
-        milliseconds, ``speed`` (1 is the voice's own) and ``fit``.
-
-    Raises
-    ------
-    InvalidRows
-        When it is no run of :func:`dub`.
-    ServiceError, ConnectionFailed
-        When the service does not tell.
-
-    Examples
-    --------
-    >>> table = spf.utterances(run)  # doctest: +SKIP
-    >>> table.loc[table["fit"] == "OVERRUN", ["start_ms", "text", "speed"]]  # doctest: +SKIP
-    """
-    async with _client(service) as client:
-        return await _frame(client, dub_rows(run))
 
 
 async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.DataFrame":
@@ -102,12 +52,12 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     """
     rows = {row["row_id"]: row for row in dub_rows(run)}
     asked = list(_asked(corrections))
-    async with _client(service) as client:
+    async with Client(service) as client:
         known: dict[tuple[str, Any], DubbedUtterance] = {}
         changed: dict[str, list[dict[str, Any]]] = {}
         for row_id in {*rows} & {row_id for row_id, _, _ in asked}:
             await client.dubbing.wait(rows[row_id]["job_id"])  # a correction of a call that was cut off
-            said = await _told(client, rows[row_id])
+            said = await utterances_of(client, rows[row_id])
             known |= {(row_id, one.utterance_id): one for one in said.utterances}
             if said.version > 1:
                 changed[row_id] = []  # that call may have ended before its downloads
@@ -122,29 +72,20 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
         for row_id, wishes in changed.items():  # in turn, because a job corrects one locale at a time
             await _again(client, run, rows[row_id], wishes)
-        return await _frame(client, rows.values())
-
-
-def _client(service: Any) -> Client:
-    assert isinstance(service, Settings)  # noqa: S101 - resolved by the faces
-    return Client(service)
-
-
-async def _told(client: Client, row: Row) -> DubUtterances:
-    return await client.dubbing.utterances(row["job_id"], row["locale"])
+        return await table_of(client, rows.values())
 
 
 async def _again(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
     """Have one dub made again if something is new, and fetch its files into their places."""
     # Check the paths before anything is sent, because the run may come from somebody else.
-    places = {name: run.folder.inside(row[name]) for name in _FILES if row[name] is not None}
+    places = {name: run.folder.inside(row[name]) for name in FILES if row[name] is not None}
     if new:
         await client.dubbing.update_utterances(row["job_id"], row["locale"], new)
     status = await client.dubbing.wait(row["job_id"])
     detail = detail_of(status, row["locale"])
     if new and detail.error_message is not None:  # the version before is still there
         raise JobFailed(f"{row['row_id']}: {detail.error_message}")
-    for name, link in _FILES.items():
+    for name, link in FILES.items():
         if name in places and (url := getattr(detail, link)) is not None:
             await fetch_file(client.dubbing, url, places[name])
 
@@ -159,14 +100,3 @@ def _asked(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
             allowed = "a table or mappings with row_id, utterance_id and text or voice_id"
             raise InvalidRows([problem("corrections", "is no correction", value=one, allowed=allowed)])
         yield str(one["row_id"]), one["utterance_id"], {name: one.get(name) for name in _CORRECTED}
-
-
-async def _frame(client: Client, rows: Iterable[Row]) -> "pd.DataFrame":
-    import pandas as pd
-
-    found = [
-        {"row_id": row["row_id"], "locale": row["locale"], **one.model_dump(mode="json")}
-        for row in rows
-        for one in (await _told(client, row)).utterances
-    ]
-    return pd.DataFrame(found, columns=["row_id", "locale", *DubbedUtterance.model_fields])

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from speechframe.backends.placeholders import Span
 from speechframe.errors import InvalidRows
 from speechframe.spec import locales
 from speechframe.tables.table import problem
 from speechframe.tables.table_input import open_table
-from speechframe.verbs.placeholders import Span
 
 SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
 

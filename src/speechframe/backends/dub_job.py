@@ -17,6 +17,8 @@ from pydantic import SecretStr
 
 from speechframe.audio.lengths import HEAD_BYTES, media_type_of, seconds_of
 from speechframe.audio.media import refuse_truncated
+from speechframe.backends.files import kept_path
+from speechframe.backends.service import ServiceBackend
 from speechframe.batch.backend import Answer, Attempt, Request
 from speechframe.client import Client, Dubbing
 from speechframe.client.upload import Upload
@@ -50,8 +52,6 @@ from speechframe.store import parts
 from speechframe.store.folder import Folder, storing, sync
 from speechframe.store.reader import StoredRun
 from speechframe.store.verify import DUBS_FOLDER
-from speechframe.verbs.files import kept_path
-from speechframe.verbs.service import ServiceBackend
 from speechframe.wire import subtitles
 from speechframe.wire.answers import amount
 from speechframe.wire.requests import canonical

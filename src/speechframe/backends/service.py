@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
+from speechframe.backends.judging import SpokenRecord, judge
 from speechframe.batch.backend import (
     Answer,
     Attempt,
@@ -40,7 +41,6 @@ from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.locales import is_within, language_of, nearest, normalise
 from speechframe.spec.speech import Model, Voice
 from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
-from speechframe.verbs.judging import SpokenRecord, judge
 from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 from speechframe.writing.words import counted
 
@@ -70,6 +70,12 @@ class ServiceBackend(Backend):
             )
         self.settings = settings
         self.limits = {}
+
+    @classmethod
+    def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
+        """Return the backend of a run, by those of its arguments that have one value for all rows."""
+        del constants
+        return cls(settings)
 
     @property
     def key(self) -> SecretStr | None:

@@ -1,0 +1,239 @@
+"""The limits on a run's spending: of the run itself, and of budgets shared by many runs."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from types import MappingProxyType
+from typing import Any
+
+from speechframe.batch.backend import Request
+from speechframe.errors import BudgetExceeded
+from speechframe.settings import default_ledger_folder
+from speechframe.settings.spending import ALERTS, BudgetRule
+from speechframe.spec.billing import to_credits
+from speechframe.store.budgets import COLUMNS, Allotments, LedgerSums, spent_in
+from speechframe.store.folder import Folder
+from speechframe.store.records import all_attempts, millicredits_of
+from speechframe.writing.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Notice that a budget has reached one of its alert thresholds.
+
+    `budget` is ``max_credits``, or the name of a budget shared by many runs. `share` is the threshold.
+    """
+
+    budget: str
+    share: float
+    limit_credits: float
+    spent_credits: float
+
+    def __str__(self) -> str:
+        """Return the alert in words."""
+        return (
+            f"{100 * self.share:.0f} % of {self.budget}={self.limit_credits:.15g} are spent or set aside: "
+            f"{self.spent_credits:,.15g}"
+        )
+
+
+class Allowance:
+    """One run's part of a budget shared by many runs, with the allotted and the free amount."""
+
+    def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
+        self.rule, self.allotments, self._clock = rule, allotments, clock
+        self.id, self.period = rule.id, rule.start(clock())
+        self.reserved = self.free = self._total = 0
+        self._reserved_before = 0  # the part of `reserved` that belongs to earlier periods
+
+    @property
+    def used(self) -> int:
+        """Amount that all runs have spent or reserved in this period, as last read from the allotments."""
+        return self._total - self.free
+
+    def allot(self, price: int) -> bool:
+        """Request more for this run if needed. Return whether the free amount covers `price`."""
+        if (period := self.rule.start(self._clock())) != self.period:
+            # Calls under way count with their price in the period they were reserved in.
+            self.close()
+            self.period, self._reserved_before, self._total = period, self.reserved, 0
+        if price > self.free:
+            limit, hard = self.rule.millicredits, self.rule.hard
+            amount, self._total = self.allotments.allot(
+                self.id, period, price - self.free, limit=limit, hard=hard
+            )
+            self.free += amount
+        return price <= self.free
+
+    def reserve(self, price: int) -> None:
+        """Reserve `price`. Call only after `allot(price)` returned True."""
+        self.free -= price
+        self.reserved += price
+
+    def settle(self, reserved: int, cost: int) -> None:
+        """Replace the reserved price of a call by its cost."""
+        self.reserved -= reserved
+        before = min(reserved, self._reserved_before)
+        self._reserved_before -= before
+        self.free += reserved - before - max(0, cost - before)
+
+    def close(self) -> None:
+        """Give the free amount back to the budget. Amounts that are still reserved stay counted."""
+        if self.free:
+            self.allotments.give_back(self.id, self.period, self.free)
+        self.free = 0
+
+
+class Budget:
+    """The limits on a run's spending, in thousandths of a credit.
+
+    A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
+    includes `spent_before`, or any budget shared with other runs. A row counts towards a shared budget if its
+    tags match. StoreError is raised if the file of a shared budget is unusable. The caller must then send
+    nothing. `alert` is called once for each threshold that a budget reaches.
+    """
+
+    def __init__(
+        self,
+        limit: int | None,
+        spent_before: int,
+        allowances: Sequence[Allowance] = (),
+        *,
+        tags: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.spent, self.reserved = spent_before, 0
+        self.alert: Callable[[Alert], None] = lambda _: None
+        self._limit, self._allowances, self._tags = limit, allowances, tags
+        self._refused_by: Allowance | None = None
+        self._alerted: set[tuple[str, object, float]] = set()
+
+    def reserve(self, request: Request, price: int) -> bool:
+        """Reserve the whole `price` of a call. Return False if a limit does not allow it.
+
+        A price of 0 is always allowed.
+        """
+        if not price:
+            return True
+        if self._limit is not None and price > self._limit - self.spent - self.reserved:
+            self._refused_by = None
+            return False
+        shares: list[tuple[Allowance, int]] = []
+        for allowance in self._allowances:
+            share = self._share(allowance, request, None)
+            if share and not allowance.allot(share):
+                self._refused_by = allowance
+                return False
+            shares.append((allowance, share))
+        for allowance, share in shares:
+            allowance.reserve(share)
+        self.reserved += price
+        if self._limit is not None or self._allowances:
+            self._alert_used_shares()
+        return True
+
+    def settle(self, request: Request, reserved: int, costs: Sequence[int]) -> None:
+        """Replace the reserved price of a call by the cost of each of its rows."""
+        self.reserved -= reserved
+        self.spent += sum(costs)
+        for allowance in self._allowances:
+            share = self._share(allowance, request, None) if reserved else 0
+            allowance.settle(share, self._share(allowance, request, costs))
+
+    def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
+        """Return the part of a call that counts towards a budget.
+
+        The part is the sum over all rows with matching tags, of `costs` if given, otherwise of prices.
+        """
+        total = 0
+        for place, row in enumerate(request.rows):
+            if allowance.rule.matches({**self._tags, **(row.facts.get("tags") or {})}):
+                total += row.price if costs is None else costs[place]
+        return total
+
+    def _alert_used_shares(self) -> None:
+        """Call `alert` for each threshold that a budget has newly reached."""
+        limits = [
+            (one.rule.name, one.period, one.rule.alerts, one.rule.millicredits, one.used)
+            for one in self._allowances
+        ]
+        if self._limit is not None:
+            limits.append(("max_credits", date.min, ALERTS, self._limit, self.spent + self.reserved))
+        for name, period, shares, limit, used in limits:
+            for share in shares:
+                if used >= share * limit > 0 and (name, period, share) not in self._alerted:
+                    self._alerted.add((name, period, share))
+                    self.alert(Alert(name, share, to_credits(limit), to_credits(used)))
+
+    def why_not(self, price: int) -> BudgetExceeded:
+        """Return the error that names the limit of the last refusal.
+
+        `price` is the price of all remaining calls of the run, in thousandths of a credit.
+        """
+        name, limit, spent, by = "max_credits", self._limit or 0, self.spent + self.reserved, ""
+        advice = "resume the run with a higher max_credits"
+        if (refused_by := self._refused_by) is not None:
+            rule = refused_by.rule
+            name, limit, period = rule.name, rule.millicredits, refused_by.period
+            spent = refused_by.allotments.total(refused_by.id, period) - refused_by.free
+            whose = "all runs of this key" if rule.account else "all runs that it counts"
+            by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
+            where = f" ({rule.told_by})" if rule.told_by else ""
+            later = "" if rule.period == "total" else f"next {rule.period}, or "
+            advice = f"resume the run {later}with a higher {name}{where}"
+        return BudgetExceeded(
+            f"{name}={to_credits(limit):.15g}: {to_credits(spent):,.15g} spent or set aside{by}, "
+            f"{to_credits(max(0, limit - spent)):,.15g} left, and the rest of the run costs "
+            f"{counted(to_credits(price), 'credit')}. Everything that was made is kept; {advice}.",
+            limit="run" if refused_by is None else name,
+            max_credits=to_credits(limit),
+            spent_credits=to_credits(spent),
+            needed_credits=to_credits(price),
+        )
+
+    def close(self) -> None:
+        """Give free amounts back to the budgets. Amounts that are still reserved stay counted."""
+        for allowance in self._allowances:
+            allowance.close()
+
+
+def open_budget(
+    folder: Folder,
+    run_id: str,
+    limit: int | None,
+    rules: Sequence[BudgetRule],
+    ledger: Folder,
+    tags: Mapping[str, str],
+) -> tuple[Budget, Callable[[], None] | None]:
+    """Return a run's budget, and a function that reads the spending of other machines from the ledger.
+
+    `rules` are the budgets over many runs. The function is None if the ledger is a local folder.
+
+    Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
+    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
+    part. So other machines can cause an excess. The excess is at most their spending between two parts of
+    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
+    """
+    attempts = all_attempts(folder, COLUMNS)
+    is_remote = ledger.work != ledger.path
+    place = default_ledger_folder() if is_remote else ledger.path
+    allotments = Allotments(place, run_id)
+    allowances = [Allowance(rule, allotments, time.time) for rule in rules]
+
+    new = [one for one in allowances if is_remote or not allotments.is_counted(one.id, one.period)]
+    sums = LedgerSums(ledger, [one.rule for one in new], time.time())
+
+    def update_budget() -> None:
+        sums.read()
+        for one in new:
+            allotments.learn(one.id, one.period, sums.of(one.rule, one.period))
+
+    update_budget()
+    for one in allowances:
+        by_period: Counter[Any] = Counter()
+        for (period, _), spent in spent_in(one.rule, attempts).items():
+            by_period[period] += spent
+        allotments.correct(one.id, by_period)
+    budget = Budget(limit, millicredits_of(attempts), allowances, tags=tags)
+    return budget, update_budget if is_remote else None

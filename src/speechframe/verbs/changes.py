@@ -1,0 +1,38 @@
+"""The verb `changes` compares a table with a run's own."""
+
+from os import PathLike
+from typing import Any
+
+from speechframe.batch.backend import Backend
+from speechframe.batch.changes import Changes, find_changes
+from speechframe.batch.live import Run
+from speechframe.batch.run import read_run
+from speechframe.verbs.resume import backend_of
+
+
+async def changes(
+    run: Run | str | PathLike[str], table: Any, *, backend: Backend | None = None, **given: Any
+) -> Changes:
+    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
+
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    table
+        The table that would be given to :func:`resume`.
+    backend
+        As for :func:`resume`.
+    **given
+        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
+
+    Raises
+    ------
+    InvalidRows
+        When rows of the table cannot be sent.
+    NotARun, RunMismatch, StoreError
+        When the folder holds no run, one of another service, verb or version, or cannot be read.
+    """
+    earlier = read_run(run, given)
+    backend = backend_of(earlier) if backend is None else backend
+    return await find_changes(earlier, backend, table)

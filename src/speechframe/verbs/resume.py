@@ -1,0 +1,82 @@
+"""The verb `resume` continues a run of any verb."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+from speechframe.batch.backend import Backend
+from speechframe.batch.live import Run
+from speechframe.batch.run import EarlierRun, continue_run, read_run
+from speechframe.errors import InvalidRows, RunMismatch, SettingsError
+from speechframe.tables.table import problem
+from speechframe.verbs import VERBS
+
+
+async def resume(
+    run: Run | str | PathLike[str],
+    table: Any = None,
+    *,
+    redo: str | Sequence[Any] | None = None,
+    backend: Backend | None = None,
+    **given: Any,
+) -> Run:
+    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
+
+    All parameters come from the run's folder, including its tags and its budget. After a stop by
+    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
+
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    table
+        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
+        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
+        answers stay on disk.
+    redo
+        Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
+        ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
+        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
+        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
+        rows are tried again without ``redo``.
+    backend
+        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
+    **given
+        See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
+
+    Raises
+    ------
+    NotARun, RunMismatch, RunLocked, StoreError
+        If the folder cannot be used to resume the run.
+    InvalidRows, SettingsError, ServiceError, ConnectionFailed
+        For the same reasons as the run's verb.
+
+    Examples
+    --------
+    >>> run = resume("runs/demo", table=frame)  # doctest: +SKIP
+    """
+    if redo is not None and table is not None:
+        raise InvalidRows(
+            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
+        )
+    instead = {
+        "run_dir": "a run goes on in its own folder",
+        "take": "the takes are the run's own; redo= makes another one of some rows",
+        "id": "rows are named when a table is given",
+    }
+    for name, words in instead.items():
+        if given.get(name) is not None and not (name == "id" and table is not None):
+            raise SettingsError(f"resume() takes no {name}: {words}")
+    earlier = read_run(run, given)
+    backend = backend_of(earlier) if backend is None else backend
+    return await continue_run(earlier, backend, table, redo)
+
+
+def backend_of(earlier: EarlierRun) -> Backend:
+    """Return the backend of a verb's run, or raise RunMismatch if the run is of another backend."""
+    if (verb := VERBS.get(earlier.operation)) is None:
+        raise RunMismatch(
+            f"{earlier.folder.path} holds a {earlier.operation} run, which needs its backend: "
+            "resume(run, backend=...)"
+        )
+    return verb.backend().of(earlier.options.service, earlier.constants)

@@ -1,0 +1,83 @@
+"""The verb `utterances` returns the utterances of dubs as a table (chosen: dub-review)."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from speechframe.batch.live import Run
+from speechframe.client import Client
+from speechframe.errors import InvalidRows
+from speechframe.spec.dubbing import DubbedUtterance, DubUtterances
+from speechframe.store.schema import FINISHED
+from speechframe.tables.table import problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
+"""Column of a file to the field of the job's status with its URL."""
+
+Row = dict[str, Any]
+"""The ids, the locale and the files of a row that has a dub."""
+
+
+def dub_rows(run: Run) -> list[Row]:
+    """Return the rows of a run that have a dub, or raise InvalidRows if the run is of another verb."""
+    if run.operation != "dub":
+        words = f"is a run of {run.operation}"
+        raise InvalidRows([problem("run", words, allowed="a run of dub()")])
+    names = {name: run.name_of(name) for name in ("row_id", "locale", "job_id", "status", *FILES)}
+    rows = run.to_arrow(columns=list(names.values())).to_pylist()
+    named = [{name: row[column] for name, column in names.items()} for row in rows]
+    return [row for row in named if row["status"] in FINISHED]
+
+
+async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
+    """Return the utterances of a run's dubs, one row each, with speaker, text and times.
+
+    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service has
+    utterances.
+
+    Parameters
+    ----------
+    run
+        A run of :func:`dub`.
+    service
+        As for :func:`dub`; it must be the one that made the dubs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`: times in
+        milliseconds, ``speed`` (1 is the voice's own) and ``fit``.
+
+    Raises
+    ------
+    InvalidRows
+        When it is no run of :func:`dub`.
+    ServiceError, ConnectionFailed
+        When the service does not tell.
+
+    Examples
+    --------
+    >>> table = spf.utterances(run)  # doctest: +SKIP
+    >>> table.loc[table["fit"] == "OVERRUN", ["start_ms", "text", "speed"]]  # doctest: +SKIP
+    """
+    async with Client(service) as client:
+        return await table_of(client, dub_rows(run))
+
+
+async def utterances_of(client: Client, row: Row) -> DubUtterances:
+    """Return the utterances of one dub."""
+    return await client.dubbing.utterances(row["job_id"], row["locale"])
+
+
+async def table_of(client: Client, rows: Iterable[Row]) -> "pd.DataFrame":
+    """Return the utterances of some dubs, one row each."""
+    import pandas as pd
+
+    found = [
+        {"row_id": row["row_id"], "locale": row["locale"], **one.model_dump(mode="json")}
+        for row in rows
+        for one in (await utterances_of(client, row)).utterances
+    ]
+    return pd.DataFrame(found, columns=["row_id", "locale", *DubbedUtterance.model_fields])

@@ -1,0 +1,93 @@
+"""The verb `voices` lists the voices of a catalogue (sections 2.4 and 4.1)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from speechframe.client import Client
+from speechframe.errors import InvalidRows
+from speechframe.spec.locales import is_within, nearest
+from speechframe.spec.speech import Model, Voice
+from speechframe.tables.table import problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = [
+    *("voice_id", "name", "gender", "locale", "styles", "supported_locales", "description"),
+    *("engine", "kind", "licence", "clarity", "clearest_in"),
+]
+
+
+async def voices(
+    model: str = Model.GEN2.value, *, locale: str | None = None, service: Any = None
+) -> "pd.DataFrame":
+    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1).
+
+    Parameters
+    ----------
+    model
+        ``"gen2"`` or ``"falcon-2"``; their catalogues are separate.
+    locale
+        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``); those whose own it is
+        come first.
+    service
+        Whose voices; see :class:`Settings`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``voice_id name gender locale styles supported_locales description engine kind licence clarity
+        clearest_in``; ``styles`` are those of the voice's own locale. The last five are known of the local
+        service alone: ``kind`` is ``neural`` or ``formant``, ``clarity`` the share of words (in Japanese, of
+        characters) that a recogniser hears wrong, by locale, and ``clearest_in`` the locales in which no
+        other voice of the catalogue was heard better.
+
+    Raises
+    ------
+    ServiceError, ConnectionFailed, SettingsError, InvalidRows
+        When the service cannot be asked, or there is no such model or no voice of this locale.
+    """
+    import pandas as pd
+
+    models = [each.value for each in Model]
+    if model not in models:
+        raise InvalidRows([problem("model", "is no model", value=model, allowed=", ".join(models))])
+    async with Client(service) as client:
+        found = await client.voices(model)
+    clearest = _clearest(found)
+    if locale is not None:
+        spoken = sorted({voice.locale for voice in found if voice.locale})
+        found = [
+            v for v in found if any(is_within(t, locale) for t in (v.locale or "", *v.supported_locales))
+        ]
+        if not found:
+            allowed = ", ".join(nearest(locale, spoken) or spoken)
+            raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
+        found.sort(key=lambda voice: not is_within(voice.locale or "", locale))
+    lines = [
+        (
+            voice.voice_id,
+            voice.display_name,
+            None if voice.gender is None else str(voice.gender),
+            voice.locale,
+            getattr(voice.supported_locales.get(voice.locale or ""), "available_styles", []),
+            list(voice.supported_locales),
+            voice.description,
+            voice.engine,
+            None if voice.kind is None else str(voice.kind),
+            voice.licence,
+            voice.clarity or {},
+            [tag for tag, voice_id in clearest.items() if voice_id == voice.voice_id],
+        )
+        for voice in found
+    ]
+    return pd.DataFrame(lines, columns=_COLUMNS)
+
+
+def _clearest(voices: Sequence[Voice]) -> dict[str, str]:
+    """Return the id of the voice with the least error in each locale that one was measured in."""
+    best: dict[str, tuple[float, str]] = {}
+    for voice in voices:
+        for tag, error in (voice.clarity or {}).items():
+            best[tag] = min(best.get(tag, (error, voice.voice_id)), (error, voice.voice_id))
+    return {tag: voice_id for tag, (_, voice_id) in best.items()}
