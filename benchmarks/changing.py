@@ -11,7 +11,7 @@ from benchmarks.child import Clock
 from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_most
 from speechframe.client import SyncClient
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 
 PATH = "/v1/voice-changer/convert"
 TARGETS = ("nora", "hank", "ruby", "oscar")

@@ -15,8 +15,8 @@ SAMPLE_S = 57.5
 
 def whole(clock: Clock, folder: str, script: str | None):
     """Dub the sample in this process, as a worker does."""
-    from speechframe.dubbing import job
-    from speechframe.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
+    from speechframe.local.dubbing import job
+    from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
 
     place = Path(folder)
     shutil.copy(SAMPLE, place / SOURCE)
@@ -34,9 +34,9 @@ def engines(clock: Clock, said: list[list[str]], hears: bool):  # noqa: FBT001 -
     """Recognise the sample, translate what was said in it and speak that, with nothing around it."""
     from speechframe.audio import media
     from speechframe.audio.codec import resample
-    from speechframe.dubbing import cast, hear, lines
     from speechframe.engines import registry
     from speechframe.engines.base import Recording, Utterance
+    from speechframe.local.dubbing import cast, hear, lines
 
     sound = media.read(SAMPLE, max_seconds=600)
     samples = resample(sound.samples, sound.sample_rate_hz, 16_000)

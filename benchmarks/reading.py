@@ -9,7 +9,7 @@ from benchmarks.changing import service_cpu_s
 from benchmarks.child import Clock
 from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_most
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 from speechframe.spec import chosen
 
 SIZE = chosen.MAX_BODY_BYTES

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from speechframe.audio import codec
-from speechframe.engines import clarity, japanese, registry
+from speechframe.engines import registry
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.local.engines import clarity
+from speechframe.local.engines.reading import japanese
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Model, VoiceKind
 

@@ -15,7 +15,7 @@ from benchmarks.changing import service_cpu_s
 from benchmarks.child import MB, Clock
 from benchmarks.lab import BrokenRowError, Lab, Ran
 from benchmarks.report import Figure, at_least, at_most
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 
 HTTP = "/v1/speech/stream"
 SOCKET = "/v1/speech/stream-input?format=PCM&sample_rate=24000"
@@ -36,7 +36,7 @@ def text_of(number: int, sentences: int) -> str:
 def engine_first(clock: Clock, rows: int, sentences: int):
     """Take the engine's own time to its first audio, in this process."""
     from speechframe.engines.base import Utterance
-    from speechframe.engines.espeak import EspeakSpeaker
+    from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 
     speaker, first_ms = EspeakSpeaker(), []
 

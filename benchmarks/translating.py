@@ -9,7 +9,7 @@ import aiohttp
 from benchmarks.child import Clock
 from benchmarks.lab import Lab
 from benchmarks.report import Figure, at_least
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 
 PATH = "/v1/text/translate"
 CALL_TEXTS = 200
@@ -29,7 +29,7 @@ def texts_of(rows: int) -> list[str]:
 
 def direct(clock: Clock, rows: int):
     """Let the engine translate in this process, in one thread as a worker does."""
-    from speechframe.engines.firefox import FirefoxTranslator
+    from speechframe.local.engines.translation.firefox import FirefoxTranslator
 
     engine = FirefoxTranslator()
     pair = next(pair for pair in engine.pairs() if (pair.source, pair.target) == ("en", "pt-BR"))

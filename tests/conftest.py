@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 import speechframe as spf
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 
 sys.path.insert(0, str(Path(__file__).parent))  # what all tests share lies beside this
 

@@ -24,14 +24,22 @@ import traceback
 import types
 from pathlib import Path
 
-MODULES = ("speechframe", "speechframe.service", "speechframe.testing.faulty")
+MODULES = ("speechframe", "speechframe.local.service", "speechframe.testing.faulty")
 PRELOADED = (
     *("aiohttp.web", "pandas", "pyarrow.dataset", "pyarrow.parquet", "soundfile", "tqdm"),
-    *("speechframe.service.app", "speechframe.service.connection", "speechframe.service.serve"),
-    *("speechframe.service.worker", "speechframe.engines.espeak", "speechframe.engines.world"),
+    *(
+        "speechframe.local.service.app",
+        "speechframe.local.service.http.connection",
+        "speechframe.local.service.serve",
+    ),
+    *(
+        "speechframe.local.service.workers.main",
+        "speechframe.local.engines.espeak.speaker",
+        "speechframe.local.engines.world.changer",
+    ),
     *("speechframe.aio", "speechframe.cli", "speechframe.testing.faulty"),
 )
-WORKERS = ("speechframe.service.worker", "speechframe.dubbing.job")
+WORKERS = ("speechframe.local.service.workers.main", "speechframe.local.dubbing.job")
 READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
 """Variables that an interpreter reads when it starts: where they differ, only a new one will do."""
 FOLLOWED = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")

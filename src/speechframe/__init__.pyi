@@ -67,8 +67,8 @@ from speechframe.listening.offline import read_votes as read_votes
 from speechframe.listening.server import ServedTest as ServedTest
 from speechframe.listening.server import serve_test as serve_test
 from speechframe.listening.test import open_test as open_test
-from speechframe.local import LocalService as LocalService
-from speechframe.local import local_service as local_service
+from speechframe.local.start import LocalService as LocalService
+from speechframe.local.start import local_service as local_service
 from speechframe.processes.allocator import tune_allocator as tune_allocator
 from speechframe.settings import Settings as Settings
 from speechframe.spec.check import FieldProblem as FieldProblem

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from speechframe import settings as _settings
 from speechframe.errors import SettingsError
-from speechframe.local import LocalService, shared_service
+from speechframe.local.start import LocalService, shared_service
 from speechframe.settings import Settings
 from speechframe.settings.hidden import without_keys
 from speechframe.verbs import change_voice as _change_voice

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 
 SMALL_QUOTA = 60
 

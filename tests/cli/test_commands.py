@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from speechframe.cli import exits
-from speechframe.spec import render
+from speechframe.spec.pages import render
 from speechframe.spec.speech import Model
 
 

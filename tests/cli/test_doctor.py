@@ -77,7 +77,7 @@ def espeak_alone(tmp_path_factory, monkeypatch):
     info = folder / f"speechframe-{own.version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(own.read_text("METADATA"), encoding="utf-8")
-    points = "[speechframe.speakers]\nespeak = speechframe.engines.espeak:EspeakSpeaker\n"
+    points = "[speechframe.speakers]\nespeak = speechframe.local.engines.espeak.speaker:EspeakSpeaker\n"
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", beside(folder))
     monkeypatch.syspath_prepend(str(folder))

@@ -18,7 +18,7 @@ from speechframe.errors import (
     RateLimited,
     StreamBroken,
 )
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format
 from speechframe.wire.client_contexts import Audio, Ended

@@ -17,8 +17,8 @@ import pytest
 import soundfile
 
 from speechframe.audio.measure import clipped_fraction, f0_track, loudness_lufs, silences
-from speechframe.dubbing import media
-from speechframe.dubbing.speech import speech
+from speechframe.local.dubbing import media
+from speechframe.local.dubbing.speech import speech
 from speechframe.wire import subtitles
 
 FOLDER = Path(__file__).parents[2] / "datasets"

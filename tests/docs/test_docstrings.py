@@ -18,7 +18,9 @@ MODULES = [
 ]
 
 
-MODELS = {f"speechframe.engines.{name}" for name in ("kokoro", "piper", "whisper")}
+MODELS = {
+    f"speechframe.local.engines.{name}" for name in ("kokoro.speaker", "piper.speaker", "whisper.recogniser")
+}
 """Whose examples load a model for seconds: what they show, the engines' own tests prove with one load."""
 
 

@@ -16,7 +16,9 @@ import pytest
 import speechframe
 from speechframe.cli.app import commands
 from speechframe.cli.exits import EXIT_CODES
-from speechframe.engines import firefox_models, voice_folders, whisper
+from speechframe.engines import voice_folders
+from speechframe.local.engines.translation import firefox_models
+from speechframe.local.engines.whisper import recogniser as whisper
 from speechframe.settings import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ import numpy as np
 import soundfile
 
 from speechframe.audio import codec
-from speechframe.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
-from speechframe.dubbing.media import RATE_HZ, extract
 from speechframe.engines import registry
 from speechframe.engines.base import Recording
+from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
+from speechframe.local.dubbing.media import RATE_HZ, extract
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
 DATASETS = SCRIPT.parents[1] / "datasets"
@@ -32,7 +32,7 @@ def tone(seconds=6.0, amplitude=0.05):
 
 def worker(folder):
     """The command that does a job, as a child of this process."""
-    return [sys.executable, "-m", "speechframe.dubbing.job", str(folder), str(os.getpid())]
+    return [sys.executable, "-m", "speechframe.local.dubbing.job", str(folder), str(os.getpid())]
 
 
 def sample_script():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speechframe.dubbing.fit import Line, fit
+from speechframe.local.dubbing.fit import Line, fit
 from speechframe.spec.dubbing import Fit
 
 EARLY_S, LATE_S = 0.045, 0.125

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from speechframe.audio import codec
-from speechframe.dubbing import hear, job
-from speechframe.dubbing.cast import cast, voices
-from speechframe.dubbing.folder import Refused, Task
 from speechframe.engines import registry
 from speechframe.engines.base import Transcript, Utterance, Word
-from speechframe.engines.translation import Routes
-from speechframe.service.dub_languages import Languages
+from speechframe.local.dubbing import hear, job
+from speechframe.local.dubbing.cast import cast, voices
+from speechframe.local.dubbing.folder import Refused, Task
+from speechframe.local.engines.translation.routes import Routes
+from speechframe.local.service.dubbing.languages import Languages
 from speechframe.wire.cues import Cue
 
 MAN, WOMAN = "en-US-miles", "en-US-nora"

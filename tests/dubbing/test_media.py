@@ -23,9 +23,9 @@ from tests.dubbing.films import (
 from speechframe.audio import media
 from speechframe.audio.lengths import length_of, seconds_of
 from speechframe.audio.tracks import audio_track
-from speechframe.dubbing.media import container_of, extract, mux, probe, warning_of
-from speechframe.dubbing.mix import Spoken, mix
 from speechframe.errors import AudioError
+from speechframe.local.dubbing.media import container_of, extract, mux, probe, warning_of
+from speechframe.local.dubbing.mix import Spoken, mix
 
 KINDS = {
     "a.mp4": {},
@@ -376,8 +376,8 @@ def test_three_quarters_of_an_hour_take_no_more_memory_than_a_minute_and_loses_n
     script = """
 import sys
 from pathlib import Path
-from speechframe.dubbing.media import extract, mux, probe
-from speechframe.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.media import extract, mux, probe
+from speechframe.local.dubbing.mix import Spoken, mix
 import av, soundfile, soxr
 def peak_mb():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechframe.dubbing.media import Track
-from speechframe.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.media import Track
+from speechframe.local.dubbing.mix import Spoken, mix
 
 RATE_HZ = 48000
 

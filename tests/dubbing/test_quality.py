@@ -9,9 +9,9 @@ import soundfile
 from dubbing_lab import correlation, dubbed, job, sample_script, sound_of, words, words_heard, wrong_words
 
 from speechframe.audio import codec
-from speechframe.dubbing import lines
-from speechframe.dubbing.cast import voices
-from speechframe.dubbing.media import RATE_HZ
+from speechframe.local.dubbing import lines
+from speechframe.local.dubbing.cast import voices
+from speechframe.local.dubbing.media import RATE_HZ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -3,9 +3,9 @@
 import pytest
 from dubbing_lab import job, tone
 
-from speechframe.dubbing import script
-from speechframe.dubbing.folder import OUTCOME, Outcome
-from speechframe.dubbing.job import work
+from speechframe.local.dubbing import script
+from speechframe.local.dubbing.folder import OUTCOME, Outcome
+from speechframe.local.dubbing.job import work
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
 from speechframe.wire.cues import Cue

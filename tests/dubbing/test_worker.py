@@ -15,8 +15,8 @@ import pytest
 import soundfile
 from dubbing_lab import DATASETS, dubbed, job, tone, worker
 
-from speechframe.dubbing.folder import OUTCOME, TASK, Outcome, Task
-from speechframe.dubbing.job import work
+from speechframe.local.dubbing.folder import OUTCOME, TASK, Outcome, Task
+from speechframe.local.dubbing.job import work
 from speechframe.spec.dubbing import UtteranceCorrection
 from speechframe.wire import cues
 

@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.espeak_voices import espeak_voices
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.espeak.voices import espeak_voices
 
 SENTENCES = tomllib.loads((Path(__file__).parent / "sentences.toml").read_text(encoding="utf-8"))
 _IDS = {voice.name: voice_id for voice_id, voice in espeak_voices().items()}

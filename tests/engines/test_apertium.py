@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from speechframe.engines import apertium
-from speechframe.engines.apertium import ApertiumTranslator
 from speechframe.engines.base import Quality, TranslationPair
 from speechframe.errors import EngineError
+from speechframe.local.engines.translation import apertium
+from speechframe.local.engines.translation.apertium import ApertiumTranslator
 
 # Behaves as the real command does where it is used: modes by -l, a stream where brackets pass through and signs
 # are escaped, marks of unknown words unless -u. Its only pair swaps a few words; oc-ca hangs, ca-oc fails.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speechframe.engines.world import WorldChanger
+from speechframe.local.engines.world.changer import WorldChanger
 from speechframe.testing.suites import ChangerSuite
 
 

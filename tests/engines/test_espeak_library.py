@@ -5,8 +5,8 @@ import threading
 import pytest
 from processes import in_another_process
 
-from speechframe.engines.espeak_library import Setting, render
 from speechframe.errors import EngineError
+from speechframe.local.engines.espeak.library import Setting, render
 
 TEXT = "It was a quiet morning; nobody had expected the parcel, and yet there it stood."
 
@@ -41,8 +41,8 @@ def test_a_missing_library_is_said_with_the_command_and_one_that_someone_else_ho
         """
         import ctypes, sys
         from speechframe.engines.base import Utterance
-        from speechframe.engines.espeak import EspeakSpeaker
-        from speechframe.engines.espeak_library import Setting, render
+        from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+        from speechframe.local.engines.espeak.library import Setting, render
         from speechframe.errors import EngineError
 
         def told(ask):

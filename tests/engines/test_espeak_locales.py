@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from speechframe.audio import measure
-from speechframe.engines import espeak_library
-from speechframe.engines.espeak_locales import LOCALES
-from speechframe.engines.espeak_voices import espeak_voices
+from speechframe.local.engines.espeak import library as espeak_library
+from speechframe.local.engines.espeak.voices import espeak_voices
+from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.spec.locales import language_of, normalise
 
 RATE_HZ = 22050

@@ -7,7 +7,7 @@ import pytest
 
 from speechframe.audio import codec
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.spec.speech import Format
 
 LINE = "The quick brown fox jumps over the lazy dog by the old mill."

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speechframe.audio import measure
-from speechframe.engines import japanese
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.espeak_locales import LOCALES
-from speechframe.engines.espeak_phonemes import phoneme_input
-from speechframe.engines.espeak_text import spoken_text
 from speechframe.errors import EngineError
+from speechframe.local.engines.espeak.phonemes import phoneme_input
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.reading import japanese
+from speechframe.local.engines.reading.locales import LOCALES
+from speechframe.local.engines.reading.text import spoken_text
 from speechframe.spec.speech import Pronunciation
 
 RATE_HZ = 22050

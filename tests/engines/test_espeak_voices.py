@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from speechframe.audio import measure
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.espeak_locales import LOCALES
-from speechframe.engines.espeak_voices import STYLES
 from speechframe.errors import EngineError
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.espeak.voices import STYLES
+from speechframe.local.engines.reading.locales import LOCALES
 from speechframe.spec.speech import Gender, Model
 
 RATE_HZ = 22050

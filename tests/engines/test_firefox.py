@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.engines import firefox, firefox_models
 from speechframe.engines.base import Quality, TranslationPair
-from speechframe.engines.firefox import FirefoxTranslator
-from speechframe.engines.models import FIREFOX_PAIRS
-from speechframe.engines.translation_text import portions, shielded
-from speechframe.engines.vocabulary import Alphabet
 from speechframe.errors import EngineError
+from speechframe.local.engines.models import FIREFOX_PAIRS
+from speechframe.local.engines.translation import firefox, firefox_models
+from speechframe.local.engines.translation.firefox import FirefoxTranslator
+from speechframe.local.engines.translation.text import portions, shielded
+from speechframe.local.engines.translation.vocabulary import Alphabet
 from speechframe.testing.suites.translators import TranslatorSuite
 
 EN_PT = TranslationPair("en", "pt-BR", Quality.NEURAL)

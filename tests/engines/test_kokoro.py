@@ -13,14 +13,15 @@ import pytest
 from processes import in_another_process
 
 from speechframe.audio import codec, measure
-from speechframe.engines import japanese, models
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.kokoro import KokoroSpeaker
-from speechframe.engines.kokoro_model import STYLE_SHAPE
-from speechframe.engines.kokoro_phonemes import SYMBOLS, KokoroPhonemiser
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
-from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.errors import EngineError, EngineFault
+from speechframe.local.engines import models
+from speechframe.local.engines.kokoro.model import STYLE_SHAPE
+from speechframe.local.engines.kokoro.phonemes import SYMBOLS, KokoroPhonemiser
+from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
+from speechframe.local.engines.reading import japanese
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.spec.speech import Model, Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import word_error
 
@@ -77,7 +78,7 @@ def test_another_process_speaks_the_same_bytes(say):
         """
         import hashlib
         from speechframe.engines.base import Utterance
-        from speechframe.engines.kokoro import KokoroSpeaker
+        from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
         text = "Bom dia. [pause 0.8s] O trem parte!"
         said = KokoroSpeaker().speak(Utterance(text, "pt-BR-joaquim", "pt-BR", variation=0))
         print(hashlib.sha256(said.samples.tobytes()).hexdigest())

@@ -12,13 +12,13 @@ import pytest
 from processes import in_another_process
 
 from speechframe.audio import codec, measure
-from speechframe.engines import models
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.piper import PiperSpeaker
-from speechframe.engines.piper_voices import INSTALL
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
-from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.errors import EngineError, EngineFault
+from speechframe.local.engines import models
+from speechframe.local.engines.piper.speaker import PiperSpeaker
+from speechframe.local.engines.piper.voices import INSTALL
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import word_error
 
@@ -206,8 +206,8 @@ def test_equal_takes_are_equal_in_another_process_after_other_texts(say):
         f"""
         import hashlib
         from speechframe.engines.base import Utterance
-        from speechframe.engines.espeak import EspeakSpeaker
-        from speechframe.engines.piper import PiperSpeaker
+        from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+        from speechframe.local.engines.piper.speaker import PiperSpeaker
         EspeakSpeaker().speak(Utterance("Both engines in one process.", "en-US-nora", "en-US"))
         speaker = PiperSpeaker()
         speaker.speak(Utterance("Something else before it.", "en-US-joe", "en-US"))
@@ -313,7 +313,7 @@ def test_listing_imports_nothing_and_without_the_extra_there_is_no_voice_and_the
         hidden = "nothing"
         importlib.util.find_spec = lambda name, *rest: None if name == hidden else find(name, *rest)
         from speechframe.engines.base import Utterance
-        from speechframe.engines.piper import PiperSpeaker
+        from speechframe.local.engines.piper.speaker import PiperSpeaker
         from speechframe.errors import EngineError, EngineFault
         speaker = PiperSpeaker()
         print(*(voice.voice_id for voice in speaker.voices()), speaker.version.endswith("+4"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from speechframe.engines.piper import PiperSpeaker
-from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.local.engines.piper.speaker import PiperSpeaker
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.testing.suites import RecogniserSuite
 from speechframe.testing.suites.common import word_error
 

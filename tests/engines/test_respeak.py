@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
-from speechframe.engines import respeak as parts
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.respeak import respeak
 from speechframe.errors import EngineError
+from speechframe.local.engines import respeak as parts
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.respeak import respeak
 
 FIRST, SECOND = (
     "The small boat sailed across the quiet bay.",

@@ -5,8 +5,9 @@ import pickle
 import pytest
 
 from speechframe.engines.base import Quality, TranslationPair
-from speechframe.engines.language import detected
-from speechframe.engines.translation import (
+from speechframe.errors import EngineError
+from speechframe.local.engines.translation.language import detected
+from speechframe.local.engines.translation.routes import (
     Routes,
     Step,
     UnknownPair,
@@ -14,7 +15,6 @@ from speechframe.engines.translation import (
     region_warnings,
     translated,
 )
-from speechframe.errors import EngineError
 
 
 class Table:

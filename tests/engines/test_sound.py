@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks import sound
-from speechframe.engines import clarity
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.kokoro import KokoroSpeaker
-from speechframe.engines.piper import PiperSpeaker
-from speechframe.engines.whisper import WhisperRecogniser
 from speechframe.engines.words import spoken_tokens
 from speechframe.listening.signals import loudness_lufs
+from speechframe.local.engines import clarity
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.kokoro.speaker import KokoroSpeaker
+from speechframe.local.engines.piper.speaker import PiperSpeaker
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.recognition.alignment import laid_upon
 
 LINES_FILE = Path(__file__).parents[2] / "datasets" / "clarity_lines.csv"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.piper import PiperSpeaker
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.piper.speaker import PiperSpeaker
 from speechframe.testing.suites import SpeakerSuite
 
 

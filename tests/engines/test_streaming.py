@@ -11,8 +11,8 @@ from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines import streaming
 from speechframe.engines.base import Capabilities, Speech, Utterance, Word
-from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.errors import EngineError
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.spec.texts import speaks
 
 RATE_HZ = 22050

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from speechframe.engines.base import Recording, Speech, Transcript, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.world import WorldChanger
 from speechframe.errors import EngineError
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.world.changer import WorldChanger
 from speechframe.spec.texts import split_pauses
 from speechframe.testing.suites import ChangerSuite, RecogniserSuite, SpeakerSuite
 
@@ -164,7 +164,7 @@ def test_a_take_that_counts_without_variation_fails():
 PLAIN_ENGINE = """
 import numpy as np
 from speechframe.engines.base import Capabilities
-from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.errors import EngineError
 
 

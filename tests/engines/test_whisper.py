@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from processes import in_another_process
 
-from speechframe.engines import models, whisper, whisper_model
 from speechframe.engines.base import Recording, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.whisper import INSTALL, MODEL_VARIABLE, WhisperRecogniser
 from speechframe.errors import EngineError
+from speechframe.local.engines import models
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.whisper import model as whisper_model
+from speechframe.local.engines.whisper import recogniser as whisper
+from speechframe.local.engines.whisper.recogniser import INSTALL, MODEL_VARIABLE, WhisperRecogniser
 
 
 def test_making_one_loads_nothing_and_what_is_missing_is_said_and_not_downloaded():
@@ -24,7 +26,7 @@ def test_making_one_loads_nothing_and_what_is_missing_is_said_and_not_downloaded
         hidden = "no package"
         importlib.util.find_spec = lambda name, *rest: None if name.startswith(hidden) else find(name, *rest)
         from speechframe.engines.base import Recording
-        from speechframe.engines.whisper import WhisperRecogniser
+        from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
         from speechframe.errors import EngineError
         import numpy as np
         print(WhisperRecogniser().version)

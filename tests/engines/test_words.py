@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.engines.word_times import time_tokens
 from speechframe.engines.words import original_tokens, spoken_tokens
+from speechframe.local.engines.reading.word_times import time_tokens
 
 
 def shown(text, **options):

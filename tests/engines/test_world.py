@@ -10,11 +10,11 @@ import pyworld
 from world_lab import NORA, SENTENCES, change, changer, f0_hz, log_formants, lufs, speak, spoken
 
 from speechframe.audio import codec, measure
-from speechframe.engines import world
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.engines.world import WorldChanger
-from speechframe.engines.world_signal import clip_of
 from speechframe.errors import EngineError
+from speechframe.local.engines.world import changer as world
+from speechframe.local.engines.world.changer import WorldChanger
+from speechframe.local.engines.world.signal import clip_of
 
 SHORT = "The small boat sailed home."
 

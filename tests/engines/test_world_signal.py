@@ -10,14 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechframe.audio import codec, measure
-from speechframe.engines import world_signal, world_synthesis
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.engines.clip_levels import levels_db, pauses_s
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.world import WorldChanger
-from speechframe.engines.world_change import Chance, change_of
-from speechframe.engines.world_profile import Profile
-from speechframe.engines.world_time import source_times_s, timing_of
+from speechframe.local.engines.clip_levels import levels_db, pauses_s
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.world import signal as world_signal
+from speechframe.local.engines.world import synthesis as world_synthesis
+from speechframe.local.engines.world.change import Chance, change_of
+from speechframe.local.engines.world.changer import WorldChanger
+from speechframe.local.engines.world.profile import Profile
+from speechframe.local.engines.world.time import source_times_s, timing_of
 
 speak = EspeakSpeaker().speak
 RISING_HZ = np.linspace(100, 140, 200)
@@ -132,8 +133,8 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 from peak import peak_kb
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.world import WorldChanger
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.world.changer import WorldChanger
 
 speak = EspeakSpeaker().speak
 line = speak(Utterance("We walked home together, before the storm.", "en-US-hank", "en-US")).samples

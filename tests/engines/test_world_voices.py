@@ -9,7 +9,7 @@ from world_lab import SENTENCES, change, f0_hz, log_formants, lufs, spoken
 
 from speechframe.audio import codec, measure
 from speechframe.engines.base import Recording
-from speechframe.engines.whisper import WhisperRecogniser
+from speechframe.local.engines.whisper.recogniser import WhisperRecogniser
 from speechframe.testing.suites.common import word_error
 
 SOURCES = ("en-US-joe", "en-US-robin", "en-US-ivy")

@@ -6,10 +6,10 @@ import numpy as np
 
 from speechframe.audio import measure
 from speechframe.engines.base import Conversion, Recording, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.engines.piper import PiperSpeaker
-from speechframe.engines.world import WorldChanger
 from speechframe.listening.signals import loudness_lufs
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.engines.piper.speaker import PiperSpeaker
+from speechframe.local.engines.world.changer import WorldChanger
 
 SENTENCES = (
     "The small boat sailed across the quiet bay before the storm.",

@@ -22,7 +22,7 @@ import speechframe as spf
 from served import Served
 from speechframe.backends.dub_job import Dub, _suffix, jobs_of
 from speechframe.client import SyncClient
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 from speechframe.spec.dubbing import DownloadDetail
 from speechframe.widgets.dub_player import DubPlayer, dubs_of
 

@@ -1,8 +1,9 @@
-"""No two modules of the package import each other. Imports in functions, for type checkers and by name count."""
+"""Modules are in no cycle, counting imports in functions, for type checkers and by name. Folders stay small."""
 
 import ast
 import functools
 import tomllib
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ SRC = Path(speechframe.__file__).parents[1]
 PROJECT = tomllib.loads((SRC.parent / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
 DEPTHS = {room.strip(): depth for depth, layer in enumerate(LAYERS) for room in layer.split("|")}
+MOST_MODULES = 20
 IMPORTERS = {"import_module", "__import__", "resolve_name"}
 """Functions of Python that import a module by its name."""
 
@@ -114,3 +116,8 @@ def test_no_module_is_in_a_cycle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(error.args[1][::-1]))
+
+
+def test_no_folder_has_more_than_twenty_modules():
+    counts = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}

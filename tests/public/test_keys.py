@@ -21,8 +21,9 @@ from pydantic import SecretStr
 import speechframe as spf
 from speechframe.cli import main as command
 from speechframe.client import Client, SyncClient
-from speechframe.service import keys, serve
-from speechframe.service.config import check_keys, parse_key
+from speechframe.local.service import serve
+from speechframe.local.service.books import keys
+from speechframe.local.service.config import check_keys, parse_key
 from speechframe.settings import Settings, read
 from speechframe.testing import FaultyService
 

@@ -6,17 +6,17 @@ from contextlib import suppress
 import pytest
 
 from speechframe.backends.placeholders import find, protect
-from speechframe.dubbing.speech import speech
-from speechframe.engines import japanese
-from speechframe.engines.apertium import _reformatted
-from speechframe.engines.espeak_locales import LOCALES
-from speechframe.engines.espeak_text import spoken_text
-from speechframe.engines.kokoro_phonemes import KokoroPhonemiser
-from speechframe.engines.translation_text import portions, shielded
-from speechframe.engines.vocabulary import Alphabet
 from speechframe.engines.words import spoken_tokens
-from speechframe.service.body import parse_object
-from speechframe.service.multipart import MultipartParser, boundary_of
+from speechframe.local.dubbing.speech import speech
+from speechframe.local.engines.kokoro.phonemes import KokoroPhonemiser
+from speechframe.local.engines.reading import japanese
+from speechframe.local.engines.reading.locales import LOCALES
+from speechframe.local.engines.reading.text import spoken_text
+from speechframe.local.engines.translation.apertium import _reformatted
+from speechframe.local.engines.translation.text import portions, shielded
+from speechframe.local.engines.translation.vocabulary import Alphabet
+from speechframe.local.service.http.body import parse_object
+from speechframe.local.service.http.multipart import MultipartParser, boundary_of
 from speechframe.spec.check import shown
 from speechframe.spec.locales import normalise
 from speechframe.spec.texts import code_warnings, fault_of, pause_warnings

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from convert_lab import OURS, Work, install, with_path
 
-from speechframe.local import local_service
+from speechframe.local.start import local_service
 from speechframe.spec import chosen
 from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS, JSON
-from speechframe.spec.render import openapi
+from speechframe.spec.pages.render import openapi
 
 VOICE = "en-US-moody"
 """The plug-in's voice: its text says how it behaves, and it needs no time otherwise."""
@@ -374,5 +374,5 @@ def files_below(folder):
 
 def run_service(*options, **popen):
     """Run the service as a command to its end."""
-    command = [sys.executable, "-m", "speechframe.service", *options]
+    command = [sys.executable, "-m", "speechframe.local.service", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **popen)

@@ -83,7 +83,7 @@ POINTS = {
 
 
 # A distribution that is found first hides the installed one of its name, and the engines that come with it.
-SPEAKER_ALONE = "[speechframe.speakers]\nespeak = speechframe.engines.espeak:EspeakSpeaker\n"
+SPEAKER_ALONE = "[speechframe.speakers]\nespeak = speechframe.local.engines.espeak.speaker:EspeakSpeaker\n"
 
 
 def install(folder, *kinds, alone=False):

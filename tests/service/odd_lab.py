@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speechframe.engines import models
+from speechframe.local.engines import models
 
 PUBLIC_STYLES = [
     "af_alloy",

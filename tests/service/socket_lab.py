@@ -12,7 +12,7 @@ from aiohttp import WSMsgType
 
 from speechframe.audio.streams import StreamEncoder
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format
 

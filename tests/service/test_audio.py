@@ -7,9 +7,9 @@ import time
 import pytest
 import yarl
 
-from speechframe.service import shelf
-from speechframe.service.database import FILE_NAME, connect, transaction
-from speechframe.service.shelf import Shelf
+from speechframe.local.service.books import shelf
+from speechframe.local.service.books.database import FILE_NAME, connect, transaction
+from speechframe.local.service.books.shelf import Shelf
 
 
 async def test_a_link_is_opaque_and_needs_no_key(http):

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from speechframe.service import keys
-from speechframe.service.config import KeySpec
-from speechframe.service.database import FILE_NAME, connect, transaction
-from speechframe.service.keys import KeyRing
+from speechframe.local.service.books import keys
+from speechframe.local.service.books.database import FILE_NAME, connect, transaction
+from speechframe.local.service.books.keys import KeyRing
+from speechframe.local.service.config import KeySpec
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
 

@@ -229,7 +229,7 @@ BUSY = b"GET /healthz HTTP/1.1\r\n"
 def crowded(tmp_path_factory):
     """Give a service that may open `DESCRIPTORS` files, with a log."""
     folder = tmp_path_factory.mktemp("crowded")
-    command = [sys.executable, "-m", "speechframe.service", "--json", "--port", "0", "--key", "main"]
+    command = [sys.executable, "-m", "speechframe.local.service", "--json", "--port", "0", "--key", "main"]
     command += ["--workers", "1", "--data", str(folder / "data"), "--body-timeout-s", "8"]
     limited = f'ulimit -n {DESCRIPTORS}; exec "$@"'
     with (folder / "log").open("w") as log:  # noqa: SIM117 - closed behind the process

@@ -10,8 +10,8 @@ import soundfile
 
 from speechframe.audio import codec, measure
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
-from speechframe.local import local_service
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+from speechframe.local.start import local_service
 
 TEXT = "The train to the harbour leaves at seven in the morning, and it is never late."
 PATH = "/v1/voice-changer/convert"

@@ -21,7 +21,7 @@ from convert_lab import (
 )
 from socket_lab import healthy
 
-from speechframe.service.config import WorkerLimits
+from speechframe.local.service.config import WorkerLimits
 from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 from speechframe.spec.limits import PITCH, RATE, VARIATION

@@ -9,13 +9,13 @@ import pytest
 from dub_lab import CREATE, CREATE_PROJECT, PROJECTS, create, project, ready
 from pydantic import SecretStr
 
-from speechframe.service import keys
-from speechframe.service.background import Background
-from speechframe.service.config import KeySpec, ServiceConfig
-from speechframe.service.database import FILE_NAME, Database, connect
-from speechframe.service.dub_queue import DubQueue
-from speechframe.service.keys import KeyRing
-from speechframe.service.webhooks import Webhooks
+from speechframe.local.service.background import Background
+from speechframe.local.service.books import keys
+from speechframe.local.service.books.database import FILE_NAME, Database, connect
+from speechframe.local.service.books.keys import KeyRing
+from speechframe.local.service.config import KeySpec, ServiceConfig
+from speechframe.local.service.dubbing.queue import DubQueue
+from speechframe.local.service.dubbing.webhooks import Webhooks
 from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 

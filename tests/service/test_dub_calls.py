@@ -26,9 +26,9 @@ from dub_lab import (
 from tests.dubbing.films import film, shifted
 
 from speechframe.audio.lengths import seconds_of
-from speechframe.service.app import HANDLERS
-from speechframe.service.dub_create import _file_name
-from speechframe.service.uploads import Upload
+from speechframe.local.service.app import HANDLERS
+from speechframe.local.service.dubbing.create import _file_name
+from speechframe.local.service.http.uploads import Upload
 from speechframe.spec import chosen
 from speechframe.spec.billing import dub_millicredits, to_credits
 from speechframe.spec.dubbing import JobCreateRequest

@@ -6,15 +6,17 @@ import sqlite3
 import pytest
 from pydantic import SecretStr
 
-from speechframe.dubbing.folder import OUTCOME, Failure, Outcome, Task
-from speechframe.service import database, dub_jobs, dub_queue, keys, quota
-from speechframe.service.answers import Refusal
-from speechframe.service.config import KeySpec, ServiceConfig
-from speechframe.service.database import FILE_NAME, Database, connect
-from speechframe.service.dub_jobs import Job
-from speechframe.service.dub_queue import DubQueue, Turns
-from speechframe.service.keys import KeyRing
-from speechframe.service.webhooks import Webhooks
+from speechframe.local.dubbing.folder import OUTCOME, Failure, Outcome, Task
+from speechframe.local.service.books import database, keys, quota
+from speechframe.local.service.books.database import FILE_NAME, Database, connect
+from speechframe.local.service.books.keys import KeyRing
+from speechframe.local.service.config import KeySpec, ServiceConfig
+from speechframe.local.service.dubbing import jobs as dub_jobs
+from speechframe.local.service.dubbing import queue as dub_queue
+from speechframe.local.service.dubbing.jobs import Job
+from speechframe.local.service.dubbing.queue import DubQueue, Turns
+from speechframe.local.service.dubbing.webhooks import Webhooks
+from speechframe.local.service.http.answers import Refusal
 from speechframe.spec import chosen
 from speechframe.spec.dubbing import DubJob, Priority, UtteranceCorrection
 

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 from dub_lab import WITH_PROJECT, Receiver, create, listening, project, ready, told
 
-from speechframe.service.database import FILE_NAME
+from speechframe.local.service.books.database import FILE_NAME
 from speechframe.spec import chosen
 from speechframe.spec.endpoints import by_name
 

@@ -17,12 +17,12 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer as Server
 
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.http import guard
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.threads import FairThreads
 from speechframe.network.addresses import is_public
-from speechframe.service import guard
-from speechframe.service.answers import Refusal
-from speechframe.service.config import ServiceConfig
-from speechframe.service.fetch import fetched
-from speechframe.service.threads import FairThreads
 from speechframe.spec.chosen import MAX_REDIRECTS
 
 MIB = 1 << 20

@@ -18,12 +18,12 @@ from aiohttp.test_utils import TestServer as Server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.service.answers import Refusal, error_response
-from speechframe.service.config import ServiceConfig
-from speechframe.service.forms import received
-from speechframe.service.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
-from speechframe.service.threads import FairThreads
-from speechframe.service.uploads import Uploads
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.http.answers import Refusal, error_response
+from speechframe.local.service.http.forms import received
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.local.service.http.threads import FairThreads
+from speechframe.local.service.http.uploads import Uploads
 from speechframe.spec.chosen import MAX_FORM_PARTS
 
 MIB = 1 << 20

@@ -10,8 +10,8 @@ import sqlite3
 import aiohttp
 import pytest
 
-from speechframe.service.database import FILE_NAME
-from speechframe.service.owners import FOLDER
+from speechframe.local.service.books.database import FILE_NAME
+from speechframe.local.service.books.owners import FOLDER
 from speechframe.spec import chosen
 
 QUOTA = 50_000

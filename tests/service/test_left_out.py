@@ -21,11 +21,11 @@ from odd_lab import (
     public_styles,
 )
 
-from speechframe.engines import models
 from speechframe.engines.faults import CALLER_WORDS
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import SettingsError
-from speechframe.service import folders, serve
+from speechframe.local.engines import models
+from speechframe.local.service import folders, serve
 
 
 class Serving:
@@ -33,7 +33,15 @@ class Serving:
 
     def __init__(self, folder, *options, env=None):
         self._log = folder / "log"
-        command = [sys.executable, "-m", "speechframe.service", "--port", "0", "--json", "--die-with-parent"]
+        command = [
+            sys.executable,
+            "-m",
+            "speechframe.local.service",
+            "--port",
+            "0",
+            "--json",
+            "--die-with-parent",
+        ]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--data", str(folder / "data"), *options],

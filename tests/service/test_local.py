@@ -15,7 +15,7 @@ from socket_lab import at_work
 
 from speechframe import local
 from speechframe.errors import SettingsError
-from speechframe.local import default_data_dir, local_service, shared_service
+from speechframe.local.start import default_data_dir, local_service, shared_service
 from speechframe.spec import chosen
 
 fresh = pytest.mark.fresh
@@ -141,7 +141,7 @@ def test_without_a_working_engine_it_says_what_is_wrong_with_each(tmp_path, monk
 def test_a_worker_that_cannot_even_start_is_said_with_its_last_words(tmp_path, monkeypatch):
     (tmp_path / "soxr.py").touch()
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'speechframe.service.worker' in sys.orig_argv: raise SystemExit('broken install')\n",
+        "import sys\nif 'speechframe.local.service.workers.main' in sys.orig_argv: raise SystemExit('broken install')\n",
         encoding="utf-8",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -153,7 +153,7 @@ def test_a_worker_that_cannot_even_start_is_said_with_its_last_words(tmp_path, m
 def never_ready(tmp_path, monkeypatch):
     """Let workers start for ever."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, time\nwhile 'speechframe.service.worker' in sys.orig_argv: time.sleep(0.01)\n",
+        "import sys, time\nwhile 'speechframe.local.service.workers.main' in sys.orig_argv: time.sleep(0.01)\n",
         encoding="utf-8",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -182,7 +182,7 @@ def test_stopped_while_it_starts_it_ends_with_its_worker(tools, tmp_path, number
     command = [
         sys.executable,
         "-m",
-        "speechframe.service",
+        "speechframe.local.service",
         "--port",
         "0",
         "--data",
@@ -211,7 +211,7 @@ def run_parent(code, **environment):
 
 PARENT = """
     import json, sys, time
-    from speechframe.local import local_service
+    from speechframe.local.start import local_service
     with local_service(keys=["k"], workers=2) as service:
         print(json.dumps({"pid": service.pid, "url": service.url}), flush=True)
         {then}
@@ -311,7 +311,7 @@ async def test_the_shared_service_is_one_a_folder_and_made_anew_when_it_died(
 
 SHARED = """
     import json, sys
-    from speechframe.local import shared_service
+    from speechframe.local.start import shared_service
     service = shared_service()
     said = {"url": service.url, "key": service.api_key.get_secret_value(), "pid": service.pid}
     print(json.dumps(said), flush=True)
@@ -374,7 +374,7 @@ def test_after_a_fork_the_child_gets_a_service_of_its_own_and_leaves_ours_alone(
 
 @pytest.mark.slow
 def test_at_exit_the_shared_service_ends(plugins, tmp_path, tools):
-    code = "import sys, json; from speechframe.local import shared_service; print(shared_service().pid, flush=True)"
+    code = "import sys, json; from speechframe.local.start import shared_service; print(shared_service().pid, flush=True)"
     with run_parent(code, SPEECHFRAME_SERVICE=str(tmp_path)) as parent:
         pid = int(parent.stdout.readline())
     assert not tools.alive(pid)

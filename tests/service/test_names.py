@@ -11,11 +11,11 @@ import threading
 import pytest
 from convert_lab import CLIP, OURS, convert
 
-from speechframe.service.answers import Refusal
-from speechframe.service.config import ServiceConfig
-from speechframe.service.fetch import fetched
-from speechframe.service.guard import Guard
-from speechframe.service.threads import FairThreads
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.guard import Guard
+from speechframe.local.service.http.threads import FairThreads
 from speechframe.spec import chosen
 
 # Python imports this module at its start if the folder is on its path: what it adds behaves as a name server that

@@ -10,11 +10,13 @@ import pytest
 from socket_lab import talking
 
 from speechframe.audio import codec
-from speechframe.engines import kokoro_voices, models, piper_voices
 from speechframe.engines.voice_folders import FOLDERS_VARIABLE
 from speechframe.errors import SettingsError
-from speechframe.local import local_service
-from speechframe.service import folders, serve
+from speechframe.local.engines import models
+from speechframe.local.engines.kokoro import voices as kokoro_voices
+from speechframe.local.engines.piper import voices as piper_voices
+from speechframe.local.service import folders, serve
+from speechframe.local.start import local_service
 from speechframe.spec import chosen
 
 STREAM = "/v1/speech/stream"

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from speechframe.service import database, idempotency, quota
-from speechframe.service.database import connect, transaction
-from speechframe.service.idempotency import Mark, OtherBody
-from speechframe.service.keys import Key
-from speechframe.service.quota import Balance, QuotaExhausted
+from speechframe.local.service.books import database, idempotency, quota
+from speechframe.local.service.books.database import connect, transaction
+from speechframe.local.service.books.idempotency import Mark, OtherBody
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.books.quota import Balance, QuotaExhausted
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_threads_with_connections_of_their_own_never_pass_the_quota(tmp_path):
 
 RACE = """
 import multiprocessing, pathlib, sys
-from speechframe.service.database import connect, transaction
-from speechframe.service.keys import salt_of
+from speechframe.local.service.books.database import connect, transaction
+from speechframe.local.service.books.keys import salt_of
 
 folder = pathlib.Path(sys.argv[1])
 

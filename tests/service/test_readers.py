@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quiet
 LAUNCH = """
 import sys
 from dataclasses import replace
-from speechframe.service import serve
+from speechframe.local.service import serve
 made = serve.config_of
 serve.config_of = lambda options: replace(made(options), {changes})
 sys.exit(serve.main())

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from dub_lab import PROJECTS, create, project, ready, status
 
-from speechframe.service.database import FILE_NAME, Database
+from speechframe.local.service.books.database import FILE_NAME, Database
 from speechframe.spec import chosen
 
 

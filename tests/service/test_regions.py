@@ -13,8 +13,8 @@ import pytest
 from socket_lab import at_work
 
 from speechframe.errors import SettingsError
-from speechframe.local import local_service
-from speechframe.service.database import FILE_NAME
+from speechframe.local.service.books.database import FILE_NAME
+from speechframe.local.start import local_service
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS
 

@@ -18,11 +18,11 @@ from schemathesis.checks import (
 from schemathesis.generation.feedback import NO_FEEDBACK
 from schemathesis.pytest._test_builder import build_operation_test
 
-from speechframe.service.app import HANDLERS
+from speechframe.local.service.app import HANDLERS
 from speechframe.spec import chosen
 from speechframe.spec.check import check
 from speechframe.spec.endpoints import FORM, by_name
-from speechframe.spec.render import json_schema, openapi
+from speechframe.spec.pages.render import json_schema, openapi
 
 KEY = "main"
 CLIP = clip(0.2)

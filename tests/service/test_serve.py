@@ -15,9 +15,10 @@ from aiohttp import WSMsgType
 from socket_lab import MOODY, at_work, talking
 
 from speechframe.errors import SettingsError
-from speechframe.service import config, keys, serve
-from speechframe.service.config import check_keys, parse_key, parse_keys
-from speechframe.service.database import FILE_NAME, LAYOUT
+from speechframe.local.service import config, serve
+from speechframe.local.service.books import keys
+from speechframe.local.service.books.database import FILE_NAME, LAYOUT
+from speechframe.local.service.config import check_keys, parse_key, parse_keys
 from speechframe.spec import chosen
 
 
@@ -34,7 +35,7 @@ class Child:
         command = [
             sys.executable,
             "-m",
-            "speechframe.service",
+            "speechframe.local.service",
             "--port",
             "0",
             "--json",
@@ -145,7 +146,7 @@ def test_without_json_it_says_where_it_is_and_not_the_key(plugins, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "speechframe.service",
+        "speechframe.local.service",
         "--port",
         "0",
         "--workers",

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from speechframe.service.keys import Key
-from speechframe.service.slots import NoSlot, Slots
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.slots import NoSlot, Slots
 from speechframe.spec import chosen
 from speechframe.spec.limits import Pool
 

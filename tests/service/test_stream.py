@@ -14,7 +14,7 @@ import soundfile
 from speechframe.audio import codec
 from speechframe.audio.streams import StreamEncoder
 from speechframe.engines.base import Utterance
-from speechframe.engines.espeak import EspeakSpeaker
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from socket_lab import at_work
 from translate_lab import install
 
-from speechframe.engines import firefox_models
-from speechframe.service.answers import header_safe
+from speechframe.local.engines.translation import firefox_models
+from speechframe.local.service.http.answers import header_safe
 from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.wire.errors import retry_after_s

@@ -4,8 +4,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from speechframe import _version
-from speechframe.service.keys import Key
-from speechframe.service.slots import Slots
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.slots import Slots
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.speech import Voice

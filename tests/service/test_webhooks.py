@@ -10,9 +10,9 @@ import time
 import pytest
 from dub_lab import Receiver, create, listening, ready
 
-from speechframe.service import webhooks
-from speechframe.service.config import ServiceConfig
-from speechframe.service.database import FILE_NAME, SCHEMA, Database, connect
+from speechframe.local.service.books.database import FILE_NAME, SCHEMA, Database, connect
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.dubbing import webhooks
 from speechframe.spec import chosen
 
 SECONDS = 1.0

@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 from socket_lab import at_work, healthy
 
-from speechframe.service.config import MEBI, WorkerLimits
-from speechframe.service.job import Job
-from speechframe.service.workers import PoolClosed, Saturated, WorkerLost, WorkerPool
+from speechframe.local.service.config import MEBI, WorkerLimits
+from speechframe.local.service.workers.job import Job
+from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost, WorkerPool
 from speechframe.spec import chosen
 
 
@@ -247,14 +247,14 @@ async def test_what_cannot_be_written_is_a_failure_that_says_why(pool, tmp_path)
 
 
 def test_a_worker_without_its_parent_ends_at_once(plugins, tools):
-    command = [sys.executable, "-m", "speechframe.service.worker", "1"]
+    command = [sys.executable, "-m", "speechframe.local.service.workers.main", "1"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
 
 
 async def test_the_log_has_a_line_a_request_without_text_or_keys(plugins, http_to, tmp_path):
     command = [
-        sys.executable, "-m", "speechframe.service", "--port", "0", "--data", str(tmp_path), "--json",
+        sys.executable, "-m", "speechframe.local.service", "--port", "0", "--data", str(tmp_path), "--json",
         "--key", "secret-key:1000", "--log-level", "info", "--workers", "1", "--die-with-parent",
     ]  # fmt: skip
     pipe = asyncio.subprocess.PIPE

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechframe.spec._json import read_json
 from speechframe.spec.chosen import MAX_JSON_DEPTH, MAX_JSON_VALUES
+from speechframe.spec.fields._json import read_json
 
 TEXTS = st.text(st.sampled_from('\\"[]{},:a\n\u00e9'), max_size=12)
 VALUES = st.recursive(

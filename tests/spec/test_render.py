@@ -10,7 +10,7 @@ from speechframe.spec.codes import CloseCode, ErrorCode, Status, WarningCode
 from speechframe.spec.endpoints import ADDITIONS, ENDPOINTS
 from speechframe.spec.facts import field_facts, models
 from speechframe.spec.limits import REGIONS
-from speechframe.spec.render import json_schema, openapi, tables_markdown
+from speechframe.spec.pages.render import json_schema, openapi, tables_markdown
 from speechframe.spec.speech import GenerateRequest
 
 # What reads schemas is imported where it is used: it compiles a grammar first, for seconds, and that is not to be

@@ -5,7 +5,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-from speechframe.service.app import HANDLERS
+from speechframe.local.service.app import HANDLERS
 from speechframe.spec.endpoints import by_name
 
 TESTS = Path(__file__).resolve().parents[1]

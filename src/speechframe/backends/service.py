@@ -35,8 +35,8 @@ from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
 from speechframe.settings.hidden import without_keys
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import FieldProblem, check
+from speechframe.spec.fields._model import DocumentModel
 from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.locales import is_within, language_of, nearest, normalise
 from speechframe.spec.speech import Model, Voice

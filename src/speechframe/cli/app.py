@@ -101,7 +101,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> Command:
-    return cast("Command", importlib.import_module(f"speechframe.cli.{name}"))
+    return cast("Command", importlib.import_module(f"speechframe.cli.commands.{name}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

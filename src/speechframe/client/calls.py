@@ -8,11 +8,11 @@ from speechframe.client.answers import Raw, explained, spoken_of, translated_of
 from speechframe.client.upload import Body, upload_of
 from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.check import Checked, FieldProblem, check
 from speechframe.spec.chosen import MAX_IDEMPOTENCY_CHARACTERS, PAUSE_SECONDS, SLOWEST_READER_BYTES_S
 from speechframe.spec.deprecation import warn_deprecated
+from speechframe.spec.fields._model import DocumentModel
 from speechframe.spec.speech import ChannelType, GenerateRequest, StreamRequest
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import decode_object

@@ -17,7 +17,6 @@ from speechframe.client.masking import Redactor, without_secrets
 from speechframe.client.upload import Body, Upload, medium_of
 from speechframe.errors import AudioError, InvalidRows, SpeechframeError, TimedOut
 from speechframe.settings.hidden import hidden_key
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.check import check
 from speechframe.spec.chosen import IDEMPOTENCY_HEADER
 from speechframe.spec.dubbing import (
@@ -37,6 +36,7 @@ from speechframe.spec.dubbing import (
     UtterancesUpdateRequest,
     is_ready,
 )
+from speechframe.spec.fields._model import DocumentModel
 from speechframe.wire.dubbing import decode, decode_list, encode_job, encode_json
 
 T = TypeVar("T")

@@ -1,6 +1,5 @@
-"""Engines of the local service: what each kind must do (`base`) and how they are found (`registry`).
+"""What an engine must do (`base`), how engines are found (`registry`), and what all of them share.
 
-An engine is whatever an entry point names; the shipped ones come in by the same
-door. Engines keep global state and may crash, so the service runs them in
-worker processes; nothing here starts one.
+An entry point names each engine. The engines of the local service are in `local/engines` and are found in the
+same way. Engines keep global state and may crash, so the service runs them in worker processes.
 """

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from speechframe.audio import measure
 from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Capabilities, Speaker, Speech, StreamingSpeaker, Utterance, Word
-from speechframe.engines.pieces import LOUDNESS_LUFS, at_gain
 from speechframe.errors import EngineError, EngineFault
 from speechframe.spec.limits import VARIATION
 from speechframe.spec.texts import Pause, speaks, split_pauses, strip_pauses
 from speechframe.wire.chunking import Chunker
 
 __all__ = [
+    "LOUDNESS_LUFS",
     "SentenceSpeaker",
+    "at_gain",
     "check",
     "in_sentences",
     "measured_gain_db",
@@ -35,6 +36,10 @@ __all__ = [
     "within",
 ]
 
+LOUDNESS_LUFS = -24.0
+"""Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
+PEAK = 0.9
+"""Largest absolute sample. A lossy format may add a little."""
 LONGEST_CHARACTERS = 600
 """Longest part that is spoken at once. A longer text without a mark is cut between words."""
 
@@ -328,3 +333,9 @@ def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech])
     except EngineError:
         return 0.0
     return LOUDNESS_LUFS - measure.loudness_lufs(speech.samples, speech.sample_rate_hz)
+
+
+def at_gain(samples: Samples, gain_db: float) -> Samples:
+    """Return samples louder by a gain in dB, or by as much as :data:`PEAK` allows."""
+    gain, highest = 10 ** (gain_db / 20), measure.peak(samples)
+    return samples * np.float32(min(gain, PEAK / highest) if highest else gain)

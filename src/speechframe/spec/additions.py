@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 
-from speechframe.spec._enums import Model
-from speechframe.spec._model import SnakeModel
+from speechframe.spec.fields._enums import Model
+from speechframe.spec.fields._model import SnakeModel
 
 __all__ = ["Health", "Limits"]
 

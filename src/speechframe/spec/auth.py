@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from speechframe.spec._model import CamelModel, Int64
+from speechframe.spec.fields._model import CamelModel, Int64
 
 __all__ = ["AuthToken"]
 

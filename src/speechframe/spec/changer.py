@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from speechframe.spec._enums import ChannelType, Format
-from speechframe.spec._model import Int64, JsonText, Name, Number, OneOf, SnakeModel, Text, refuse
+from speechframe.spec.fields._enums import ChannelType, Format
+from speechframe.spec.fields._model import Int64, JsonText, Name, Number, OneOf, SnakeModel, Text, refuse
 from speechframe.spec.limits import CHANGER_FORMATS, CHANGER_SAMPLE_RATES_HZ
 from speechframe.spec.speech import AudioDuration, Pitch, Pronunciations, Rate, Variation, VoiceId
 

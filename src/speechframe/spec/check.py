@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.facts import FieldFact, field_facts
+from speechframe.spec.fields._model import DocumentModel
 
 M = TypeVar("M", bound=DocumentModel)
 

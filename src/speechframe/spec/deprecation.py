@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Iterable
 
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.facts import field_facts
+from speechframe.spec.fields._model import DocumentModel
 
 GEN2_STREAMING = "streaming with gen2 is deprecated; use falcon-2, or generate for gen2 voices"
 """Section 9: gen2 streaming."""

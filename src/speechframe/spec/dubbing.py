@@ -8,18 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from speechframe.spec._model import (
-    Int64,
-    JsonText,
-    Name,
-    NotBoolean,
-    Open,
-    PlainText,
-    Reported,
-    SnakeModel,
-    Text,
-    refuse,
-)
 from speechframe.spec.billing import MOST_CREDITS
 from speechframe.spec.changer import one_source
 from speechframe.spec.chosen import (
@@ -31,6 +19,18 @@ from speechframe.spec.chosen import (
     ORIGINAL_GAIN_DB,
     PAGE_DEFAULT,
     PAGE_LIMIT,
+)
+from speechframe.spec.fields._model import (
+    Int64,
+    JsonText,
+    Name,
+    NotBoolean,
+    Open,
+    PlainText,
+    Reported,
+    SnakeModel,
+    Text,
+    refuse,
 )
 from speechframe.spec.locales import dubbing_spelling
 

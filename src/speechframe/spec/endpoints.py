@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.additions import Health, Limits
 from speechframe.spec.auth import AuthToken
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
@@ -24,6 +23,7 @@ from speechframe.spec.dubbing import (
     UtterancesQuery,
     UtterancesUpdateRequest,
 )
+from speechframe.spec.fields._model import DocumentModel
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import GenerateRequest, GenerateResponse, StreamRequest, Voice, VoicesQuery
 from speechframe.spec.translate import TranslateRequest, TranslateResponse

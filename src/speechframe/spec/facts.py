@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from speechframe.spec import auth, changer, dubbing, socket, speech, translate
-from speechframe.spec._model import DocumentModel
+from speechframe.spec.fields._model import DocumentModel
 
 
 @dataclass(frozen=True, slots=True)

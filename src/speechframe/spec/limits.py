@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from speechframe.spec._enums import Format, Model
-from speechframe.spec._range import Range
 from speechframe.spec.chosen import US_EAST_STREAM_MODEL
+from speechframe.spec.fields._enums import Format, Model
+from speechframe.spec.fields._range import Range
 
 __all__ = [
     "AUDIO_DURATION",

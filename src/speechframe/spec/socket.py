@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, StrictBool
 
-from speechframe.spec._enums import ChannelType, Format, Model
-from speechframe.spec._model import CamelModel, Name, NotBoolean, Number, OneOf, Open, SnakeModel, Text
 from speechframe.spec.codes import ErrorCode, WarningCode
+from speechframe.spec.fields._enums import ChannelType, Format, Model
+from speechframe.spec.fields._model import CamelModel, Name, NotBoolean, Number, OneOf, Open, SnakeModel, Text
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE, STREAM_SAMPLE_RATES_HZ
 from speechframe.spec.speech import Pitch, Pronunciations, Rate, Variation
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WrapValidator
 
-from speechframe.spec._enums import ChannelType, Format, Gender, Model, ModelVersion, VoiceKind
-from speechframe.spec._model import (
+from speechframe.spec.chosen import MAX_PRONUNCIATION_CHARACTERS, MAX_PRONUNCIATIONS
+from speechframe.spec.fields._enums import ChannelType, Format, Gender, Model, ModelVersion, VoiceKind
+from speechframe.spec.fields._model import (
     CamelModel,
     Int64,
     Name,
@@ -20,7 +21,6 @@ from speechframe.spec._model import (
     SpokenText,
     refuse,
 )
-from speechframe.spec.chosen import MAX_PRONUNCIATION_CHARACTERS, MAX_PRONUNCIATIONS
 from speechframe.spec.limits import (
     AUDIO_DURATION,
     GENERATE_SAMPLE_RATES_HZ,

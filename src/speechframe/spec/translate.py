@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from speechframe.spec._model import CamelModel, Name, SnakeModel, Text, refuse
 from speechframe.spec.chosen import MAX_TEXTS_PER_CALL, MAX_TRANSLATE_CHARACTERS
+from speechframe.spec.fields._model import CamelModel, Name, SnakeModel, Text, refuse
 
 __all__ = ["CharacterCount", "TranslateMetadata", "TranslateRequest", "TranslateResponse", "Translation"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from speechframe.errors import BadAnswer
-from speechframe.spec._model import DocumentModel
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
+from speechframe.spec.fields._model import DocumentModel
 from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, kind_of, loaded, one_line
 from speechframe.wire.requests import Form, canonical, encode_form
 

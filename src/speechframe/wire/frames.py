@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from speechframe.spec._json import read_json
 from speechframe.spec.check import shown
 from speechframe.spec.chosen import MAX_CONTEXT_ID_CHARACTERS, MAX_FRAME_BYTES
 from speechframe.spec.codes import WarningCode
+from speechframe.spec.fields._json import read_json
 from speechframe.spec.limits import BUFFER_DELAY_MS, BUFFER_SIZE
 from speechframe.spec.socket import (
     AudioFrame,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from speechframe.spec._model import DocumentModel
+from speechframe.spec.fields._model import DocumentModel
 
 # Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -1,8 +1,8 @@
 """Choices for dubbing, about jobs, projects, links and webhooks."""
 
-from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.speech import MAX_TEXT_CHARACTERS, SHELF_SECONDS
+from speechframe.spec.fields._range import Range
 
 DUB_LINK_SECONDS = 72 * 3600
 """Seconds that an ended job without a project is kept, with its links."""

@@ -2,10 +2,10 @@
 
 import re
 
-from speechframe.spec._enums import Format, Model
-from speechframe.spec._range import Range
 from speechframe.spec.chosen._point import OpenPoint
 from speechframe.spec.chosen.calls import DEPRECATION_HEADER
+from speechframe.spec.fields._enums import Format, Model
+from speechframe.spec.fields._range import Range
 
 MAX_TEXT_CHARACTERS = 5_000
 """Largest length of a text to speak, including pause markers."""

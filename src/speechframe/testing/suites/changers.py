@@ -10,8 +10,8 @@ import numpy as np
 
 from speechframe.audio import codec
 from speechframe.engines.base import Changer, Conversion, Recording, Speaker, Speech, Utterance
-from speechframe.engines.espeak import EspeakSpeaker
 from speechframe.engines.kinds import CHANGERS
+from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.testing.suites.common import check_shape, elsewhere, f0_hz, hashed, made, refusal
 
 __all__ = ["ChangerSuite"]
@@ -37,7 +37,7 @@ class ChangerSuite:
 
     Examples
     --------
-    >>> from speechframe.engines.world import WorldChanger
+    >>> from speechframe.local.engines.world.changer import WorldChanger
     >>> class TestWorld(ChangerSuite):
     ...     engine = WorldChanger
     >>> TestWorld().test_it_has_the_parts_of_a_changer()

@@ -1,0 +1,1 @@
+"""The commands of `speechframe`: one module each, and one for all verbs."""

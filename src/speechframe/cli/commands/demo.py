@@ -1,0 +1,167 @@
+"""The command ``speechframe demo``, which speaks a table on the embedded service and suggests next steps."""
+
+import argparse
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from speechframe.cli import exits, runs, selection, show
+from speechframe.errors import SettingsError
+
+if TYPE_CHECKING:
+    from speechframe.batch.live import Run
+
+TABLE = Path("datasets/demo.csv")
+RUN_DIR = Path("runs/demo")
+TEXT, VOICE, ID = "text", "voice", "id"
+
+
+class Try(NamedTuple):
+    """A suggestion with a title and lines of Python or shell. Shell lines begin with ``$``."""
+
+    title: str
+    lines: Sequence[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Speak a table on the embedded local service, even if another service is configured. The demo uses "
+        "no key and costs nothing. A second demo keeps the finished rows."
+    )
+    parser.add_argument(
+        "--table",
+        metavar="TABLE",
+        help=f"a table with the columns {TEXT} and {VOICE}, and optionally {ID} ({TABLE})",
+    )
+    parser.add_argument(
+        "--run-dir", metavar="DIR", default=str(RUN_DIR), help="where the result goes (%(default)s)"
+    )
+    # The report needs these options, but the demo always uses the embedded service.
+    parser.set_defaults(json=False, base_url=None, profile=None, regions=None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Speak the table and print the result."""
+    table = _table(options)
+    from speechframe import api
+    from speechframe.local.start import shared_service
+    from speechframe.tables.column import col
+    from speechframe.tables.table_input import open_table
+
+    started = time.monotonic()
+    data, is_default = _local_folder()
+    columns = open_table(table).schema.names
+    missing = [name for name in (TEXT, VOICE) if name not in columns]
+    if missing:
+        options.parser.error(f"{table} has no column {' and '.join(missing)}; it has {', '.join(columns)}")
+    row_ids = ID if ID in columns else None
+    with runs.gentle_interrupts():
+        service = shared_service(data)
+        made = api.generate(
+            table, text=TEXT, voice=col(VOICE), id=row_ids, run_dir=options.run_dir, service=service
+        )
+    seconds = time.monotonic() - started
+    if runs.code_of(made) != exits.OK:
+        return runs.report(made, options)
+    for line in _happened(made, seconds):
+        show.write(line)
+    show.write("\nWhat to try next, from this folder:")
+    if not is_default:
+        show.write("(another service is set: unset SPEECHFRAME_API_KEY and SPEECHFRAME_BASE_URL first)")
+    for title, lines in _tries(made, options):
+        show.write(f"\n  {title}")
+        for line in lines:
+            show.write(f"    {line}")
+    return exits.OK
+
+
+def _table(options: argparse.Namespace) -> Path:
+    if options.table is not None:
+        try:
+            return runs.existing_file(options.table)
+        except argparse.ArgumentTypeError as error:
+            options.parser.error(str(error))
+    if not TABLE.exists():
+        options.parser.error(
+            f"{TABLE} is not here: it comes with the repository, not with the package. Run this in a clone, "
+            f"or name a table of your own with --table: a CSV file with the columns {TEXT} and {VOICE}, for "
+            f"example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
+        )
+    return TABLE
+
+
+def _local_folder() -> tuple[Path | None, bool]:
+    """Return the data folder of the local service, and whether that service is the default."""
+    try:
+        from speechframe import settings
+
+        found = settings.resolve()
+    except SettingsError:
+        return None, False
+    return found.service, found.is_local
+
+
+def _happened(made: "Run", seconds: float) -> list[str]:
+    facts = made.stats
+    calls = made.dataset.to_table(columns=["locale", "voice_id"])
+    locales = sorted({tag for tag in calls.column("locale").to_pylist() if tag})
+    voices = {voice for voice in calls.column("voice_id").to_pylist() if voice}
+    new = made.progress.ended if made.progress is not None else 0
+    before = "" if new else "; all of it was there already, so nothing was made again"
+    places = f"{show.counted(len(locales), 'locale')} ({', '.join(locales)})"
+    return [
+        f"{show.counted(facts['rows'], 'row')} in {places} by {show.counted(len(voices), 'voice')}",
+        f"{facts['audio_seconds'] / 60:,.1f} minutes of audio with word durations",
+        f"{show.counted(facts['credits'], 'credit')} of the local service, which cost nothing",
+        f"{seconds:,.1f} seconds in all{before}",
+        f"run folder: {made.short_path}",
+    ]
+
+
+def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
+    folder = made.short_path
+    parts = f"{folder}/parts/*.parquet"
+    row_id = _first_id(made)
+    shell = shlex.quote(folder)
+    return [
+        Try("listen to a row", [
+            "import speechframe as spf",
+            f"run = spf.open_run({folder!r})",
+            f'run.clip({row_id!r}).save("first.wav")  # in a notebook, run.clip({row_id!r}) plays',
+        ]),
+        Try("pandas: rows, word durations, credits", [
+            "import speechframe as spf",
+            f"frame = spf.open_run({folder!r}).to_pandas()",
+            'print(frame[["voice_id", "audio_seconds", "credits", "word_durations"]].head())',
+        ]),
+        Try("DuckDB, straight from the files (equal rows share a call)", [
+            "import duckdb",
+            'duckdb.sql("select locale, count(*) as calls, sum(audio_seconds) / 60 as minutes "',
+            f"""           "from '{parts}' group by locale order by minutes desc").show()""",
+        ]),
+        Try("Hugging Face datasets", [
+            "import speechframe as spf",
+            "from datasets import Audio, Dataset",
+            "import pyarrow.compute as pc",
+            f"table = spf.open_run({folder!r}).to_arrow(audio=True)",
+            f'table = table.filter(pc.field({made.name_of("status")!r}).isin(["done", "cached"]))',
+            f'data = Dataset(table).cast_column({made.name_of("audio")!r}, Audio(decode=False))',
+            'print(data.num_rows, "rows in the dataset")',
+        ]),
+        Try("say a line, see who can speak", [
+            '$ speechframe say "Good morning." --voice nora',
+            "$ speechframe voices --locale fr",
+        ]),
+        Try("the same again, which costs nothing, and another take of one row", [
+            f"$ speechframe resume {shell}{selection.again(options)}",
+            f"$ speechframe resume {shell} --redo {shlex.quote(row_id)}",
+        ]),
+    ]  # fmt: skip
+
+
+def _first_id(made: "Run") -> str:
+    first: Any = next(made.batches([made.name_of("row_id")], batch_rows=1))
+    return str(first.column(0)[0].as_py())

@@ -1,0 +1,96 @@
+"""``speechframe dub``: run the verb, and copy its files or leave its jobs to the service."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speechframe.cli import exits, runs, show
+from speechframe.cli.commands import verb
+from speechframe.writing.files import safe_stem, write_new
+
+if TYPE_CHECKING:
+    from speechframe.batch.live import Run
+
+_LOOK_S = 0.2
+_FILES = ("dub_path", "srt_path", "vtt_path")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb, and those for its files."""
+    verb.add_arguments(parser)
+    group = parser.add_argument_group("what becomes of the dubs")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="copy dubs and subtitles there, named by medium and locale; no file that is there is replaced",
+    )
+    group.add_argument(
+        "--no-wait",
+        action="store_true",
+        help=f"leave once every job is created, with exit code {exits.RUNNING}; resume fetches the dubs",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Dub, copy, report."""
+    if options.out is not None:
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            options.parser.error(f"--out {options.out} cannot be made: {error.strerror}")
+    from speechframe.store.folder import storing
+
+    if options.no_wait:
+        return _leave(verb.made(options, wait=False), options)
+    made = verb.made(options)
+    code = runs.report(made, options)
+    if options.out is not None and made.progress is not None:
+        with storing(options.out, "copying the dubs"):
+            copied = _copied(made, options.out)
+        for path in copied:
+            show.note(str(path))
+    return code
+
+
+def _leave(run: "Run", options: argparse.Namespace) -> int:
+    """Stop waiting once all jobs have an id in the run's folder, so that a resume finds the jobs."""
+    from speechframe.backends.dub_job import jobs_of
+    from speechframe.store.schema import PENDING
+
+    if run.progress is None:
+        return runs.report(run, options)  # a dry run
+    with runs.gentle_interrupts():
+        while run.status == "running":
+            with_job = {row_id for rows in jobs_of(run).values() for row_id in rows}
+            ids = run.to_pandas([run.name_of("row_id"), run.name_of("status")])
+            if with_job.issuperset(ids[ids.iloc[:, 1] == PENDING].iloc[:, 0]):
+                break
+            time.sleep(_LOOK_S)
+        run.stop(drain=False)
+        run.wait()
+    if not (jobs := jobs_of(run)) or not run.stats.get("charged_unknown"):
+        return runs.report(run, options)
+    if options.json:
+        show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
+    else:
+        show.write(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
+        show.write(f"how they are doing: speechframe jobs {run.short_path}")
+        show.write(f"fetch the dubs with: {runs.resume_command(run, options)}")
+    return exits.RUNNING
+
+
+def _copied(run: "Run", folder: Path) -> list[Path]:
+    """Copy the files of a run. Their names begin with the medium's name, or with the row's id."""
+    frame = run.to_pandas()
+    names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
+    copied: list[Path] = []
+    for row in frame.to_dict("records"):
+        row_id, locale = row[names["row_id"]], row[names["locale"]]
+        medium: Any = row.get("media")
+        stem = Path(medium).stem if isinstance(medium, str) else row_id.removesuffix(f"/{locale}")
+        found = [run.folder.inside(row[names[name]]) for name in _FILES if isinstance(row[names[name]], str)]
+        files: dict[str, bytes | Path] = {f".{safe_stem(str(locale))}{path.suffix}": path for path in found}
+        copied += write_new(folder, safe_stem(stem), files)
+    return copied

@@ -1,0 +1,30 @@
+"""The command ``speechframe spec``, which prints the service document for other programs."""
+
+import argparse
+import json
+
+from speechframe.cli import exits, show
+
+_FORMATS = ("markdown", "json-schema", "openapi")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="markdown",
+        help="tables, JSON Schema or OpenAPI 3.1 (%(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the document in the chosen format."""
+    from speechframe.spec.pages import render
+
+    if options.format == "markdown":
+        show.write(render.tables_markdown())
+    else:
+        made = render.openapi() if options.format == "openapi" else render.json_schema()
+        show.write_json(json.dumps(made, indent=2, ensure_ascii=False))
+    return exits.OK

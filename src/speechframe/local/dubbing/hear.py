@@ -1,0 +1,400 @@
+"""Find the sentences of a media file, with their times and speakers.
+
+The audio is cut into pieces of bounded length, at quiet places, and each piece is
+recognised. The words are joined to sentences, and a change of speaker splits a
+sentence. Starts and ends are then moved to the onset and the end of the sound.
+Speakers are separated by the register of their voices, so two speakers with the
+same register count as one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import measure
+from speechframe.engines.base import Recogniser, Recording, Transcript
+from speechframe.local.dubbing.folder import Refused
+from speechframe.spec.dubbing import FailureCode
+from speechframe.spec.locales import language_of
+from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
+
+__all__ = ["RATE_HZ", "audible_spans", "heard", "installed", "registers_hz"]
+
+Array = NDArray[np.float64]
+Samples = NDArray[np.float32]
+
+RATE_HZ = 16_000
+"""Sample rate of the audio that is recognised."""
+
+_SHORTEST_PIECE_S, _LONGEST_PIECE_S = 14.0, 28.0
+"""The recogniser's window is half a minute. It splits a longer piece itself."""
+_QUIET_S = 0.3
+_SURE = 0.8
+"""A detected language contradicts the given locale only from this probability on."""
+
+_LONGEST_GAP_S = 1.2
+"""A longer silence ends a sentence even without punctuation. No dubbed line spans it."""
+_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
+
+_SHORTEST_TURN_S = 0.6
+_SHORTEST_TURN_WORDS = 3
+"""A turn has at least so much voiced sound and so many words. Shorter changes of register are intonation."""
+_BACKGROUND_DB = 15.0
+"""Drop a sentence whose loudest word is this far below the median sentence, as music or background talk."""
+_BETWEEN_SHARE = 0.8
+"""Split speakers only if at least this share of the pitch variance lies between the groups.
+
+One normal distribution gives 0.64.
+"""
+_LEAST_APART_OCTAVES = 0.33
+_SMALLEST_GROUP_S = 0.8
+_REGISTER_S = 30.0
+
+_STEP_S = 0.01
+_EDGE_SHARE = 0.3
+"""Sound begins at this share of the way from the background level to the speech level, in dB."""
+_FADED_SHARE = 0.15
+"""The last sound of a word has died away below this share of the same way."""
+_FADE_S = 0.25
+"""Longest time after a word in which its last sound may die away."""
+_MOST_CONTRAST_DB = 35.0
+_CLOSURE_S = 0.06
+"""A shorter silence belongs to the word that begins."""
+_LAST_CLOSURE_S = 0.18
+"""Longest silence before the last sound of a word, as in "asked". The recogniser may end the word there."""
+_LATEST_ONSET_S = 1.5
+_EARLIEST_ONSET_S = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word with its span, its highest level, and the pitch of its voiced steps in octaves above 1 Hz."""
+
+    text: str
+    start_s: float
+    end_s: float
+    loudest_db: float
+    pitch: Array
+
+    @property
+    def voiced_s(self) -> float:
+        return len(self.pitch) * _STEP_S
+
+
+_Sentence = Sequence[_Word]
+
+
+def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
+    """Return the first recogniser that is installed with a model, or None."""
+    for each in recognisers.values():
+        try:
+            _ = each.version
+        except Exception:  # noqa: BLE001, S112 - a plug-in may fail in any way, and the others go on
+            continue
+        return each
+    return None
+
+
+def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> tuple[str, list[Cue]]:
+    """Return the language and the sentences of a recording. If nobody speaks, the list is empty.
+
+    The language is `locale` if it is given, otherwise the detected language.
+
+    Parameters
+    ----------
+    samples
+        float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``. It is read piece by piece, so it may be a
+        memory map of a file.
+    recogniser
+        The recogniser to use.
+    locale
+        The locale of the recording. None detects the language.
+
+    Raises
+    ------
+    Refused
+        The recogniser is sure that the medium is in another language than `locale`.
+    EngineError
+        The recogniser failed.
+    """
+    words: list[_Word] = []
+    language = None
+    for start, end in _pieces(samples):
+        piece = np.array(samples[start:end])
+        said = _recognised(piece, recogniser, locale, language)
+        if said.words:
+            language = locale or said.language
+            words += _timed(said, piece, start / RATE_HZ)
+    return language or locale or "", list(_utterances(words, samples, language or "")) if words else []
+
+
+def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
+    """Return the median pitch of each speaker in Hz, in the order of their first sentences.
+
+    The pitch is 0 for a speaker without voiced sound. Only the first half minute of each speaker is measured.
+    """
+    found: dict[str, list[Array]] = {}
+    for each in utterances:
+        heard = found.setdefault(each.speaker, [np.zeros(0)])
+        first = each.start_ms * RATE_HZ // 1000
+        piece = samples[first : min(each.end_ms * RATE_HZ // 1000, first + round(_REGISTER_S * RATE_HZ))]
+        if len(piece) and sum(map(len, heard)) * _STEP_S < _REGISTER_S:
+            heard.append(_pitch(np.array(piece)))
+    voiced = {name: np.concatenate(heard) for name, heard in found.items()}
+    voiced = {name: octaves[np.isfinite(octaves)] for name, octaves in voiced.items()}
+    return {name: float(2 ** np.median(one)) if len(one) else 0.0 for name, one in voiced.items()}
+
+
+def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[float, float]]:
+    """Return start and end of utterances in seconds. An utterance ends after its last sound has died away.
+
+    Parameters
+    ----------
+    samples
+        As for :func:`heard`.
+    utterances
+        Utterances with their times. Their ends may be early, because the end of a word is often soft.
+    """
+    return [
+        (start_s, end_s + _fade_s(samples, start_s, end_s))
+        for start_s, end_s in ((each.start_ms / 1000, each.end_ms / 1000) for each in utterances)
+    ]
+
+
+def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
+    around = _Around.of(samples, start_s, end_s)
+    if around is None:
+        return 0.0
+    end = _step(end_s - around.from_s)
+    loud = np.flatnonzero(around.is_above(_FADED_SHARE)[end : end + round(_FADE_S / _STEP_S)])
+    return (int(loud[-1]) + 1) * _STEP_S if len(loud) else 0.0
+
+
+def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
+    """Yield first and end frame of pieces that fit the recogniser's window. Cuts are at quiet places."""
+    start = 0
+    while len(samples) - start > _LONGEST_PIECE_S * RATE_HZ:
+        first = start + round(_SHORTEST_PIECE_S * RATE_HZ)
+        last = start + round(_LONGEST_PIECE_S * RATE_HZ)
+        level_db = measure.energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
+        quiet_steps = round(_QUIET_S / _STEP_S)
+        around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
+        # Cut at the last of equally quiet places, because longer pieces are fewer.
+        place = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
+        end = first + round(place * _STEP_S * RATE_HZ)
+        yield start, end
+        start = end
+    if start < len(samples):
+        yield start, len(samples)
+
+
+def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None) -> Transcript:
+    """Return the transcript of a piece, in the language of the pieces before, if it is `known`."""
+    recording = Recording(piece, RATE_HZ)
+    if known is not None:
+        return recogniser.recognise(recording, language=language_of(known), words=True)
+    said = recogniser.recognise(recording, words=True)
+    if locale is None or not said.words or said.language == language_of(locale):
+        return said
+    if (said.language_probability or 0.0) >= _SURE:
+        raise Refused(
+            FailureCode.SOURCE_LANGUAGE_MISMATCH, f"the medium is in {said.language!r}, not in {locale!r}"
+        )
+    return recogniser.recognise(recording, language=language_of(locale), words=True)
+
+
+def _timed(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
+    track = _pitch(piece)
+    level_db = measure.energy_db(piece, RATE_HZ, 1000 * _STEP_S)
+    words = []
+    for word in said.words:
+        start_s, end_s = word.start_ms / 1000, word.end_ms / 1000
+        here = slice(_step(start_s), _step(end_s) + 1)
+        pitch = track[here]
+        loudest_db = float(level_db[here].max(initial=measure.FLOOR_DB))
+        words.append(_Word(word.word, at_s + start_s, at_s + end_s, loudest_db, pitch[np.isfinite(pitch)]))
+    return words
+
+
+def _pitch(samples: Samples) -> Array:
+    """Return the pitch in octaves above 1 Hz every :data:`_STEP_S`. Unvoiced steps are NaN."""
+    f0_hz, _ = measure.f0_track(samples, RATE_HZ, hop_ms=1000 * _STEP_S)
+    return np.where(f0_hz > 0, np.log2(np.maximum(f0_hz, 1.0)), np.nan)
+
+
+def _utterances(words: Sequence[_Word], samples: Samples, language: str) -> Iterator[Cue]:
+    sentences = list(_sentences(words))
+    levels_db = [max(word.loudest_db for word in sentence) for sentence in sentences]
+    audible_db = float(np.median(levels_db)) - _BACKGROUND_DB
+    sentences = [
+        sentence for sentence, level_db in zip(sentences, levels_db, strict=True) if level_db >= audible_db
+    ]
+    registers = _registers(sentences)
+    turns = [turn for sentence in sentences for turn in _turns(sentence, registers)]
+    names: dict[int, str] = {}
+    spans = _heard_spans(turns, samples)
+    joint = "" if language_of(language) in _WITHOUT_SPACES else " "
+    for turn, (start_s, end_s) in zip(turns, spans, strict=True):
+        speaker = _nearest(turn, registers)
+        name = names.setdefault(speaker, f"Speaker {len(names) + 1}")
+        text = joint.join(word.text for word in turn)
+        yield Cue(round(1000 * start_s), round(1000 * end_s), text, name)
+
+
+def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
+    first = 0
+    for place, (word, following) in enumerate(pairwise(words), 1):
+        is_end = word.text.rstrip(CLOSING_MARKS).endswith(tuple(SENTENCE_MARKS))
+        if is_end or following.start_s - word.end_s > _LONGEST_GAP_S:
+            yield words[first:place]
+            first = place
+    if first < len(words):
+        yield words[first:]
+
+
+def _registers(sentences: Sequence[_Sentence]) -> list[float]:
+    """Return the pitch of each speaker in octaves. There is at least one speaker."""
+    spoken = [(_median(sentence), sum(word.voiced_s for word in sentence)) for sentence in sentences]
+    known = sorted((pitch, voiced_s) for pitch, voiced_s in spoken if voiced_s)
+    if not known:
+        return [0.0]
+    pitches, weights = (np.array(column) for column in zip(*known, strict=True))
+    return _groups(pitches, weights)
+
+
+def _groups(pitches: Array, weights: Array) -> list[float]:
+    """Halve sorted pitches as long as the halves lie clearly apart. Return the centre of each group."""
+    mean = np.average(pitches, weights=weights)
+    variance = np.average((pitches - mean) ** 2, weights=weights)
+    best: tuple[float, int] = (0.0, 0)
+    for cut in range(1, len(pitches)):
+        low_s, high_s = weights[:cut].sum(), weights[cut:].sum()
+        low = np.average(pitches[:cut], weights=weights[:cut])
+        high = np.average(pitches[cut:], weights=weights[cut:])
+        share = low_s * high_s / (low_s + high_s) ** 2 * (high - low) ** 2 / max(variance, 1e-12)
+        is_group = min(low_s, high_s) >= _SMALLEST_GROUP_S and high - low >= _LEAST_APART_OCTAVES
+        if is_group and share >= _BETWEEN_SHARE:
+            best = max(best, (float(share), cut))
+    if cut := best[1]:
+        return _groups(pitches[:cut], weights[:cut]) + _groups(pitches[cut:], weights[cut:])
+    return [float(mean)]
+
+
+def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
+    """Split a sentence at each change of register that lasts long enough to be another speaker."""
+    marked: list[tuple[int, _Word]] = []
+    for word in sentence:
+        # A word without pitch belongs to the speaker of the word before.
+        known = not word.voiced_s and marked
+        marked.append((marked[-1][0] if known else _nearest([word], registers), word))
+    runs = [(register, [word for _, word in run]) for register, run in groupby(marked, itemgetter(0))]
+    turns: list[tuple[int, list[_Word]]] = []
+    for register, run in runs:
+        if turns and (_is_short(run) or turns[-1][0] == register):
+            turns[-1][1].extend(run)
+        elif turns and _is_short(turns[-1][1]):
+            turns[-1] = (register, [*turns[-1][1], *run])
+        else:
+            turns.append((register, run))
+    return [run for _, run in turns]
+
+
+def _is_short(turn: _Sentence) -> bool:
+    return len(turn) < _SHORTEST_TURN_WORDS or sum(word.voiced_s for word in turn) < _SHORTEST_TURN_S
+
+
+def _nearest(words: _Sentence, registers: Sequence[float]) -> int:
+    pitch = _median(words)
+    return min(range(len(registers)), key=lambda number: abs(registers[number] - pitch))
+
+
+def _median(words: _Sentence) -> float:
+    pitches = np.concatenate([word.pitch for word in words])
+    return float(np.median(pitches)) if len(pitches) else 0.0
+
+
+def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[float, float]]:
+    """Return start and end of the sound of each turn, in seconds. Turns do not overlap."""
+    spans: list[tuple[float, float]] = []
+    end_s = 0.0
+    for place, turn in enumerate(turns):
+        following_s = turns[place + 1][0].start_s if place + 1 < len(turns) else len(samples) / RATE_HZ
+        start_s, stop_s = _edges(turn, samples, end_s, max(following_s, turn[-1].end_s))
+        start_s = max(start_s, end_s)
+        end_s = max(stop_s, start_s + _STEP_S)
+        spans.append((start_s, end_s))
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The level around a span of speech every :data:`_STEP_S`, and of background and speech, in dB."""
+
+    from_s: float
+    level_db: Array
+    floor_db: float
+    loud_db: float
+
+    @classmethod
+    def of(cls, samples: Samples, start_s: float, end_s: float) -> "_Around | None":
+        """Measure the levels around a span. Return None if the span has no samples."""
+        from_s = max(0.0, start_s - _LATEST_ONSET_S)
+        until_s = min(len(samples) / RATE_HZ, end_s + _LATEST_ONSET_S)
+        around = np.array(samples[round(from_s * RATE_HZ) : round(until_s * RATE_HZ)])
+        level_db = measure.energy_db(around, RATE_HZ, 1000 * _STEP_S)
+        speech_db = level_db[_step(start_s - from_s) : _step(end_s - from_s) + 1]
+        if not len(speech_db):
+            return None
+        loud_db = float(np.percentile(speech_db, 90))
+        floor_db = max(float(np.percentile(level_db, 5)), loud_db - _MOST_CONTRAST_DB)
+        return cls(from_s, level_db, floor_db, loud_db)
+
+    def is_above(self, share: float) -> NDArray[np.bool_]:
+        """Return a mask of the steps above this share of the way from background to speech level."""
+        return self.level_db > self.floor_db + share * (self.loud_db - self.floor_db)
+
+
+def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float) -> tuple[float, float]:
+    """Return start and end of the sound of a turn, by its level above the background."""
+    first_s, last_s = turn[0].start_s, turn[-1].end_s
+    around = _Around.of(samples, first_s, last_s)
+    if around is None:
+        return first_s, last_s
+    from_s, is_loud = around.from_s, around.is_above(_EDGE_SHARE)
+    start = _onset(
+        is_loud,
+        _step(first_s - from_s),
+        earliest=_step(max(earliest_s, first_s - _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_CLOSURE_S),
+    )
+    # Find the end by running the same search on the reversed array.
+    end = len(is_loud) - _onset(
+        is_loud[::-1],
+        len(is_loud) - _step(last_s - from_s),
+        earliest=len(is_loud) - _step(min(latest_s, last_s + _EARLIEST_ONSET_S) - from_s),
+        closure=_step(_LAST_CLOSURE_S),
+    )
+    return from_s + start * _STEP_S, from_s + end * _STEP_S
+
+
+def _onset(is_loud: NDArray[np.bool_], near: int, *, earliest: int, closure: int) -> int:
+    """Return the first step of the sound that continues at `near`, or else of the next sound."""
+    near = min(max(near, 0), len(is_loud) - 1)
+    if not is_loud[near : near + closure].any():
+        after = np.flatnonzero(is_loud[near : near + round(_LATEST_ONSET_S / _STEP_S)])
+        return near + int(after[0]) if len(after) else near
+    onset = near + int(np.flatnonzero(is_loud[near : near + closure])[0])
+    for step in range(onset, max(earliest, 0) - 1, -1):
+        if is_loud[step]:
+            onset = step
+        elif onset - step > closure:
+            break
+    return onset
+
+
+def _step(seconds: float) -> int:
+    return max(0, round(seconds / _STEP_S))

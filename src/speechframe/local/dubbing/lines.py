@@ -1,0 +1,124 @@
+"""Lines of a dub, translated and then spoken. A worker that starts again speaks no line twice.
+
+A line is a mono WAV file of float32, without silence at its ends.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from speechframe.audio import stretch
+from speechframe.audio._samples import Samples, seconds_to_frames
+from speechframe.engines import registry, streaming
+from speechframe.engines.base import Utterance
+from speechframe.engines.kinds import TRANSLATORS
+from speechframe.engines.registry import CatalogueEntry
+from speechframe.local.dubbing.folder import written
+from speechframe.local.engines.translation.routes import Routes, is_same_language, region_warnings, translated
+
+__all__ = ["fitted", "is_speakable", "path_of", "remove_others", "seconds_of", "speak", "translate"]
+
+_SILENT_BELOW_DB = 45.0
+"""Sound this many dB below the peak of a line counts as silence."""
+_KEPT_S = 0.005
+"""Seconds of silence that a line keeps at both ends, because speech that begins at once would click. Engines
+leave some 40 ms, too much for a dense dialogue."""
+
+
+def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return texts in another language, in order, and warnings. Texts in that language stay unchanged.
+
+    Raises
+    ------
+    UnknownPair
+        No translator leads from one to the other.
+    EngineError
+        A translator fails.
+    """
+    if is_same_language(source, target):
+        return list(texts), ()
+    translators = registry.working(TRANSLATORS)
+    route = Routes(translators).route(source, target)
+    warnings = region_warnings(source, target, route)
+    if route.is_pivoted:
+        warnings = (*warnings, f"the translation went by way of {route}")
+    return translated(texts, route.steps, translators), warnings
+
+
+def is_speakable(text: str) -> bool:
+    """Return True if a text has a letter or a digit.
+
+    Examples
+    --------
+    >>> is_speakable("12:30"), is_speakable("♪ …")
+    (True, False)
+    """
+    return any(character.isalnum() for character in text)
+
+
+def path_of(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
+    """Return the path of a line, spoken or not."""
+    version = registry.speaker(entry.engine).version
+    content = json.dumps([text, entry.voice.voice_id, locale, entry.engine, version]).encode()
+    return folder / f"{hashlib.sha256(content).hexdigest()[:32]}.wav"
+
+
+def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
+    """Return the path of a line, and speak it if the folder does not contain it.
+
+    Raises
+    ------
+    EngineError
+        The speech engine refuses the text or is at fault.
+    """
+    path = path_of(text, entry, locale, folder)
+    if not path.exists():
+        utterance = Utterance(text, voice_id=entry.voice.voice_id, locale=locale)
+        speech = streaming.speak(registry.speaker(entry.engine), utterance)
+        _write(path, _without_ends(speech.samples, speech.sample_rate_hz), speech.sample_rate_hz)
+    return path
+
+
+def seconds_of(line: Path) -> float:
+    """Return the length of a line in seconds."""
+    return float(soundfile.info(line).duration)
+
+
+def fitted(line: Path, speed: float) -> Path:
+    """Return the path of a line at another speed with the same pitch. At 2 it is half as long."""
+    natural = soundfile.info(line)
+    frames = max(1, seconds_to_frames(natural.duration / speed, natural.samplerate))
+    path = line.with_name(f"{line.stem}-{frames}.wav")
+    if frames == natural.frames:
+        return line
+    if not path.exists():
+        samples, rate_hz = soundfile.read(line, dtype="float32")
+        _write(path, stretch.fit_frames(samples, rate_hz, frames), rate_hz)
+    return path
+
+
+def remove_others(lines: Iterable[Path], folder: Path) -> None:
+    """Remove every file of a folder but these lines at any speed. A hundred corrections would fill a disk."""
+    kept = {line.stem for line in lines}
+    for path in folder.glob("*"):
+        if path.stem.partition("-")[0] not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _without_ends(samples: Samples, sample_rate_hz: int) -> Samples:
+    loud = np.abs(samples)
+    heard = np.flatnonzero(loud > loud.max(initial=0.0) * 10 ** (-_SILENT_BELOW_DB / 20))
+    if not len(heard):
+        return samples[:1]
+    kept = round(_KEPT_S * sample_rate_hz)
+    return samples[max(0, int(heard[0]) - kept) : int(heard[-1]) + 1 + kept]
+
+
+def _write(path: Path, samples: Samples, sample_rate_hz: int) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with written(path) as beside:
+        soundfile.write(beside, samples, sample_rate_hz, subtype="FLOAT", format="WAV")

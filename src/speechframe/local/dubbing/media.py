@@ -1,0 +1,396 @@
+"""Read a medium, extract its audio, and write the same medium with other audio.
+
+Everything goes block by block, so a film of hours takes no more memory than a clip. Time zero is the start of
+the medium. Audio that begins late has silence in front. So a second of a track is that second of the video.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import soundfile
+
+from speechframe.audio._rate import Rate
+from speechframe.audio._samples import Mixer, Samples, seconds_to_frames
+from speechframe.audio.lengths import packet_seconds, seconds_of
+from speechframe.audio.media import demuxed, refuse_shape
+from speechframe.audio.tracks import (
+    audio_track,
+    gapless,
+    moving_pictures,
+    placed,
+    start_seconds,
+    track_warning,
+)
+from speechframe.errors import AudioError
+from speechframe.local.dubbing.folder import written
+from speechframe.spec.locales import three_letters
+from speechframe.writing.words import counted
+
+__all__ = ["RATE_HZ", "SPEECH_RATE_HZ", "Track", "container_of", "extract", "mux", "probe", "warning_of"]
+
+RATE_HZ = 48_000
+"""Sample rate of everything that is mixed and muxed."""
+SPEECH_RATE_HZ = 16_000
+"""Sample rate of the audio that is recognised."""
+
+_MAX_CHANNELS = 2
+_BITS_PER_CHANNEL = 96_000
+_BLOCK_FRAMES = RATE_HZ
+_FULL_SCALE = 32768
+# The document type of a WebM file, with its identifier and length. It stands in the first bytes of the file.
+_WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
+
+# QuickTime has numbers for languages. FFmpeg finds these by their bibliographic code alone.
+_OLDER_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
+# Tags that a muxer writes itself, or that were true of the other file alone.
+_TECHNICAL_TAGS = frozenset(
+    {
+        *("major_brand", "minor_version", "compatible_brands", "encoder", "language", "duration"),
+        *("creation_time", "timecode"),
+    }
+)
+_COVERS = MappingProxyType({"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")})
+_WITH_COVERS = frozenset({"mp4", "mp3", "flac"})
+
+
+class _Kind(NamedTuple):
+    """The muxer of a container with its options, and the audio codec."""
+
+    muxer: str
+    codec: str
+    options: Mapping[str, str] = MappingProxyType({})
+
+
+# An MP4 with its index in front plays before it has been fetched whole.
+_INDEX_FIRST = MappingProxyType({"movflags": "faststart"})
+
+
+_KINDS = MappingProxyType(
+    {
+        "mp4": _Kind("mp4", "aac", _INDEX_FIRST),
+        # The muxer "ipod" takes no covers in PyAV.
+        "m4a": _Kind("mp4", "aac", MappingProxyType({**_INDEX_FIRST, "brand": "M4A "})),
+        "mov": _Kind("mov", "aac", _INDEX_FIRST),
+        "mkv": _Kind("matroska", "aac"),
+        "webm": _Kind("webm", "libopus"),
+        "mp3": _Kind("mp3", "libmp3lame"),
+        "wav": _Kind("wav", "pcm_s16le"),
+        "flac": _Kind("flac", "flac"),
+    }
+)
+
+
+def probe(path: Path, *, max_seconds: float, locale: str | None = None) -> float:
+    """Return the length of a medium that can be dubbed, as :func:`seconds_of` measures it.
+
+    Parameters
+    ----------
+    path, max_seconds
+        The medium, and the greatest length that it may have.
+    locale
+        Locale of the speech, which chooses one of several audio tracks.
+
+    Raises
+    ------
+    AudioError
+        A container that is not dubbed, or a medium longer than `max_seconds`, besides what ``seconds_of``
+        raises.
+    """
+    seconds = seconds_of(path)
+    with demuxed(path) as source:
+        audio = audio_track(source, locale)
+        refuse_shape(audio.rate or 0, audio.channels or 0)
+        _container(source, path)
+    if seconds > max_seconds:
+        raise AudioError(
+            f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
+        )
+    return seconds
+
+
+def warning_of(path: Path, *, locale: str | None = None) -> str | None:
+    """Return a warning if a medium has several audio tracks, with the one that is dubbed."""
+    with demuxed(path) as source:
+        return track_warning(source, locale, use="dubbed", instead="give its language as source_locale")
+
+
+def container_of(path: Path) -> str:
+    """Return the container of a medium as a file extension, such as ``mp4``, ``mkv`` or ``wav``.
+
+    Raises
+    ------
+    AudioError
+        A container that is not dubbed.
+    """
+    with demuxed(path) as source:
+        return _container(source, path)
+
+
+def _container(source: Any, path: Path) -> str:
+    # Tags and padding may stand in front of a file. The demuxer has looked behind them.
+    name = source.format.name.partition(",")[0]
+    if name == "mov":
+        # QuickTime is older than brands, and M4A has audio alone.
+        brand = source.metadata.get("major_brand", "qt").strip()
+        if brand == "M4A" and moving_pictures(source) is None:
+            return "m4a"
+        return "mov" if brand == "qt" else "mp4"
+    if name == "matroska":
+        with path.open("rb") as file:
+            return "webm" if _WEBM in file.read(_HEAD_BYTES) else "mkv"
+    if name in _KINDS:
+        return str(name)
+    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The audio of a medium, in a folder."""
+
+    folder: Path
+
+    @property
+    def sound_path(self) -> Path:
+        """The WAV file that is mixed, int16 at 48000 Hz with one or two channels."""
+        return self.folder / "sound.wav"
+
+    @property
+    def speech_path(self) -> Path:
+        """The samples of :attr:`speech`, and nothing else."""
+        return self.folder / "speech.float32"
+
+    @property
+    def speech(self) -> Samples:
+        """The audio that is recognised, mono float32 in [-1, 1] at 16000 Hz, mapped from its file."""
+        speech: Samples = np.memmap(self.speech_path, np.float32, "r")
+        return speech
+
+    @property
+    def seconds(self) -> float:
+        """Length of the medium."""
+        return float(soundfile.info(self.sound_path).duration)
+
+
+def extract(path: Path, folder: Path, *, locale: str | None = None) -> Track:
+    """Write the audio of a medium into a folder, as long as the medium, unless it is there.
+
+    Parameters
+    ----------
+    path, folder
+        The medium and the folder.
+    locale
+        Locale of the speech, which chooses one of several audio tracks.
+
+    Raises
+    ------
+    AudioError
+        What :func:`probe` raises, and audio that cannot be decoded.
+    """
+    import av
+
+    track = Track(folder)
+    if track.sound_path.exists():
+        return track
+    with demuxed(path) as source:
+        frames = seconds_to_frames(packet_seconds(source), RATE_HZ)
+    rate, mixer = Rate(RATE_HZ, SPEECH_RATE_HZ), Mixer()
+    # Write the speech first, so that a track with sound has speech, too.
+    with (
+        written(track.sound_path) as sound,
+        written(track.speech_path) as speech,
+        demuxed(path) as source,
+        speech.open("wb") as mono,
+    ):
+        audio = audio_track(source, locale)
+        channels = min(audio.channels, _MAX_CHANNELS)
+        layout = "mono" if channels == 1 else "stereo"
+        converter = av.AudioResampler(format="s16", layout=layout, rate=RATE_HZ)
+        end = (frames, np.zeros((0, channels), np.int16))
+        blocks = gapless(itertools.chain(placed(source, audio, converter, RATE_HZ), [end]), frames)
+        with soundfile.SoundFile(sound, "w", RATE_HZ, channels, "PCM_16", format="WAV") as file:
+            for block in blocks:
+                file.write(block)
+                mono.write(rate.add(mixer.add(block.astype(np.float32) / np.float32(_FULL_SCALE))).tobytes())
+        mono.write(rate.rest().tobytes())
+    return track
+
+
+def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> str | None:
+    """Write a medium again with other audio.
+
+    The packets of its video are copied. Its title and other tags, its chapters and its cover are kept.
+    Subtitles and further tracks are left out.
+
+    Parameters
+    ----------
+    source
+        The medium.
+    mixed
+        A WAV file at 48000 Hz, as long as the medium.
+    target
+        The file to write, whole or not at all.
+    language
+        Locale of the audio.
+    container
+        The container of the medium, from :func:`container_of`.
+
+    Returns
+    -------
+    str or None
+        A warning, if pictures or subtitles are left out.
+
+    Raises
+    ------
+    AudioError
+        The container does not take the video, or its packets as they are.
+    """
+    import av
+
+    try:
+        with (
+            written(target) as beside,
+            demuxed(source) as given,
+            demuxed(source) as again,
+            soundfile.SoundFile(mixed) as sound,
+        ):
+            return _mux(given, _covers(again), sound, beside, language=language, kind=_KINDS[container])
+    except (av.error.FFmpegError, ValueError) as error:
+        words = getattr(error, "strerror", None) or error
+        raise AudioError(f"the video cannot be copied into another {container} file: {words}") from error
+
+
+def _covers(source: Any) -> list[Any]:
+    """Return the packets of the covers of a medium. The container must stay open while they are used."""
+    from av.stream import Disposition
+
+    streams = [
+        each
+        for each in source.streams.video
+        if each.disposition & Disposition.attached_pic and each.codec_context is not None
+    ]
+    # The demuxer returns the covers before all other packets.
+    packets = (each for each in source.demux(streams) if each.size) if streams else iter(())
+    return list(itertools.islice(packets, len(streams)))
+
+
+def _add_covers(made: Any, covers: Sequence[Any], kind: _Kind) -> tuple[int, list[Any]]:
+    """Add covers to a container. Return how many, and the packets that are to be written first."""
+    from av.stream import Disposition
+
+    packets, count = [], 0
+    for number, cover in enumerate(covers, 1):
+        name, media_type = _COVERS.get(cover.stream.codec_context.name, ("", ""))
+        if not name:
+            continue
+        if kind.muxer == "matroska":
+            made.add_attachment(name if number == 1 else f"{number}-{name}", media_type, bytes(cover))
+            count += 1
+        elif kind.muxer in _WITH_COVERS:
+            cover.stream = made.add_stream_from_template(cover.stream, opaque=True)
+            cover.stream.disposition = Disposition.attached_pic
+            packets.append(cover)
+    return count + len(packets), packets
+
+
+def _left_out(given: Any, kept_pictures: int) -> str | None:
+    """Return a warning that names what of a medium its dub does not have."""
+    counts = {
+        "track of pictures": len(given.streams.video) - kept_pictures,
+        "track of subtitles": len(given.streams.subtitles),
+        "attachment": len(given.streams.attachments),
+    }
+    words = [
+        counted(count, name, name.replace("track", "tracks") if "track" in name else "")
+        for name, count in counts.items()
+        if count
+    ]
+    return f"the dub is without {' and '.join(words)} of the medium" if words else None
+
+
+def _tags(given: Any) -> dict[str, str]:
+    return {name: value for name, value in given.metadata.items() if name.lower() not in _TECHNICAL_TAGS}
+
+
+def _chapters(given: Any, start_s: float) -> list[Any]:
+    """Return the chapters of a medium, counted from its start."""
+    kept = []
+    for chapter in given.chapters():
+        shift = round(start_s / chapter["time_base"])
+        start, end = max(0, chapter["start"] - shift), chapter["end"] - shift
+        if start < end:
+            kept.append({**chapter, "start": start, "end": end})
+    return kept
+
+
+def _mux(
+    given: Any,
+    covers: Sequence[Any],
+    sound: soundfile.SoundFile,
+    path: Path,
+    *,
+    language: str,
+    kind: _Kind,
+) -> str | None:
+    import av
+
+    with av.open(str(path), "w", format=kind.muxer, options=dict(kind.options)) as made:
+        video, copied = moving_pictures(given), None
+        if video is not None:
+            # An opaque stream is copied, so it needs no encoder.
+            copied = made.add_stream_from_template(video, opaque=True)
+            if video.average_rate is not None:  # recorders of browsers write none
+                copied.codec_context.framerate = video.average_rate
+            copied.codec_context.codec_tag = video.codec_context.codec_tag
+        encoder: Any = made.add_stream(
+            kind.codec, rate=RATE_HZ, layout="mono" if sound.channels == 1 else "stereo"
+        )
+        encoder.bit_rate = _BITS_PER_CHANNEL * sound.channels
+        end_s, start_s = 0.0, start_seconds(given)
+        made.metadata.update(_tags(given))
+        encoder.metadata["language"] = made.metadata["language"] = _language(language, kind.muxer)
+        made.set_chapters(_chapters(given, start_s))
+        cover_count, cover_packets = _add_covers(made, covers, kind)
+        made.mux(cover_packets)
+        frames = _frames(sound)
+        for packet in given.demux(video) if video is not None else ():
+            if packet.size:
+                # The dub begins at time zero, as the track does.
+                shift = round(start_s / packet.time_base)
+                packet.pts = None if packet.pts is None else packet.pts - shift
+                packet.dts = None if packet.dts is None else packet.dts - shift
+                time = packet.dts if packet.dts is not None else packet.pts
+                # Audio goes in front of its video, so that a player reads both in one go.
+                while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
+                    end_s = (frame.pts + frame.samples) / RATE_HZ
+                    made.mux(encoder.encode(frame))
+                packet.stream = copied
+                made.mux(packet)
+        for frame in itertools.chain(frames, (None,)):
+            made.mux(encoder.encode(frame))
+        return _left_out(given, cover_count + (video is not None))
+
+
+def _language(locale: str, muxer: str) -> str:
+    """Return the code of a language in a container. Matroska and QuickTime use older codes."""
+    code = three_letters(locale)
+    is_older = muxer in {"matroska", "webm"} or (muxer == "mov" and code in _OLDER_IN_QUICKTIME)
+    return three_letters(locale, bibliographic=True) if is_older else code
+
+
+def _frames(sound: soundfile.SoundFile) -> Iterator[Any]:
+    from fractions import Fraction
+
+    import av
+
+    at = 0
+    layout = "mono" if sound.channels == 1 else "stereo"
+    while len(block := sound.read(_BLOCK_FRAMES // 4, dtype="int16", always_2d=True)):
+        frame = av.AudioFrame.from_ndarray(block.reshape(1, -1), format="s16", layout=layout)
+        frame.sample_rate, frame.time_base, frame.pts = RATE_HZ, Fraction(1, RATE_HZ), at
+        at += len(block)
+        yield frame

@@ -1,0 +1,1 @@
+"""The speech engine espeak-ng: formant voices in 76 locales."""

@@ -1,0 +1,97 @@
+"""What lies between two pause markers, spoken: trimmed, paced, with its words timed."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.local.engines.espeak import library as espeak_library
+from speechframe.local.engines.espeak.prosody import Reading
+from speechframe.local.engines.reading.pieces import (
+    STEP_MS,
+    Chunk,
+    Piece,
+    sounding,
+    step_frames,
+    timed,
+    trimmed,
+)
+from speechframe.local.engines.reading.word_times import Heard
+
+__all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
+
+SAMPLE_RATE_HZ = 22050
+"""What espeak makes, always."""
+
+_PAUSE_FROM_MS = 60.0
+"""Shorter silences are the closures of plosives."""
+
+Samples = NDArray[np.float32]
+
+
+def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:
+    """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
+    chance = reading.pause_factors()
+    return [_spoken(piece, reading, speed, chance) for piece in pieces]
+
+
+def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random) -> Chunk:
+    silent = Chunk(np.zeros(0, np.float32), tuple(Heard(token, 0, 0) for token in piece.tokens))
+    if not piece.spoken.speakable:
+        return silent
+    rendered = espeak_library.render(
+        piece.spoken.text,
+        reading.setting(speed),
+        phoneme_input=piece.spoken.phoneme_input,
+        seed=reading.seed,
+    )
+    if not len(rendered.samples) or not rendered.samples.any():
+        return silent
+    origins = piece.spoken.origins
+    positions = [min(max(event.position, 0), len(origins) - 1) for event in rendered.words]
+    frames = np.array([event.frame for event in rendered.words], np.int64)
+    samples, start = trimmed(rendered.samples, SAMPLE_RATE_HZ)
+    frames = np.clip(frames - start, 0, len(samples))
+    samples, frames = _paced(samples, frames, reading.pause_strays, chance)
+    events = [(origins[position], int(frame)) for position, frame in zip(positions, frames, strict=True)]
+    return timed(piece, samples, events, SAMPLE_RATE_HZ)
+
+
+def _milliseconds(milliseconds: float) -> int:
+    return round(SAMPLE_RATE_HZ * milliseconds / 1000)
+
+
+def _paced(
+    samples: Samples, frames: NDArray[np.int64], strays: float, chance: random.Random
+) -> tuple[Samples, NDArray[np.int64]]:
+    """Return samples whose pauses are longer or shorter by chance, and the frames of events in them."""
+    if not strays:
+        return samples, frames
+    parts: list[Samples] = []
+    old, new = [0], [0]
+    for start, end in _pauses(samples):
+        length = end - start
+        kept = max(_milliseconds(_PAUSE_FROM_MS), round(length * (1 + strays * chance.uniform(-1, 1))))
+        parts.extend((samples[old[-1] : start], np.zeros(kept, np.float32)))
+        for old_frame, new_frame in (
+            (start, start - old[-1] + new[-1]),
+            (end, start - old[-1] + new[-1] + kept),
+        ):
+            old.append(old_frame)
+            new.append(new_frame)
+    parts.append(samples[old[-1] :])
+    paced = np.concatenate(parts)
+    old.append(len(samples))
+    new.append(len(paced))
+    return paced, np.rint(np.interp(frames, old, new)).astype(np.int64)
+
+
+def _pauses(samples: Samples) -> list[tuple[int, int]]:
+    """Return start and end of the silences inside that are pauses."""
+    active = sounding(samples, SAMPLE_RATE_HZ)
+    edges = np.flatnonzero(np.diff(active.astype(np.int8)))
+    spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]
+    step = step_frames(SAMPLE_RATE_HZ)
+    return [(start * step, end * step) for start, end in spans if (end - start) * STEP_MS >= _PAUSE_FROM_MS]

@@ -1,0 +1,300 @@
+# ruff: noqa: RUF001, RUF002  (IPA looks like other letters: that is its nature)
+"""IPA to espeak's own phoneme spelling, by asking the library what each phoneme of the language is in IPA.
+
+espeak spells phonemes with ASCII mnemonics, and each language has its own set.
+The set lies in the library's data; the library says the IPA of each. So the map
+is made, not written down, and says exactly what a voice can and cannot say.
+"""
+
+import string
+import struct
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from speechframe.errors import EngineError
+from speechframe.local.engines.espeak import library as espeak_library
+
+__all__ = ["phoneme_input"]
+
+_ENTRY = struct.Struct("<4sIHBBBBBB")
+_NAME_BYTES = 32
+_VOWEL, _FIRST_KIND, _LAST_KIND = 2, 2, 8
+"""Kinds of phonemes from vowels to nasals; the others are pauses, stress and helpers."""
+
+_NO_IPA = frozenset(string.punctuation + string.whitespace)
+"""Where the library has no IPA for a phoneme, it gives its own spelling."""
+
+_STRESS = {"ˈ": "'", "ˌ": ","}
+_LONG = "ː"
+_DROPPED = frozenset("./[]‿͜͡|‖ˑ̯-")
+"""Syllable dots, slashes and brackets around the whole, tie bars: they change nothing that is heard here."""
+
+_SAME = {
+    "g": "ɡ",
+    "ʧ": "tʃ",
+    "ʤ": "dʒ",
+    "ʦ": "ts",
+    "ʣ": "dz",
+    "ɝ": "ɜː",
+    "'": "ˈ",
+    ":": "ː",
+    ",": "ˌ",
+    "ɫ": "l",
+}
+_NEAREST = {
+    line.split()[0]: unicodedata.normalize("NFD", line).split()[1:]
+    for line in """
+    i iː ɪ
+    ɪ i iː
+    e eː ɛ ei e̞
+    ɛ e eː æ e̞
+    æ ɛ a aː e
+    a ɑ ä aː ɑː æ ɐ ʌ
+    ɑ a ɑː ä aː ɒ
+    ɒ ɔ o ɑ
+    ɔ o ɔː oː o̞
+    o ɔ oː oʊ o̞
+    ʊ u uː ɯ ɯᵝ
+    u uː ʊ ɯ ɯᵝ
+    ʌ a ɐ ɑ ä ə
+    ɐ a ʌ ɑ ä ə
+    ə ɐ ʌ a ɜː ɛ e
+    ɚ ə ɜː ɛ e
+    ɜ ɜː ə ɛ e
+    ɨ ɪ i
+    ʉ u uː
+    ɯ u uː
+    ɤ o ʌ
+    y yː ʏ i
+    ʏ y yː u i
+    ø œ øː e
+    œ ø ɛ
+    p pʰ
+    b b̥ p
+    t t̪ tʰ
+    d d̪
+    k kʰ
+    ɡ k
+    q k
+    c tʃ k
+    ɟ dʒ j
+    ʈ t
+    ɖ d
+    ʔ
+    m mː
+    n n̪ n̺
+    ɲ n
+    ɳ n
+    ŋ n
+    s s̺ s̪ ʃ
+    z s z̪ s̺
+    ʃ ʂ ɕ s
+    ʒ ʐ ʑ z ʃ
+    ɕ ʃ s
+    ʑ ʒ z
+    ʂ ʃ s
+    ʐ ʒ z
+    θ t s
+    ð d z
+    f ɸ p
+    ɸ f
+    v ʋ f b
+    ʋ v w
+    β b v
+    w ʋ u v
+    x χ h
+    χ x h
+    ħ h x
+    h x ħ ɦ
+    ɦ h
+    ç ʃ x
+    ɣ ɡ x
+    ʁ ʀ r ɣ
+    ʀ ʁ r
+    r ɾ ɹ ʁ ʀ
+    ɾ r ɹ
+    ɹ r ɾ ʁ ɻ
+    ɻ ɹ r
+    l ɭ l̩
+    ɬ l
+    ɭ l
+    ʎ l
+    j i
+    """.splitlines()
+    if line.strip()
+}
+"""Where a language lacks a sound, the neighbour that a speaker of it would use."""
+
+
+def phoneme_input(ipa: str, language: str) -> str:
+    """Return IPA as ``[[...]]`` in the phoneme spelling of a language.
+
+    Parameters
+    ----------
+    ipa
+        One word or several with spaces between; slashes or brackets around it, syllable dots and tie bars are
+        allowed and change nothing.
+    language
+        espeak's identifier, such as ``gmw/en-US``.
+
+    Raises
+    ------
+    EngineError
+        Symbols that the language has no sound for, named.
+
+    Examples
+    --------
+    >>> phoneme_input("təˈmɑːtoʊ", "gmw/en-US")
+    "[[t|@|m|'A:|t|oU]]"
+    """
+    words = [_spelled(word, ipa, language) for word in ipa.split()]
+    if not any(words):
+        raise EngineError(f"the pronunciation {ipa!r} holds no sound in IPA")
+    return " ".join(f"[[{word}]]" for word in words if word)
+
+
+def _spelled(word: str, whole: str, language: str) -> str:
+    known = _mnemonics(language)
+    longest = max(map(len, known))
+    symbols = _normalised(word)
+    spelled: list[str] = []
+    unknown: list[str] = []
+    stress = ""
+    at = 0
+    while at < len(symbols):
+        if symbols[at] in _STRESS:
+            stress = _STRESS[symbols[at]]
+            at += 1
+            continue
+        length, mnemonic = _match(symbols, at, known, longest)
+        if mnemonic is None:
+            unknown.append(symbols[at])
+        elif mnemonic:
+            # Stress is told before its vowel; IPA tells it before the syllable.
+            is_vowel = mnemonic in _vowels(language)
+            spelled.append(f"{stress}{mnemonic}" if is_vowel else mnemonic)
+            stress = "" if is_vowel else stress
+        at += length
+    if unknown:
+        named = ", ".join(
+            f"{symbol!r} ({unicodedata.name(symbol, '?')})" for symbol in dict.fromkeys(unknown)
+        )
+        raise EngineError(
+            f"the pronunciation {whole!r} has symbols that are no sounds of this voice's language: {named}; "
+            "write IPA, or another word with type SAY_AS"
+        )
+    return "|".join(spelled)
+
+
+def _normalised(word: str) -> str:
+    replaced = "".join(_SAME.get(symbol, symbol) for symbol in word)
+    return "".join(symbol for symbol in unicodedata.normalize("NFD", replaced) if symbol not in _DROPPED)
+
+
+def _match(symbols: str, at: int, known: Mapping[str, str], longest: int) -> tuple[int, str | None]:
+    """Return how many symbols the longest phoneme from here has, and its spelling; None if there is none."""
+    for length in range(min(longest, len(symbols) - at), 0, -1):
+        if (mnemonic := known.get(symbols[at : at + length])) is not None:
+            return length, mnemonic
+    if symbols[at] == _LONG:
+        return 1, known.get(_LONG, "")
+    return 1, _neighbour(symbols[at], known)
+
+
+def _neighbour(symbol: str, known: Mapping[str, str]) -> str | None:
+    for other in _NEAREST.get(symbol, ()):
+        if not other or other in known:
+            return known.get(other, "")
+    return None
+
+
+@lru_cache(maxsize=128)
+def _vowels(language: str) -> frozenset[str]:
+    return frozenset(mnemonic for mnemonic, kind in _table(language) if kind == _VOWEL)
+
+
+@lru_cache(maxsize=128)
+def _mnemonics(language: str) -> Mapping[str, str]:
+    """Return IPA to mnemonic for a language; of several with the same IPA the plainest."""
+    table = sorted(_table(language), key=lambda entry: _plainness(entry[0]))
+    found: dict[str, str] = {}
+    # The beginning of a word first: elsewhere a sound may become another, as the t of "water" does.
+    for before, after in (("", "a"), ("a", "a"), ("a", "")):
+        found = _told(language, [name for name, kind in table if kind != _VOWEL], before, after) | found
+    for before, after in (("m", "m"), ("m", "")):
+        found = _told(language, [name for name, kind in table if kind == _VOWEL], before, after) | found
+    return found
+
+
+def _told(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
+    """Return what the library calls each phoneme between two others."""
+    spellings = tuple(_bracketed(before, name, after) for name in names)
+    *told, left, right = espeak_library.phoneme_names(
+        language, (*spellings, _bracketed(before), _bracketed(after))
+    )
+    found: dict[str, str] = {}
+    for name, ipa in zip(names, told, strict=True):
+        sound = _plain(ipa).removeprefix(_plain(left)).removesuffix(_plain(right))
+        if sound and _plain(ipa) == _plain(left) + sound + _plain(right) and not set(sound) & _NO_IPA:
+            found.setdefault(sound, name)
+    return found
+
+
+def _bracketed(*names: str) -> str:
+    return f"[[{'|'.join(name for name in names if name)}]]"
+
+
+def _plain(ipa: str) -> str:
+    return "".join(symbol for symbol in unicodedata.normalize("NFD", ipa) if symbol not in "ˈˌ0123456789")
+
+
+def _plainness(mnemonic: str) -> tuple[int, int, str]:
+    odd = sum(not character.isalpha() and character not in "@:" for character in mnemonic)
+    return odd, len(mnemonic), mnemonic
+
+
+@lru_cache(maxsize=128)
+def _table(language: str) -> tuple[tuple[str, int], ...]:
+    """Return every phoneme of a language, inherited ones included, as mnemonic and kind."""
+    data = Path(espeak_library.data_path())
+    tables = list(_phoneme_tables((data / "phontab").read_bytes()))
+    names = {name: number for number, (name, _, _) in enumerate(tables)}
+    index = next(names[name] for name in _table_names(data, language) if name in names)
+    by_code: dict[int, tuple[str, int]] = {}
+    chain = []
+    while index >= 0:
+        chain.append(index)
+        index = tables[index][1] - 1
+    for index in reversed(chain):
+        by_code.update(tables[index][2])
+    return tuple(
+        (mnemonic, kind)
+        for mnemonic, kind in by_code.values()
+        if _FIRST_KIND <= kind <= _LAST_KIND and mnemonic
+    )
+
+
+def _table_names(data: Path, language: str) -> Iterator[str]:
+    """Yield what a language's phoneme table may be called: as its voice file says, or as the language."""
+    lines = (data / "lang" / language).read_text(encoding="utf-8").splitlines()
+    told = dict(line.split(None, 1) for line in reversed(lines) if len(line.split(None, 1)) > 1)
+    for key in ("phonemes", "language"):
+        name = told.get(key, "").partition(" ")[0]
+        yield from (name, name.partition("-")[0])
+
+
+def _phoneme_tables(data: bytes) -> Iterator[tuple[str, int, dict[int, tuple[str, int]]]]:
+    """Yield name, number of the table it builds on (0: none), and code to mnemonic and kind."""
+    at = 4
+    for _ in range(data[0]):
+        count, builds_on = data[at], data[at + 1]
+        name = data[at + 4 : at + 4 + _NAME_BYTES].split(b"\0")[0].decode()
+        at += 4 + _NAME_BYTES
+        phonemes = {}
+        for entry in _ENTRY.iter_unpack(data[at : at + count * _ENTRY.size]):
+            mnemonic, _, _, code, kind, *_ = entry
+            phonemes[code] = (mnemonic.rstrip(b"\0").decode("latin-1"), kind)
+        at += count * _ENTRY.size
+        yield name, builds_on, phonemes

@@ -1,0 +1,97 @@
+"""From pitch, rate, style and variation to the engine's own settings.
+
+A rate of 50 doubles the speed and -50 halves it; pitch runs from the lowest the
+voice has (-50) to the highest (50). Variation moves speed, pitch, liveliness
+and pauses: every step lets them stray further from the middle. Where they go is
+drawn from the text, the voice and the take, so that equal requests are equal.
+"""
+
+import hashlib
+import random
+from dataclasses import dataclass
+
+from speechframe.engines.base import Utterance
+from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, Setting
+from speechframe.local.engines.espeak.voices import STYLES, Timbre
+from speechframe.local.engines.reading.locales import LOCALES
+
+__all__ = ["Reading", "reading"]
+
+NORMAL_WORDS_PER_MINUTE = 165.0
+
+_RATE_FOR_DOUBLE = 50.0
+_PITCH_STEPS = 50.0
+_PITCHES = range(100)
+
+# What one step of variation allows, to either side.
+_SPEED_PER_STEP = 0.016
+_PITCH_PER_STEP = 2.2
+_LIVELINESS_PER_STEP = 0.06
+_PAUSE_PER_STEP = 0.09
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one utterance is read: the engine's setting with a speed that can be solved for, and its chances.
+
+    ``pause_strays`` is how far the length of a pause may stray, as a share of it; 0 draws nothing.
+    """
+
+    voice: str
+    words_per_minute: float
+    pitch: int
+    pitch_range: int
+    word_gap: int
+    seed: int
+    pause_strays: float
+
+    def setting(self, speed: float = 1.0) -> Setting:
+        """Return the setting at a multiple of the reading's speed, as far as the engine goes."""
+        wanted = round(self.words_per_minute * speed)
+        within = min(max(wanted, WORDS_PER_MINUTE.start), WORDS_PER_MINUTE.stop - 1)
+        return Setting(self.voice, within, self.pitch, self.pitch_range, self.word_gap)
+
+    def pause_factors(self) -> random.Random:
+        """Return the source of chance for the pauses, the same each time and apart from that of the speed."""
+        return random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
+
+
+def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:
+    """Return how an utterance is to be read by a timbre in a style."""
+    style = STYLES[style_name]
+    seed = _seed(utterance)
+    chance = random.Random(seed)  # noqa: S311  (a reading, not a secret)
+    steps = utterance.variation
+    speed, pitch, liveliness = (steps * chance.uniform(-1, 1) for _ in range(3))
+    language = LOCALES[utterance.locale].language
+    return Reading(
+        voice=f"{language}+{timbre.variant}" if timbre.variant else language,
+        words_per_minute=NORMAL_WORDS_PER_MINUTE
+        * style.speed
+        * 2 ** (utterance.rate / _RATE_FOR_DOUBLE)
+        * (1 + _SPEED_PER_STEP * speed),
+        pitch=_pitch(timbre.pitch + style.pitch + _PITCH_PER_STEP * pitch, utterance.pitch),
+        pitch_range=_within(timbre.pitch_range * style.liveliness * (1 + _LIVELINESS_PER_STEP * liveliness)),
+        word_gap=style.word_gap,
+        seed=seed,
+        pause_strays=_PAUSE_PER_STEP * steps,
+    )
+
+
+def _pitch(middle: float, steps: int) -> int:
+    """Return the engine's pitch: as far towards its end as ``steps`` of 50 go, so that each step counts."""
+    end = _PITCHES.stop - 1 if steps > 0 else 0
+    return _within(middle + (end - middle) * abs(steps) / _PITCH_STEPS)
+
+
+def _within(pitch: float) -> int:
+    return min(max(round(pitch), 0), _PITCHES.stop - 1)
+
+
+def _seed(utterance: Utterance) -> int:
+    """Return where chance begins: another one for another text, voice or take, but none without variation."""
+    if not utterance.variation:
+        return 1
+    parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))
+    digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return 1 + int.from_bytes(digest, "big") % (2**31 - 2)

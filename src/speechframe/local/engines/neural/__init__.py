@@ -1,0 +1,1 @@
+"""What the neural speech engines share."""

@@ -1,0 +1,158 @@
+"""What lies between two pause markers, spoken by a neural model: by sentences, with its words timed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import codec
+from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
+from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.reading.pieces import Chunk, Piece, timed, trimmed
+from speechframe.local.engines.reading.word_times import Heard
+
+__all__ = ["Draft", "NeuralModel", "PlannedPiece", "plan", "planned_frames", "speak"]
+
+Samples = NDArray[np.float32]
+
+_PAUSE_S = 0.2
+"""Between two sentences, at normal speed: a model ends with the last sound."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Draft:
+    """A sentence before it sounds.
+
+    Parameters
+    ----------
+    ids
+        The model's numbers of its phonemes.
+    lengths
+        How long each is, in steps of the model, ``(ids,)``.
+    given
+        What the model needs again to make the sound.
+    """
+
+    ids: Sequence[int]
+    lengths: NDArray[np.int64]
+    given: Any
+
+
+class NeuralModel(Protocol):
+    """A model in two steps: how long each phoneme is, and how phonemes of such lengths sound."""
+
+    sample_rate_hz: int
+    hop_frames: int
+
+    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+        """Return the lengths of a sentence's phonemes at normal speed."""
+        ...
+
+    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Samples:
+        """Return the sentence as samples, ``hop_frames`` for each of the steps."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _PlannedSentence:
+    """A sentence, its draft and the pause after it, in steps of the model."""
+
+    sentence: Sentence
+    draft: Draft
+    pause_steps: int
+    chance: np.random.Generator
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlannedPiece:
+    """A piece with its sentences; none when nothing of it is spoken."""
+
+    piece: Piece
+    sentences: tuple[_PlannedSentence, ...]
+
+
+def plan(
+    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: Reading
+) -> list[PlannedPiece]:
+    """Return how long everything is to be, before any of it is made."""
+    planned: list[PlannedPiece] = []
+    number = 0
+    for piece in pieces:
+        sentences = phonemiser.sentences(piece.spoken, piece.tokens) if piece.spoken.speakable else []
+        found = []
+        for index, sentence in enumerate(sentences):
+            is_last = index == len(sentences) - 1
+            found.append(_planned(sentence, model, read, number, is_last=is_last))
+            number += 1
+        planned.append(PlannedPiece(piece, tuple(found)))
+    return planned
+
+
+def _planned(
+    sentence: Sentence, model: NeuralModel, read: Reading, number: int, *, is_last: bool
+) -> _PlannedSentence:
+    chance = read.chance(number)
+    draft = model.draft(sentence.ids, read, chance)
+    pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_strays * chance.uniform(-1, 1))
+    pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
+    return _PlannedSentence(sentence, draft, pause_steps, chance)
+
+
+def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading) -> int:
+    """Return about how many frames a plan will have at the reading's speed."""
+    steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
+    return round(steps * model.hop_frames / read.speed)
+
+
+def speak(
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, factor: float = 1.0
+) -> Iterator[Chunk]:
+    """Yield each piece spoken, its phonemes and pauses ``factor`` times as long; empty without sound."""
+    for piece in planned:
+        parts = [_spoken(sentence, model, read, factor) for sentence in piece.sentences]
+        yield _joined(piece.piece, parts, model.sample_rate_hz)
+
+
+def _spoken(
+    planned: _PlannedSentence, model: NeuralModel, read: Reading, factor: float
+) -> tuple[Samples, list[tuple[int, int]]]:
+    """Return a sentence and the pause after it as samples, and which token begins at which frame."""
+    # What is to sound higher is spoken more slowly first, and then played faster.
+    scale = factor * read.pitch / read.speed
+    # Rounded where the phonemes end, so that what is lost by one is won by the next.
+    steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
+    sound = _transposed(model.sound(planned.draft, steps, planned.chance), model.sample_rate_hz, read.pitch)
+    if not sound.any():
+        return sound[:0], []
+    sound, start = trimmed(sound, model.sample_rate_hz)
+    pause_frames = round(planned.pause_steps * scale) * model.hop_frames / read.pitch
+    samples = np.pad(sound, (0, round(pause_frames)))
+    starts = np.concatenate([[0], np.cumsum(steps)]) * model.hop_frames / read.pitch - start
+    # A sound begins before the frame that is its own: what is asked for lies in the pause before it, if any.
+    events = [
+        (token, max(0, round((starts[pause] + starts[first]) / 2)))
+        for token, pause, first in planned.sentence.begins
+    ]
+    return samples, events
+
+
+def _transposed(samples: Samples, sample_rate_hz: int, pitch: float) -> Samples:
+    if pitch == 1.0 or not len(samples):
+        return samples
+    return codec.resample(samples, round(sample_rate_hz * pitch), sample_rate_hz)
+
+
+def _joined(
+    piece: Piece, parts: Sequence[tuple[Samples, list[tuple[int, int]]]], sample_rate_hz: int
+) -> Chunk:
+    samples = np.concatenate([np.zeros(0, np.float32), *(part for part, _ in parts)])
+    if not samples.any():
+        return Chunk(samples[:0], tuple(Heard(token, 0, 0) for token in piece.tokens))
+    events: list[tuple[int, int]] = []
+    offset = 0
+    for part, begins in parts:
+        events += [(piece.tokens[token].start, offset + frame) for token, frame in begins]
+        offset += len(part)
+    return timed(piece, samples, events, sample_rate_hz)

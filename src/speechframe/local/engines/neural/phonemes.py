@@ -1,0 +1,232 @@
+"""Convert text to the phonemes of a neural model, sentence by sentence, and find the word of each phoneme.
+
+espeak-ng returns the phonemes of a whole text without the words they belong to.
+It merges function words ("so that a"), splits numbers and expands abbreviations.
+So each word is also converted alone. Then both phoneme sequences are aligned with
+the fewest differences.
+"""
+
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from speechframe.engines.words import Token
+from speechframe.errors import EngineError
+from speechframe.local.engines.reading.text import SpokenText
+
+__all__ = ["FULL_STOP", "PUNCTUATION", "Phonemiser", "Sentence"]
+
+FULL_STOP = "."
+PUNCTUATION = frozenset(".,;:!?")
+_STRESS = frozenset("\u02c8\u02cc")
+_SILENT = PUNCTUATION | _STRESS | {" ", "\u02d0", "'", '"', "(", ")", "-"}
+"""Symbols without a sound of their own. The alignment ignores them."""
+_LONGEST_SENTENCE = 400
+"""Longest sentence in phonemes. The memory of a model grows with the square of this length."""
+_ELLIPSIS = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
+_TITLE = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
+_BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
+_SAME = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
+_NO_SOUND = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
+"""Syllable dots, tie bars, and slashes and brackets around IPA. No model has learnt them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence for a single call of a model.
+
+    ``ids`` are the model's numbers. ``begins`` has an entry for each word that begins in the sentence. The
+    entry contains the index of the word's token in the piece, and two indices into ``ids``: of the pause
+    before the word, and of its first sound.
+    """
+
+    ids: tuple[int, ...]
+    begins: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(slots=True)
+class _Spelled:
+    """A sentence as phonemes, with the tokens that begin in it as pairs of token and phoneme index."""
+
+    phonemes: list[str]
+    begins: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Phonemiser(ABC):
+    """The phonemiser of a model.
+
+    Parameters
+    ----------
+    symbols
+        Symbols that the model has learnt.
+    """
+
+    def __init__(self, symbols: Collection[str]) -> None:
+        self._symbols = symbols
+        self._alone = lru_cache(maxsize=8192)(self._said_alone)
+
+    @abstractmethod
+    def _said(self, text: str) -> Sequence[Sequence[str]]:
+        """Return the sentences of a line as symbols, including punctuation and spaces.
+
+        Text in ``[[...]]`` consists of symbols already.
+        """
+
+    @abstractmethod
+    def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the model's numbers of a sentence, and for each symbol the index of its first number."""
+
+    def pronounced(self, ipa: str) -> str:
+        """Return IPA as ``[[...]]``, which is read as phonemes.
+
+        Raises
+        ------
+        EngineError
+            The voice's model has not learnt a symbol. The message names the symbols.
+        """
+        words = [self._checked(word, ipa) for word in ipa.split()]
+        if not any(words):
+            raise EngineError(f"the pronunciation {ipa!r} holds no sound in IPA")
+        return " ".join(f"[[{word}]]" for word in words if word)
+
+    def sentences(self, spoken: SpokenText, tokens: Sequence[Token]) -> list[Sentence]:
+        """Return the sentences of a piece, with the tokens that begin in them."""
+        spelled = [
+            _Spelled(part)
+            for line in spoken.text.splitlines()
+            for phonemes in self._phonemes(line)
+            for part in _parts(phonemes)
+        ]
+        places = [
+            (sentence, index)
+            for sentence in spelled
+            for index, symbol in enumerate(sentence.phonemes)
+            if self._sounds(symbol)
+        ]
+        given = _given(spoken)
+        alone = [self._symbols_of(token, spoken, given) for token in tokens]
+        sounds = [sentence.phonemes[index] for sentence, index in places]
+        for number, found in enumerate(_first_matches(sounds, alone)):
+            if found is not None:
+                sentence, index = places[found]
+                sentence.begins.append((number, _with_stress(sentence.phonemes, index)))
+        return [self._numbered(sentence) for sentence in spelled]
+
+    def _checked(self, word: str, whole: str) -> str:
+        symbols = self._learnt(word.translate(_SAME))
+        symbols = "".join(symbol for symbol in symbols if symbol not in _NO_SOUND)
+        if unknown := [symbol for symbol in dict.fromkeys(symbols) if symbol not in self._symbols]:
+            named = ", ".join(f"{symbol!r} ({unicodedata.name(symbol, '?')})" for symbol in unknown)
+            raise EngineError(
+                f"the pronunciation {whole!r} has symbols that this voice has not learnt: {named}; "
+                "write IPA, or another word with type SAY_AS"
+            )
+        return symbols if any(self._sounds(symbol) for symbol in symbols) else ""
+
+    def _learnt(self, ipa: str) -> str:
+        """Return IPA in symbols of the model. Split a letter from its marks if the model lacks the pair."""
+        composed = unicodedata.normalize("NFC", ipa)
+        return "".join(
+            symbol if symbol in self._symbols else unicodedata.normalize("NFD", symbol) for symbol in composed
+        )
+
+    def _phonemes(self, text: str) -> list[list[str]]:
+        # The phonemiser would end a sentence at a title's full stop, and join the words around an ellipsis.
+        text = _TITLE.sub(r"\1", text)
+        text = _ELLIPSIS.sub(lambda match: ", " if match[1] is None else FULL_STOP, text)
+        return [list(phonemes) for phonemes in self._said(text)] if text.strip() else []
+
+    def _sounds(self, symbol: str) -> bool:
+        return symbol in self._symbols and symbol not in _SILENT
+
+    def _symbols_of(self, token: Token, spoken: SpokenText, given: bytes) -> list[str]:
+        """Return the sounds of a token alone. Phonemes that the caller gave are returned unchanged."""
+        symbols: list[str] = []
+        for text, is_phonemes in _runs(token, spoken, given):
+            symbols.extend(symbol for symbol in (text if is_phonemes else self._alone(text)))
+        return [symbol for symbol in symbols if self._sounds(symbol)]
+
+    def _said_alone(self, text: str) -> tuple[str, ...]:
+        return tuple(symbol for phonemes in self._phonemes(text) for symbol in phonemes)
+
+    def _numbered(self, sentence: _Spelled) -> Sentence:
+        """Return a sentence as numbers. A sentence without an end mark gets a full stop."""
+        symbols = sentence.phonemes
+        closed = symbols[-1] in PUNCTUATION or FULL_STOP not in self._symbols
+        ids, starts = self._ids(symbols if closed else [*symbols, FULL_STOP])
+        begins = []
+        for token, index in sentence.begins:
+            pause = _pause_before(symbols, index)
+            begins.append((token, starts[pause] if pause else 0, starts[index]))
+        return Sentence(tuple(ids), tuple(begins))
+
+
+def _parts(phonemes: list[str]) -> Iterator[list[str]]:
+    """Yield the phonemes in parts that fit a model. Cuts are after punctuation if possible."""
+    while len(phonemes) > _LONGEST_SENTENCE:
+        spaces = [index for index in range(1, _LONGEST_SENTENCE) if phonemes[index] == " "]
+        clauses = [index for index in spaces if phonemes[index - 1] in PUNCTUATION]
+        cut = (clauses or spaces or [_LONGEST_SENTENCE])[-1]
+        yield phonemes[:cut]
+        phonemes = phonemes[cut + (phonemes[cut] == " ") :]
+    if phonemes:
+        yield phonemes
+
+
+def _given(spoken: SpokenText) -> bytes:
+    """Return a byte for each character: 1 if the character is part of a phoneme that was given, else 0."""
+    given = bytearray(len(spoken.text))
+    if spoken.phoneme_input:
+        for match in _BLOCK.finditer(spoken.text):
+            given[match.start() : match.end()] = b"\1" * (match.end() - match.start())
+    return bytes(given)
+
+
+def _runs(token: Token, spoken: SpokenText, given: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the text that the phonemiser gets for a token, plain text and phonemes apart."""
+    # Origins never go back. So the characters of a token are found without a look at the whole text.
+    start, end = (bisect_left(spoken.origins, index) for index in (token.start, token.end))
+    run, kind = "", False
+    for character, is_phoneme in zip(spoken.text[start:end], given[start:end], strict=True):
+        if is_phoneme != kind:
+            yield run, kind
+            run, kind = "", bool(is_phoneme)
+        run += character
+    yield run, kind
+
+
+def _with_stress(phonemes: list[str], index: int) -> int:
+    while index and phonemes[index - 1] in _STRESS:
+        index -= 1
+    return index
+
+
+def _pause_before(phonemes: list[str], index: int) -> int:
+    while index and (phonemes[index - 1] == " " or phonemes[index - 1] in PUNCTUATION):
+        index -= 1
+    return index
+
+
+def _first_matches(sounds: Sequence[str], words: Sequence[Sequence[str]]) -> list[int | None]:
+    """Return for each word the index of its first sound in the text, or None if the text lacks the word.
+
+    The alignment of the words' sounds with the sounds of the text has the fewest differences (Levenshtein).
+    """
+    # The extras with neural models install the library. The voices can be listed without the library.
+    from rapidfuzz.distance import Levenshtein
+
+    owners = [number for number, word in enumerate(words) for _ in word]
+    alone = [symbol for word in words for symbol in word]
+    firsts: list[int | None] = [None] * len(words)
+    for step in Levenshtein.opcodes(alone, sounds):
+        if step.tag in {"equal", "replace"}:
+            for row, column in zip(
+                range(step.src_start, step.src_end), range(step.dest_start, step.dest_end), strict=True
+            ):
+                if firsts[owners[row]] is None:
+                    firsts[owners[row]] = column
+    return firsts

@@ -1,0 +1,171 @@
+"""The common base of neural speech engines: plan a text, speak it, fit it to a length, and time its words."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from speechframe.engines.base import Speech, Utterance
+from speechframe.engines.faults import readable
+from speechframe.engines.streaming import LOUDNESS_LUFS, SentenceSpeaker, measured_gain_db
+from speechframe.errors import EngineFault
+from speechframe.local.engines.neural.chunks import NeuralModel, PlannedPiece, plan, planned_frames, speak
+from speechframe.local.engines.neural.phonemes import Phonemiser
+from speechframe.local.engines.neural.prosody import Reading, reading
+from speechframe.local.engines.reading.locales import EspeakLocale
+from speechframe.local.engines.reading.pieces import (
+    Chunk,
+    Piece,
+    filling,
+    frames_of,
+    in_order,
+    pieces_and_pauses,
+    refuse_unspeakable,
+    room_to_speak,
+    silent_frames,
+    told_of_letters,
+    word_entries,
+)
+from speechframe.spec.texts import Pause, text_warnings
+
+__all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
+
+_Model = TypeVar("_Model")
+
+_SLOWEST, _FASTEST = 2.0, 0.5
+"""Limits for the length of the phonemes themselves. The rest of a requested length is stretched."""
+_ROUNDS, _CLOSE_ENOUGH = 2, 0.03
+
+
+class NeuralVoice(NamedTuple):
+    """A loaded voice for one utterance.
+
+    ``locale`` has the letters that can be read, and ``speed`` is that of the style. ``lufs`` is the loudness
+    of the voice before levelling (ITU-R BS.1770). None means that it has to be measured.
+    """
+
+    model: NeuralModel
+    phonemiser: Phonemiser
+    locale: EspeakLocale
+    speed: float
+    lufs: float | None = None
+
+
+class NeuralSpeaker(SentenceSpeaker):
+    """A speech engine whose voices are neural models."""
+
+    @abstractmethod
+    def _voice(self, utterance: Utterance) -> NeuralVoice:
+        """Return the loaded voice; raises EngineError for an unknown voice, locale or style."""
+
+    def speak(self, utterance: Utterance) -> Speech:
+        """Return an utterance as speech at the voice's own rate. Equal utterances give equal bytes.
+
+        Raises
+        ------
+        EngineError
+            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
+            pronunciation has unknown symbols, or the pauses alone exceed the length.
+        EngineFault
+            The engine is not installed, or its model is missing or broken.
+        """
+        return self._levelled(utterance)
+
+    def check(self, utterance: Utterance) -> tuple[str, ...]:
+        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
+        voice = self._voice(utterance)
+        parts, warnings = _prepared(utterance, voice)
+        return (*warnings, *told_of_letters(parts, utterance, voice.locale))
+
+    def _spoken(self, utterance: Utterance) -> Speech:
+        voice = self._voice(utterance)
+        parts, warnings = _prepared(utterance, voice)
+        chunks = _speech_and_silence(parts, utterance, voice, warnings)
+        samples = np.concatenate([chunk.samples for chunk in chunks])
+        rate_hz = voice.model.sample_rate_hz
+        return Speech(samples, rate_hz, word_entries(chunks, rate_hz), tuple(warnings))
+
+    def _gain_db(self, utterance: Utterance) -> float:
+        voice = self._voice(utterance)
+        if voice.lufs is not None:
+            return LOUDNESS_LUFS - voice.lufs
+        gains_db = _gains_db.setdefault(voice.model, {})
+        if utterance.locale not in gains_db:
+            gains_db[utterance.locale] = measured_gain_db(utterance, self._spoken)
+        return gains_db[utterance.locale]
+
+
+_gains_db: WeakKeyDictionary[NeuralModel, dict[str, float]] = WeakKeyDictionary()
+"""The gains of each loaded voice by locale. A voice that was replaced is measured again."""
+
+
+def loaded(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
+    """Return the model that `load` makes of files. The files are loaded again when they change.
+
+    Only the last model of all engines is kept: a worker holds one model of several hundred MB.
+
+    Raises
+    ------
+    EngineFault
+        A file cannot be read, or `load` fails: all its inputs are files.
+    """
+    facts = tuple((found.st_size, found.st_mtime_ns) for found in map(readable, files))
+    try:
+        model: _Model = _held(load, files, facts)
+    except EngineFault:
+        raise
+    except Exception as error:  # the libraries that read models raise errors of many kinds
+        raise EngineFault(f"{files[0]} cannot be loaded: {type(error).__name__}: {error}") from error
+    return model
+
+
+@lru_cache(maxsize=1)
+def _held(
+    load: Callable[[tuple[Path, ...]], Any], files: tuple[Path, ...], facts: tuple[tuple[int, int], ...]
+) -> Any:
+    del facts
+    return load(files)
+
+
+def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
+    """Return the parts to speak, and the warnings for the caller."""
+    warnings = list(text_warnings(utterance.text))
+    parts = pieces_and_pauses(utterance, voice.locale, voice.phonemiser.pronounced, warnings)
+    return parts, warnings
+
+
+def _speech_and_silence(
+    parts: Sequence[Piece | Pause], utterance: Utterance, voice: NeuralVoice, warnings: list[str]
+) -> list[Chunk]:
+    """Return every part as audio, in order, in the requested length if there is one."""
+    model = voice.model
+    read = reading(utterance, voice.speed)
+    planned = plan([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
+    if not any(piece.sentences for piece in planned):
+        refuse_unspeakable(utterance.locale)
+    if utterance.audio_duration_s:
+        silent = silent_frames(parts, model.sample_rate_hz)
+        room = room_to_speak(utterance.audio_duration_s, silent, model.sample_rate_hz)
+        chunks = _fitted(planned, model, read, room, warnings)
+    else:
+        chunks = list(speak(planned, model, read))
+    return in_order(parts, chunks, model.sample_rate_hz)
+
+
+def _fitted(
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, room: int, warnings: list[str]
+) -> list[Chunk]:
+    """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
+    factor = room / planned_frames(planned, model, read)
+    for _ in range(_ROUNDS):
+        chunks = list(speak(planned, model, read, min(max(factor, _FASTEST), _SLOWEST)))
+        ratio = room / max(1, frames_of(chunks))
+        if abs(ratio - 1) < _CLOSE_ENOUGH or not _FASTEST < factor < _SLOWEST:
+            break
+        # Silence at the ends of the sound is cut off, so the plan was too long.
+        factor *= ratio
+    return filling(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks

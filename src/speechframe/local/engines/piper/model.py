@@ -1,0 +1,127 @@
+"""Run a Piper model in two repeatable steps. They compute the lengths of the phonemes, and the sound.
+
+A published model draws new noise at each call, and returns only the sound. Here
+the graph is cut in memory at the phoneme lengths and at the noise. So the caller
+supplies both. Then equal seeds give equal speech, lengths are exact to the frame,
+and the time of each phoneme is known.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.errors import EngineFault
+from speechframe.local.engines.neural.chunks import Draft
+from speechframe.local.engines.neural.onnx_graph import Graph
+from speechframe.local.engines.neural.prosody import Reading
+
+__all__ = ["PiperModel"]
+
+Array = NDArray[np.float32]
+
+_SHORTEST = 3
+_NOISE, _ROUNDING, _SOUND = "RandomNormalLike", "Ceil", "output"
+
+
+class PiperModel:
+    """A loaded model.
+
+    Parameters
+    ----------
+    path
+        The ``.onnx`` file.
+    settings
+        The content of the settings file beside it.
+
+    Raises
+    ------
+    EngineFault
+        The file is not a Piper model.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        inference = settings.get("inference", {})
+        self.sample_rate_hz = int(settings["audio"]["sample_rate"])
+        self.hop_frames = int(settings.get("hop_length", 256))
+        """Frames of audio in one step of a phoneme's length."""
+        self._noise = float(inference.get("noise_scale", 0.667))
+        self._rhythm_noise = float(inference.get("noise_w", 0.8))
+        self._length = float(inference.get("length_scale", 1.0))
+        self._speaker = (
+            int(settings.get("default_speaker_id", 0)) if int(settings["num_speakers"]) > 1 else None
+        )
+        graph = Graph([path])
+        # Keep the names alone, because the graph contains all weights a second time.
+        self._names = _names(graph, path)
+        self._lengths = graph.session([self._names.lengths], [self._names.rhythm_noise])
+        self._sound = graph.session(
+            [_SOUND, self._names.sound_like], [self._names.sound_noise, self._names.rounded]
+        )
+        self._channels = self._found_channels()
+
+    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+        """Return the length of each phoneme. The noise of the sound is not drawn yet."""
+        drawn = chance.standard_normal((1, 2, len(ids)), np.float32)
+        noise = self._rhythm_noise * read.rhythm_noise
+        given = self._given(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
+        (found,) = self._lengths.run([self._names.lengths], given)
+        lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
+        return Draft(ids, lengths, self._noise * read.noise)
+
+    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Array:
+        """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
+        count = int(steps.sum())
+        if not count:
+            return np.zeros(0, np.float32)
+        drawn = chance.standard_normal((1, self._channels, count), np.float32)
+        given = self._given(draft.ids, noise=draft.given, rhythm_noise=0.0) | {
+            self._names.sound_noise: drawn,
+            self._names.rounded: steps.astype(np.float32).reshape(1, 1, -1),
+        }
+        (found,) = self._sound.run([_SOUND], given)
+        return np.asarray(found, np.float32).reshape(-1)
+
+    def _given(self, ids: Sequence[int], *, noise: float, rhythm_noise: float) -> dict[str, NDArray[Any]]:
+        given: dict[str, NDArray[Any]] = {
+            "input": np.array([list(ids)], np.int64),
+            "input_lengths": np.array([len(ids)], np.int64),
+            "scales": np.array([noise, self._length, rhythm_noise], np.float32),
+        }
+        return given if self._speaker is None else given | {"sid": np.array([self._speaker], np.int64)}
+
+    def _found_channels(self) -> int:
+        # No file contains the size of the noise, so make one short sound to find it.
+        given = self._given([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
+            self._names.sound_noise: np.zeros((1, 1, 1), np.float32),
+            self._names.rounded: np.ones((1, 1, _SHORTEST), np.float32),
+        }
+        (like,) = self._sound.run([self._names.sound_like], given)
+        return int(like.shape[1])
+
+
+class _Names(NamedTuple):
+    """The tensors at which a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
+
+    lengths: str
+    rounded: str
+    rhythm_noise: str
+    sound_noise: str
+    sound_like: str
+
+
+def _names(graph: Graph, path: Path) -> _Names:
+    """Return the tensors at which a Piper model is cut."""
+    rounding = graph.nodes(_ROUNDING)
+    if len(rounding) != 1 or _SOUND not in graph.makers:
+        raise EngineFault(f"{path} is no Piper model: it contains no lengths of phonemes")
+    lengths = rounding[0].input[0]
+    before = graph.needed([lengths], ())
+    noises = graph.nodes(_NOISE)
+    rhythm = [node for node in noises if node.output[0] in before]
+    sound = [node for node in noises if node.output[0] not in before]
+    if len(rhythm) != 1 or len(sound) != 1:
+        raise EngineFault(f"{path} is no Piper model that is known here: its noise is drawn otherwise")
+    return _Names(lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0])

@@ -1,0 +1,102 @@
+"""Neural voices: Piper models, with exact word times and repeatable takes.
+
+A voice is a file of some 60 MB. One core makes a second of speech in a tenth
+of a second. The package piper-tts is GPL-3 and its phonemiser keeps global state,
+so the service runs it in worker processes. A published model draws new noise for
+each call. Here, the noise depends on the utterance. See
+:mod:`speechframe.local.engines.piper.model`.
+"""
+
+import json
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from speechframe.engines.base import EngineVoice, Utterance
+from speechframe.errors import EngineFault
+from speechframe.local.engines.neural.prosody import STYLES
+from speechframe.local.engines.neural.speaker import NeuralSpeaker, NeuralVoice, loaded
+from speechframe.local.engines.piper.model import PiperModel
+from speechframe.local.engines.piper.phonemes import PiperPhonemiser
+from speechframe.local.engines.piper.voices import (
+    INSTALL,
+    PiperFile,
+    engine_voices,
+    is_installed,
+    left_out,
+    piper_voices,
+    reading_locale,
+)
+from speechframe.local.engines.reading.pieces import chosen_style
+
+__all__ = ["PiperSpeaker"]
+
+REVISION = 4
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
+
+
+class PiperSpeaker(NeuralSpeaker):
+    """The Piper engine. See :class:`speechframe.engines.base.Speaker`.
+
+    Its voices are the packaged voice, and the voices in the folders of the environment
+    variable ``SPEECHFRAME_VOICES``.
+
+    Examples
+    --------
+    >>> speech = PiperSpeaker().speak(Utterance("Hello there", voice_id="en-US-joe", locale="en-US"))
+    >>> [word.word for word in speech.words]
+    ['Hello', 'there']
+    """
+
+    name = "piper"
+
+    @property
+    def version(self) -> str:
+        """Piper's version and :data:`REVISION`. Raises EngineFault if Piper is not installed."""
+        _refuse_missing()
+        try:
+            return f"{version('piper-tts')}+{REVISION}"
+        except PackageNotFoundError as error:
+            raise EngineFault(f"Piper is not installed as a package: {INSTALL}") from error
+
+    def voices(self) -> Sequence[EngineVoice]:
+        """Return every usable voice. The list is empty if Piper is not installed."""
+        return engine_voices()
+
+    def left_out(self) -> Sequence[str]:
+        """Return a sentence for each file that :meth:`voices` leaves out."""
+        return left_out()
+
+    def _voice(self, utterance: Utterance) -> NeuralVoice:
+        file, style = _found(utterance)
+        model, phonemiser = _loaded(file)
+        return NeuralVoice(model, phonemiser, reading_locale(file.locale), STYLES[style])
+
+
+def _refuse_missing() -> None:
+    if not is_installed():
+        raise EngineFault(f"Piper is not installed: {INSTALL}")
+
+
+def _found(utterance: Utterance) -> tuple[PiperFile, str]:
+    """Return the voice's files and the style's name. Raise EngineError if either is unknown."""
+    _refuse_missing()
+    voice = piper_voices().get(utterance.voice_id)
+    if voice is None:
+        raise EngineFault(f"piper has no voice {utterance.voice_id!r}")
+    style = chosen_style(voice.voice_id, utterance.locale, utterance.style, [voice.locale], list(STYLES))
+    return voice, style
+
+
+def _loaded(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
+    """Return a voice ready to speak. Its files are checked before every text."""
+    if (package := file.package) is not None:
+        for name in package.sha256:
+            package.file(name)
+    return loaded(_load, (file.model, file.settings))
+
+
+def _load(files: tuple[Path, ...]) -> tuple[PiperModel, PiperPhonemiser]:
+    model, settings_file = files
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    return PiperModel(model, settings), PiperPhonemiser(settings)

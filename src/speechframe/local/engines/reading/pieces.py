@@ -1,0 +1,399 @@
+"""The parts that speech engines share: pieces, pauses, refusals, loudness and word entries.
+
+An engine splits an utterance into pieces and pauses, and speaks the pieces its own
+way. Then the functions of this module set the level and the word times.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import measure, stretch
+from speechframe.audio.codec import seconds_to_frames
+from speechframe.engines.base import Utterance, Word
+from speechframe.engines.words import Token, original_tokens, spoken_tokens
+from speechframe.errors import EngineError
+from speechframe.local.engines.reading import japanese
+from speechframe.local.engines.reading.locales import EspeakLocale
+from speechframe.local.engines.reading.text import SpokenText, ToPhonemes, spoken_text
+from speechframe.local.engines.reading.word_times import Heard, time_tokens
+from speechframe.spec.chosen import UNSPEAKABLE_SHARE
+from speechframe.spec.locales import display_name, language_of, nearest
+from speechframe.spec.texts import Pause, split_pauses, strip_pauses
+
+__all__ = [
+    "STEP_MS",
+    "Chunk",
+    "Piece",
+    "chosen_style",
+    "filling",
+    "frames_of",
+    "in_order",
+    "pieces_and_pauses",
+    "refuse_unspeakable",
+    "room_to_speak",
+    "silent_frames",
+    "sounding",
+    "step_frames",
+    "timed",
+    "told_of_letters",
+    "trimmed",
+    "word_entries",
+]
+
+Samples = NDArray[np.float32]
+
+
+STEP_MS = 5.0
+"""Length of a step in ms. Each step is sound or silence."""
+_SILENT_BELOW_DB = 45.0
+"""Sound this many dB below the loudest step counts as silence."""
+_LEAD_MS, _TAIL_MS = 10.0, 30.0
+"""Silence at the start and end in ms. It keeps breaths, and hardly lengthens a pause."""
+_SHORTEST_SPEECH_S = 0.05
+_SPARE_S = 0.02
+"""Seconds by which the silence at the end of a chunk can be shortened."""
+_SLOWEST_STRETCH = 2.0
+_FASTEST_STRETCH = 0.5
+_NAMED_LETTERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text between two pause markers, with the caller's words and the text for the engine."""
+
+    tokens: tuple[Token, ...]
+    spoken: SpokenText
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chunk:
+    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
+
+    samples: Samples
+    words: tuple[Heard, ...]
+
+    def stretched(self, frames: int, sample_rate_hz: int) -> "Chunk":
+        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
+        if frames == len(self.samples) or not len(self.samples):
+            return self
+        factor = frames / len(self.samples)
+        words = tuple(
+            Heard(word.token, round(word.start * factor), round(word.end * factor)) for word in self.words
+        )
+        return Chunk(stretch.fit_frames(self.samples, sample_rate_hz, frames), words)
+
+    def with_silence(self, frames: int) -> "Chunk":
+        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
+        if frames < 0:
+            return Chunk(self.samples[:frames], self.words)
+        return Chunk(np.pad(self.samples, (0, frames)), self.words)
+
+
+def chosen_style(
+    voice_id: str, locale: str, asked: str | None, supported: Sequence[str], styles: Sequence[str]
+) -> str:
+    """Return the style's name, or raise EngineError naming the available styles.
+
+    Parameters
+    ----------
+    voice_id
+        The voice.
+    locale, asked
+        The requested locale and style. None selects the first style.
+    supported
+        The locales of the voice.
+    styles
+        Its styles in ``locale``.
+
+    Raises
+    ------
+    EngineError
+        A locale or style that the voice does not have.
+
+    Examples
+    --------
+    >>> chosen_style("en-US-nora", "en-US", "calm", ["en-US"], ["Conversational", "Calm"])
+    'Calm'
+    """
+    if locale not in supported:
+        near = nearest(locale, supported) or supported
+        raise EngineError(f"voice {voice_id} does not speak {locale!r}; it speaks {', '.join(near)}")
+    if asked is None:
+        return styles[0]
+    for style in styles:
+        if style.casefold() == asked.casefold():
+            return style
+    raise EngineError(f"voice {voice_id} has no style {asked!r} in {locale}; it has {', '.join(styles)}")
+
+
+def pieces_and_pauses(
+    utterance: Utterance, locale: EspeakLocale, to_phonemes: ToPhonemes, warnings: list[str]
+) -> list[Piece | Pause]:
+    """Return the text as pieces and pauses in order. Append the warnings for the caller.
+
+    Parameters
+    ----------
+    utterance
+        The text, voice and settings.
+    locale
+        The locale, with the scripts that it can read.
+    to_phonemes
+        Converts pronunciations in IPA.
+    warnings
+        Warnings are appended to this list.
+
+    Raises
+    ------
+    EngineError
+        A text without anything speakable, or a pronunciation in unknown symbols.
+    """
+    as_written = utterance.words_as_original_text
+    if as_written and language_of(utterance.locale) != "en":
+        warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
+        as_written = False
+    parts: list[Piece | Pause] = []
+    for part in split_pauses(utterance.text):
+        if isinstance(part, Pause):
+            parts.append(part)
+            continue
+        spoken = spoken_text(part, locale, utterance.pronunciations, to_phonemes)
+        sounding = spoken.sounding
+        if as_written:
+            tokens = original_tokens(part)
+        else:
+            tokens = spoken_tokens(
+                part, characters_are_words=locale.characters_are_words, numbers=spoken.numbers
+            )
+        parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
+    left_out = _left_out(parts)
+    if not any(part.spoken.speakable for part in parts if isinstance(part, Piece)):
+        refuse_unspeakable(utterance.locale, left_out)
+    if left_out:
+        warnings.append(
+            f"left out, because they cannot be spoken in {display_name(utterance.locale)}: "
+            + _named(left_out, utterance.locale)
+        )
+    if romans := [roman for part in parts if isinstance(part, Piece) for roman in part.spoken.romans]:
+        warnings.append(_told_of_romans(romans))
+    return parts
+
+
+def _told_of_romans(romans: Iterable[tuple[str, str]]) -> str:
+    """Return the warning that names Roman numerals and how they are spoken."""
+    named = [f"{written} as {said!r}" for written, said in dict.fromkeys(romans)]
+    more = f" and {len(named) - _NAMED_LETTERS} more" if len(named) > _NAMED_LETTERS else ""
+    return (
+        f"Roman numerals are read as numbers: {', '.join(named[:_NAMED_LETTERS])}{more}; "
+        "to hear something else, write the words, or give them in pronunciationDictionary"
+    )
+
+
+def told_of_letters(
+    parts: Sequence[Piece | Pause], utterance: Utterance, locale: EspeakLocale
+) -> tuple[str, ...]:
+    """Return the warnings about the letters of a whole text (chosen: unspeakable-letters).
+
+    Parameters
+    ----------
+    parts
+        The result of :func:`pieces_and_pauses`.
+    utterance
+        The text, voice and settings.
+    locale
+        The locale, with the scripts that it can read and is written with.
+
+    Raises
+    ------
+    EngineError
+        Too many letters cannot be spoken.
+    """
+    letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
+    left_out = [character for character in _left_out(parts) if character.isalpha()]
+    if letters and len(left_out) >= UNSPEAKABLE_SHARE * len(letters):
+        raise EngineError(
+            f"{len(left_out)} of its {len(letters)} letters cannot be spoken in "
+            f"{display_name(utterance.locale)}: {_named(left_out, utterance.locale)}"
+        )
+    others = [character for character in letters if not locale.is_written_with(character)]
+    if len(others) <= len(letters) / 2:
+        return ()
+    words = f"the text is not in the script of {display_name(utterance.locale)}: {_shown(others)}"
+    return (f"{words}; it may be read as another language, or letter by letter",)
+
+
+def _left_out(parts: Sequence[Piece | Pause]) -> str:
+    return "".join(part.spoken.left_out for part in parts if isinstance(part, Piece))
+
+
+def _certain(token: Token, sounding: frozenset[int]) -> Token:
+    """Return a token that is certain only if the engine gets a part of it."""
+    sounds = not sounding.isdisjoint(range(token.start, token.end))
+    return token if sounds else replace(token, certain=False)
+
+
+def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
+    """Raise the error for a text without any sound. ``left_out`` has its letters that cannot be spoken."""
+    raise EngineError(
+        f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
+        + (f": {_named(left_out, locale)}" if left_out else "")
+    )
+
+
+def _named(left_out: Iterable[str], locale: str) -> str:
+    if locale != "ja-JP":
+        return _shown(left_out)
+    hint = "; Japanese is spoken from kana: write kana, or give readings in pronunciationDictionary"
+    if not japanese.is_installed():
+        hint += f", or install the reader of kanji: {japanese.INSTALL}"
+    return _shown(left_out) + hint
+
+
+def _shown(left_out: Iterable[str]) -> str:
+    letters = list(dict.fromkeys(left_out))
+    more = f" and {len(letters) - _NAMED_LETTERS} more" if len(letters) > _NAMED_LETTERS else ""
+    return " ".join(letters[:_NAMED_LETTERS]) + more
+
+
+def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
+    """Return how many frames remain for speech after the pauses.
+
+    Raises
+    ------
+    EngineError
+        No time remains.
+
+    Examples
+    --------
+    >>> room_to_speak(2.0, 22050, 22050)
+    22050
+    """
+    room = seconds_to_frames(seconds, sample_rate_hz) - silent_frames
+    if room >= seconds_to_frames(_SHORTEST_SPEECH_S, sample_rate_hz):
+        return room
+    pauses_s = silent_frames / sample_rate_hz
+    why = f": the pauses alone take {pauses_s:g} s" if pauses_s else f"; at least {_SHORTEST_SPEECH_S:g} s"
+    raise EngineError(f"audioDuration of {seconds:g} s leaves no time to speak{why}")
+
+
+def silent_frames(parts: Sequence[Piece | Pause], sample_rate_hz: int) -> int:
+    """Return how many frames all pauses have."""
+    return sum(_pause_frames(part, sample_rate_hz) for part in parts if isinstance(part, Pause))
+
+
+def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
+    return seconds_to_frames(pause.seconds, sample_rate_hz)
+
+
+def in_order(parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int) -> list[Chunk]:
+    """Return all parts as audio. Each piece becomes the next chunk, and each pause becomes silence."""
+    chunks = iter(spoken)
+    return [
+        Chunk(np.zeros(_pause_frames(part, sample_rate_hz), np.float32), ())
+        if isinstance(part, Pause)
+        else next(chunks)
+        for part in parts
+    ]
+
+
+def frames_of(chunks: Sequence[Chunk]) -> int:
+    """Return the length of all of them."""
+    return sum(len(chunk.samples) for chunk in chunks)
+
+
+def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]) -> list[Chunk]:
+    """Return the chunks in exactly ``room`` frames. They are stretched, unless the last silence suffices.
+
+    Parameters
+    ----------
+    chunks
+        What was spoken, as near to that length as the engine comes; some of it sounds.
+    room
+        The frames to fill.
+    sample_rate_hz
+        Their rate.
+    warnings
+        Grows when the length is beyond what can be stretched or understood.
+    """
+    factor = room / frames_of(chunks)
+    if factor > _SLOWEST_STRETCH:
+        warnings.append(
+            f"audioDuration is {factor:.1f} times what the slowest speech takes: the rest of it is silence"
+        )
+    elif factor < _FASTEST_STRETCH:
+        warnings.append(
+            f"audioDuration is {1 / factor:.1f} times shorter than the fastest clear speech, "
+            "which may not be understood"
+        )
+    filled = list(chunks)
+    if abs(room - frames_of(chunks)) > seconds_to_frames(_SPARE_S, sample_rate_hz):
+        applied = min(factor, _SLOWEST_STRETCH)
+        bounds = np.rint(np.cumsum([0, *(len(chunk.samples) for chunk in chunks)]) * applied).astype(int)
+        lengths = np.diff(bounds).tolist()
+        filled = [
+            chunk.stretched(length, sample_rate_hz) for chunk, length in zip(chunks, lengths, strict=True)
+        ]
+    last = max(index for index, chunk in enumerate(filled) if len(chunk.samples))
+    filled[last] = filled[last].with_silence(room - frames_of(filled))
+    return filled
+
+
+def step_frames(sample_rate_hz: int) -> int:
+    """Return how many frames a step of :data:`STEP_MS` is."""
+    return round(sample_rate_hz * STEP_MS / 1000)
+
+
+def sounding(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
+    """Return for each step whether it has sound."""
+    level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
+    return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
+
+
+def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
+    """Return samples with the same short silence at each end always, and which frame of them is the first."""
+    step = step_frames(sample_rate_hz)
+    steps = np.flatnonzero(sounding(samples, sample_rate_hz)) * step
+    start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
+    lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
+    return np.pad(samples[start:end], (lead, tail)), start - lead
+
+
+def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int) -> "Chunk":
+    """Return a piece as audio, with word times from the engine's events and from the sound.
+
+    Parameters
+    ----------
+    piece
+        What is spoken.
+    samples
+        Of the whole piece.
+    events
+        Index into the text and frame of each beginning that the engine told, in order of time.
+    sample_rate_hz
+        The rate.
+    """
+    active = sounding(samples, sample_rate_hz)
+    words = time_tokens(piece.tokens, events, active, step_frames(sample_rate_hz), len(samples))
+    return Chunk(samples, tuple(words))
+
+
+def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
+    """Return the words of consecutive chunks. A sign without sound has no entry."""
+    words: list[Word] = []
+    offset = 0
+    for chunk in chunks:
+        words.extend(_word(heard, offset, sample_rate_hz) for heard in chunk.words if _is_entry(heard))
+        offset += len(chunk.samples)
+    return tuple(words)
+
+
+def _is_entry(heard: Heard) -> bool:
+    return heard.token.always or heard.token.certain or heard.end > heard.start
+
+
+def _word(heard: Heard, offset: int, sample_rate_hz: int) -> Word:
+    start_ms, end_ms = (round(1000 * (offset + frame) / sample_rate_hz) for frame in (heard.start, heard.end))
+    return Word(heard.token.shown, start_ms, end_ms)

@@ -1,0 +1,202 @@
+"""Find the Roman numerals of a text, and write them as a person reads them.
+
+espeak-ng reads "World War II" as "World War roman two". In Portuguese it reads "CV" as a number. So a numeral
+is found by the words beside it, as in "Chapter V" and "XX. Jahrhundert". Two or more of I, V and X are a
+numeral anywhere, because there is hardly a word of these letters.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from speechframe.local.engines.reading.roman_words import (
+    ALSO_WORDS,
+    FEMALE,
+    KING,
+    LANGUAGES,
+    MALE,
+    NUMBER,
+    QUEEN,
+    Language,
+)
+
+__all__ = ["RomanNumeral", "roman_numerals"]
+
+_WORD = re.compile(r"[^\W_]++")
+_NUMERAL = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+_LONGEST_WORD = 19
+_LONGEST_ABBREVIATION = 5
+
+
+class RomanNumeral(NamedTuple):
+    """A numeral: its place in the text, and the text to speak.
+
+    ``is_number`` is false for a word that only looks like a numeral, if the engine would read a number.
+    """
+
+    start: int
+    end: int
+    said: str
+    is_number: bool = True
+
+
+def roman_numerals(text: str, language: str) -> Iterator[RomanNumeral]:
+    """Yield the Roman numerals of a text.
+
+    Parameters
+    ----------
+    text
+        The text.
+    language
+        espeak's name of the language without its family, such as ``en-US``. Numerals of English, German,
+        French, Spanish, Portuguese and Italian are found.
+
+    Examples
+    --------
+    >>> [numeral.said for numeral in roman_numerals("Henry VIII, Chapter IV. MIX vitamin C!", "en-US")]
+    ['the eighth', '4']
+    """
+    code = language.partition("-")[0]
+    known = LANGUAGES.get(code)
+    if known is None:
+        return
+    words = [match.span() for match in _WORD.finditer(text)]
+    for index, (start, end) in enumerate(words):
+        if text[start] in _VALUES and end - start <= _LONGEST_WORD:
+            found = _Place(text, words, index, known, code).read()
+            if found is not None:
+                yield found
+
+
+def _value(letters: str) -> int:
+    values = [_VALUES[letter] for letter in letters]
+    return sum(
+        -value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A word that may be a numeral, with its neighbours."""
+
+    text: str
+    words: Sequence[tuple[int, int]]
+    index: int
+    known: Language
+    code: str
+
+    def read(self) -> RomanNumeral | None:
+        start, end = self.words[self.index]
+        word = self.text[start:end]
+        letters = word.rstrip(self.known.suffix_letters)
+        is_shortened = self.gap(1)[:1] in {"'", "\u2019"} and self.word(1) not in {"", "s"}
+        if not letters or not _VALUES.keys() >= {*letters} or is_shortened:
+            return None
+        kind = self._kind(letters, word[len(letters) :]) if _NUMERAL.fullmatch(letters) else None
+        if kind is None:
+            return self._protected(start, end)
+        number = _value(letters)
+        said = self._said(number, kind)
+        return RomanNumeral(start, end + self._takes_stop(kind), said)
+
+    def word(self, steps: int) -> str:
+        """Return the word some steps away, or nothing beyond the text."""
+        index = self.index + steps
+        return self.text[slice(*self.words[index])] if 0 <= index < len(self.words) else ""
+
+    def gap(self, side: int) -> str:
+        """Return the text between two words: before the numeral for 0, after the numeral for 1.
+
+        Only the first characters are returned, so that the time is linear for any text.
+        """
+        index = self.index + side
+        start = self.words[index - 1][1] if index else 0
+        end = self.words[index][0] if index < len(self.words) else len(self.text)
+        return self.text[start : min(end, start + 4)]
+
+    def _kind(self, letters: str, suffix: str) -> str | None:
+        is_small = {*letters} <= {*"IVX"}
+        if suffix:
+            return self._of_suffix(letters, suffix) if is_small else None
+        if len(letters) > 1 or is_small:
+            kind = self._of_word_before(letters) or (self._of_word_after() if is_small else None)
+            if kind is not None:
+                return kind
+        if not is_small or len(letters) == 1:
+            return None
+        before = self.word(-1)
+        is_name = before[:1].isupper() and before[1:].islower() and self.gap(0).isspace()
+        return NUMBER if is_name or letters not in ALSO_WORDS else None
+
+    def _of_suffix(self, letters: str, suffix: str) -> str | None:
+        """Return the kind of a French ordinal, such as XXe and Ier."""
+        kind = self.known.suffixes.get(suffix)
+        # A short word such as "Ve" may be something else, but not before "siècle" or after a name.
+        is_beside = self.word(1).lower() in self.known.after or self.word(-1) in self.known.names
+        return kind if len(letters) > 1 or suffix == "er" or is_beside else None
+
+    def _of_word_before(self, letters: str) -> str | None:
+        word, gap = self.word(-1), self.gap(0)
+        if self.code == "en" and word == "the" and gap.isspace():
+            word = self.word(-2)
+        name = word.capitalize() if word.isupper() else word
+        if (kind := self.known.names.get(name)) is not None:
+            return kind if gap.isspace() and not (letters == "I" and self._may_be_pronoun()) else None
+        if (kind := self.known.nouns.get(word.lower())) is None:
+            return None
+        is_abbreviation = gap.startswith(".") and len(word) <= _LONGEST_ABBREVIATION
+        if not gap.isspace() and gap != "-" and not is_abbreviation:
+            return None
+        # "Part I has", but "the part I have" and "after the War. I have".
+        is_doubtful = letters == "I" and (word[:1].islower() or is_abbreviation)
+        return None if is_doubtful and self._may_be_pronoun() else kind
+
+    def _may_be_pronoun(self) -> bool:
+        """Return whether an English I before another word may be the pronoun. It is not before "of"."""
+        return self.code == "en" and self.gap(1).isspace() and self.word(1) != "of"
+
+    def _of_word_after(self) -> str | None:
+        gap = self.gap(1)
+        is_beside = gap[:1] == "." and gap[1:].isspace() if self.code == "de" else gap.isspace()
+        return self.known.after.get(self.word(1).lower()) if is_beside else None
+
+    def _said(self, number: int, kind: str) -> str:
+        ordinals = self.known.ordinals
+        if kind == NUMBER or number > self.known.last_ordinal:
+            return str(number)
+        if self.code == "fr":
+            if kind in {KING, QUEEN} and number > 1:
+                return str(number)
+            return "premi\u00e8re" if number == 1 and kind in {FEMALE, QUEEN} else ordinals[number - 1]
+        if self.code == "en":
+            return ordinals[number - 1] if self.word(-1) == "the" else f"the {ordinals[number - 1]}"
+        if self.code == "de":
+            return self._german(ordinals[number - 1], kind)
+        sign = "\u00aa" if kind in {FEMALE, QUEEN} else "\u00ba"
+        return f"{number}{sign}"
+
+    def _german(self, ordinal: str, kind: str) -> str:
+        if kind in {KING, QUEEN}:
+            return f"{'der' if kind == KING else 'die'} {ordinal.capitalize()}e"
+        before = self.word(-1).lower()
+        if before in {"der", "das", "die"}:
+            return f"{ordinal}e"
+        if before in {"im", "am", "dem", "den", "des", "vom", "zum", "beim", "einem", "eines"}:
+            return f"{ordinal}en"
+        return f"{ordinal}{'er' if kind == MALE else 'es'}"
+
+    def _takes_stop(self, kind: str) -> int:
+        """Return 1 if the full stop after a German numeral makes an ordinal and ends no sentence, else 0."""
+        is_ordinal = self.code == "de" and kind != NUMBER and self.gap(1).startswith(".")
+        is_inside = kind not in {KING, QUEEN} or self.word(1)[:1].islower()
+        return int(is_ordinal and is_inside)
+
+    def _protected(self, start: int, end: int) -> RomanNumeral | None:
+        """Return letters that the engine would read as a number, in a form that it reads as letters."""
+        letters = self.text[start:end]
+        if letters == "XL" and self.code != "en":
+            return RomanNumeral(start, end, "X L", is_number=False)
+        is_like_one = self.code == "pt" and end - start > 1 and _VALUES.keys() >= {*letters}
+        return RomanNumeral(start, end, letters.lower(), is_number=False) if is_like_one else None

@@ -1,0 +1,322 @@
+"""Speech without the speaker's accent: the words of a clip, said by the other voice at the clip's pace.
+
+Nothing of the clip's sound is kept, so nothing of its accent is; what is kept
+is when something is said.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from speechframe.audio import measure
+from speechframe.audio.codec import Samples, seconds_to_frames
+from speechframe.audio.stretch import fit_frames
+from speechframe.engines.base import Conversion, Recording, Speech, Utterance, Word
+from speechframe.errors import EngineError
+from speechframe.local.engines.clip_levels import pauses_s
+from speechframe.spec.limits import RATE
+from speechframe.spec.locales import display_name, language_of
+
+__all__ = ["respeak"]
+
+_RATE_FOR_DOUBLE = 50.0
+_SHORTEST_RESULT_S = 0.05
+
+_BELOW_DB = 35.0
+_LONG_PAUSE_S = 0.3
+"""Shorter ones are part of how a clause is said; the other voice has its own."""
+_EDGE_S = 0.02
+_CLOSE_SHARE = 0.15
+"""How far from a pause, as a share of the speech, a clause may end and still be taken to end there."""
+
+_CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of every script)
+_DECIMAL_MARKS = frozenset(".,:")
+
+_CLOSE_ENOUGH = 0.08
+_SLOWEST, _FASTEST = 2.0, 0.5
+"""What the voice's own length is multiplied by at most and, without a warning, at least."""
+_UNEVEN = 1.3
+"""How much faster or slower than the whole one stretch of speech may become for a pause to stay in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A stretch of speech in the clip, in seconds."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Said:
+    """What the voice said of one part of the text, without silence around it."""
+
+    samples: Samples
+    words: tuple[Word, ...]
+
+
+def respeak(
+    recording: Recording,
+    conversion: Conversion,
+    *,
+    speak: Callable[[Utterance], Speech],
+    text: str,
+    language: str | None,
+) -> Speech:
+    """Return a clip's text in the other voice, timed like the clip.
+
+    The result is as long as the clip, to the sample, or as ``rate`` or ``audio_duration_s`` change
+    that. The silence before and after the speech is kept. With ``retain_prosody`` the clip's pauses of
+    0.3 s and more are kept too, wherever a clause of the text ends nearby, and what lies between takes
+    as long as in the clip, within bounds; without it the text is read in one go. The clip's intonation
+    is not transferred: the other voice's own belongs to its accent.
+
+    Parameters
+    ----------
+    recording
+        The clip.
+    conversion
+        Whose voice, and how.
+    speak
+        Lets that voice say something.
+    text
+        What is said in the clip.
+    language
+        The language it is in, such as ``en``; None when nobody knows.
+
+    Returns
+    -------
+    Speech
+        At the rate of the voice that speaks, with its words where it gives any.
+
+    Raises
+    ------
+    EngineError
+        No text; a silent clip; a length that leaves no time to speak; whatever `speak` raises.
+
+    Examples
+    --------
+    >>> from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+    >>> clip = Recording(np.sin(np.arange(44100) / 20).astype(np.float32), 22050)
+    >>> to = Conversion("en-US-nora", "en-US")
+    >>> respeak(clip, to, speak=EspeakSpeaker().speak, text="Good morning", language="en").audio_seconds
+    2.0
+    """
+    if not text.strip():
+        raise EngineError(
+            "there is no text to speak: nothing was recognised in the clip, or an empty one was given"
+        )
+    scale = _scale(recording, conversion)
+    spans = [_Span(span.start_s * scale, span.end_s * scale) for span in _spans(recording)]
+    if not conversion.retain_prosody:
+        spans = [_Span(spans[0].start_s, spans[-1].end_s)]
+    parts, spans = _shared_out(text, spans)
+    said, rate_hz, warnings = _all_said(parts, [span.seconds for span in spans], conversion, speak)
+    frames = max(1, seconds_to_frames(recording.audio_seconds * scale, rate_hz))
+    places = _places(spans, [len(part.samples) / rate_hz for part in said], frames / rate_hz)
+    if language and language_of(language) != language_of(conversion.locale):
+        warnings.append(
+            f"the text is in {display_name(language)} and was read as {display_name(conversion.locale)}"
+        )
+    return _joined(said, places, frames, rate_hz, warnings)
+
+
+def _scale(recording: Recording, conversion: Conversion) -> float:
+    """Return what every time of the clip is multiplied by."""
+    asked_s = conversion.audio_duration_s
+    if not asked_s:
+        return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
+    if asked_s < _SHORTEST_RESULT_S:
+        raise EngineError(
+            f"audio_duration of {asked_s:g} s leaves no time to speak; at least {_SHORTEST_RESULT_S:g} s"
+        )
+    return asked_s / recording.audio_seconds
+
+
+def _spans(recording: Recording) -> list[_Span]:
+    """Return where the clip is not silent, between its long pauses."""
+    samples, rate_hz = recording.samples, recording.sample_rate_hz
+    if not len(samples) or not measure.peak(samples):
+        raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
+    quiet = pauses_s(samples, rate_hz, below_db=_BELOW_DB, shortest_s=_EDGE_S)
+    total_s = recording.audio_seconds
+    inner = [
+        (start_s, end_s)
+        for start_s, end_s in quiet
+        if end_s - start_s >= _LONG_PAUSE_S or start_s <= _EDGE_S or end_s >= total_s - _EDGE_S
+    ]
+    edges_s = [0.0, *(time_s for pause in inner for time_s in pause), total_s]
+    spans = [_Span(start_s, end_s) for start_s, end_s in zip(edges_s[::2], edges_s[1::2], strict=True)]
+    return [span for span in spans if span.seconds > _EDGE_S] or [_Span(0.0, total_s)]
+
+
+def _clauses(text: str) -> list[str]:
+    """Return a text cut behind its punctuation; together the pieces are the text."""
+    clauses, start = [], 0
+    for place, character in enumerate(text):
+        following = text[place + 1 : place + 2]
+        inside_number = character in _DECIMAL_MARKS and following and not following.isspace()
+        if character in _CLAUSE_ENDS and not inside_number and following not in _CLAUSE_ENDS:
+            clauses.append(text[start : place + 1])
+            start = place + 1
+    clauses.append(text[start:])
+    spoken = [clause for clause in clauses if any(character.isalnum() for character in clause)]
+    return spoken if len(spoken) > 1 else [text]
+
+
+def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
+    """Return the text in parts, and the stretch of the clip that each is said in.
+
+    A pause of the clip is kept where a clause ends at about the same share of the letters as the pause
+    comes at of the speech; stretches around a pause that falls inside a clause become one.
+    """
+    clauses = _clauses(text)
+    letters = np.cumsum([sum(character.isalnum() for character in clause) for clause in clauses], dtype=float)
+    speech_s = np.cumsum([span.seconds for span in spans])
+    parts, kept = [], []
+    next_clause, next_span = 0, 0
+    for span, share in enumerate(speech_s[:-1] / speech_s[-1]):
+        ends = letters[next_clause:-1] / max(letters[-1], 1.0)
+        if not len(ends):
+            break
+        nearest = int(np.argmin(np.abs(ends - share)))
+        if abs(ends[nearest] - share) <= _CLOSE_SHARE:
+            stop = next_clause + nearest + 1
+            parts.append("".join(clauses[next_clause:stop]))
+            kept.append(_Span(spans[next_span].start_s, spans[span].end_s))
+            next_clause, next_span = stop, span + 1
+    parts.append("".join(clauses[next_clause:]))
+    kept.append(_Span(spans[next_span].start_s, spans[-1].end_s))
+    return parts, kept
+
+
+def _all_said(
+    parts: Sequence[str],
+    seconds: Sequence[float],
+    conversion: Conversion,
+    speak: Callable[[Utterance], Speech],
+) -> tuple[list[_Said], int, list[str]]:
+    """Return every part as said in about the seconds there are for it, the rate in Hz, and warnings."""
+    plain = [_utterance(part, conversion) for part in parts]
+    spoken = [speak(utterance) for utterance in plain]
+    warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
+    rate_hz = spoken[0].sample_rate_hz
+    own_s = [len(_trimmed(speech).samples) / rate_hz for speech in spoken]
+    whole = sum(seconds) / sum(own_s)
+    if whole < _FASTEST:
+        warnings.append(
+            f"the voice would take {1 / whole:.1f} times as long for the text, "
+            "which may not be understood so fast"
+        )
+    elif whole > _SLOWEST:
+        warnings.append(
+            f"there is {whole:.1f} times the time that the voice takes for the text: "
+            f"it was slowed down {_SLOWEST:g} times, the rest is silence"
+        )
+    lengths_s = _lengths_s(seconds, own_s, whole)
+    said = [
+        _fitted(utterance, speech, wanted_s, speak)
+        for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
+    ]
+    return said, rate_hz, warnings
+
+
+def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -> list[float]:
+    """Return how long each part is to be: as in the clip, unless it would be rushed or drawn out for that.
+
+    Together never more than the clip has for them.
+    """
+    factors = [
+        min(float(np.clip(wanted / own, whole / _UNEVEN, whole * _UNEVEN)), _SLOWEST)
+        for wanted, own in zip(seconds, own_s, strict=True)
+    ]
+    lengths_s = [own * factor for own, factor in zip(own_s, factors, strict=True)]
+    fitting = min(1.0, sum(seconds) / sum(lengths_s))
+    return [length_s * fitting for length_s in lengths_s]
+
+
+def _utterance(text: str, conversion: Conversion) -> Utterance:
+    return Utterance(
+        text.strip(),
+        conversion.voice_id,
+        conversion.locale,
+        style=conversion.style,
+        pitch=conversion.pitch,
+        variation=conversion.variation,
+        take=conversion.take,
+    )
+
+
+def _fitted(
+    utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
+) -> _Said:
+    """Return what was said in exactly ``wanted_s``: spoken faster or slower first, then stretched."""
+    said = _trimmed(speech)
+    frames = max(1, seconds_to_frames(wanted_s, speech.sample_rate_hz))
+    steps = round(_RATE_FOR_DOUBLE * np.log2(len(said.samples) / frames))
+    if abs(len(said.samples) / frames - 1) > _CLOSE_ENOUGH:
+        again = _trimmed(speak(replace(utterance, rate=RATE.clamp(steps))))
+        if abs(np.log(len(again.samples) / frames)) < abs(np.log(len(said.samples) / frames)):
+            said = again
+    factor = frames / len(said.samples)
+    words = tuple(
+        Word(word.word, round(word.start_ms * factor), round(word.end_ms * factor)) for word in said.words
+    )
+    return _Said(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
+
+
+def _trimmed(speech: Speech) -> _Said:
+    """Return speech without the silence at its ends, its words moved along."""
+    samples, rate_hz = speech.samples, speech.sample_rate_hz
+    quiet = measure.silences(samples, rate_hz, shortest_ms=0, below_db=_BELOW_DB + 10)
+    first = seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
+    last = len(samples)
+    if quiet and quiet[-1][1] >= speech.audio_seconds and quiet[-1][0] > 0:
+        last = seconds_to_frames(quiet[-1][0], rate_hz)
+    if first >= last:
+        first, last = 0, len(samples)
+    start_ms, end_ms = 1000 * first / rate_hz, 1000 * last / rate_hz
+    words = tuple(
+        Word(
+            word.word,
+            *(round(min(max(time, start_ms), end_ms) - start_ms) for time in (word.start_ms, word.end_ms)),
+        )
+        for word in speech.words
+    )
+    return _Said(samples[first:last], words)
+
+
+def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
+    """Return when each part begins: with its stretch of the clip, later where the one before takes longer."""
+    places, free_s = [], 0.0
+    for span, seconds in zip(spans, said_s, strict=True):
+        places.append(max(span.start_s, free_s))
+        free_s = places[-1] + seconds
+    for index in reversed(range(len(places))):
+        latest_s = (places[index + 1] if index + 1 < len(places) else total_s) - said_s[index]
+        places[index] = max(0.0, min(places[index], latest_s))
+    return places
+
+
+def _joined(
+    said: Sequence[_Said], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
+) -> Speech:
+    samples = np.zeros(frames, np.float32)
+    words: list[Word] = []
+    for part, place_s in zip(said, places, strict=True):
+        first = min(seconds_to_frames(place_s, rate_hz), max(0, frames - len(part.samples)))
+        room = samples[first:]
+        room[: len(part.samples)] += part.samples[: len(room)]
+        offset_ms, last_ms = round(1000 * first / rate_hz), 1000 * frames // rate_hz
+        for word in part.words:
+            earliest_ms = words[-1].end_ms if words else 0
+            start_ms, end_ms = (
+                min(max(time + offset_ms, earliest_ms), last_ms) for time in (word.start_ms, word.end_ms)
+            )
+            words.append(Word(word.word, start_ms, end_ms))
+    return Speech(samples, rate_hz, tuple(words), tuple(warnings))

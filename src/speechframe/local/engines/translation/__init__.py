@@ -1,0 +1,1 @@
+"""The translation engines Firefox Translations and Apertium, and the routes between languages."""

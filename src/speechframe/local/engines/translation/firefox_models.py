@@ -1,0 +1,239 @@
+"""Folders with Firefox-Translations models of the user, and the packaged models with their hashes."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from speechframe.engines.faults import readable
+from speechframe.errors import EngineFault
+from speechframe.local.engines.models import FIREFOX_PAIRS, checked
+from speechframe.spec import locales
+
+__all__ = ["FOLDERS_VARIABLE", "ModelFolder", "found", "left_out", "packaged"]
+
+FOLDERS_VARIABLE = "SPEECHFRAME_TRANSLATION_MODELS"
+"""Folders with models, separated as in PATH. Each is a model or contains models."""
+
+_PACKAGED_LOCALES = MappingProxyType({"pt": "pt-BR"})
+"""The locale of a language in the packaged models. Their Portuguese is that of Brazil."""
+
+_PAIR = re.compile(
+    r"([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?[-_]?([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?"
+)
+_HASHED_EDGE = 1 << 16
+_MOST_METADATA_BYTES = 1 << 20
+_METADATA = ("metadata.json", "modelMeta.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """The languages and the files of one model.
+
+    Parameters
+    ----------
+    source, target
+        Locales in the house spelling.
+    model, source_vocabulary, target_vocabulary
+        Its files. Most pairs have one file for both vocabularies.
+    shortlist
+        The lexical shortlist, or None.
+    sha256
+        The hashes that files must have, if these are known.
+    """
+
+    source: str
+    target: str
+    model: Path
+    source_vocabulary: Path
+    target_vocabulary: Path
+    shortlist: Path | None
+    sha256: Mapping[Path, str]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files, without None."""
+        files = (self.model, self.source_vocabulary, self.target_vocabulary, self.shortlist)
+        return tuple(path for path in files if path is not None)
+
+    def read(self, path: Path) -> bytes:
+        """Return the bytes of one of its files.
+
+        Raises
+        ------
+        EngineFault
+            The file cannot be read, or is not the file that we examined.
+        """
+        if (wanted := self.sha256.get(path)) is not None:
+            checked(path, wanted)
+        try:
+            readable(path)
+            return path.read_bytes()
+        except EngineFault as error:
+            raise EngineFault(f"the model file {error}") from None
+        except OSError as error:
+            raise EngineFault(f"the model file {path} cannot be read: {error.strerror}") from None
+
+    def mark(self) -> bytes:
+        """Return a digest of the names, sizes and edges of the files. It differs between models."""
+        digest = hashlib.sha256(f"{self.source}>{self.target}".encode())
+        for path in self.files:
+            size = readable(path).st_size
+            digest.update(f"|{path.name}|{size}|".encode(errors="surrogateescape"))
+            with path.open("rb") as file:
+                digest.update(file.read(_HASHED_EDGE))
+                file.seek(max(0, size - _HASHED_EDGE))
+                digest.update(file.read())
+        return digest.digest()
+
+    def check(self) -> None:
+        """Raise EngineFault if one of its files is empty or cannot be read."""
+        for path in self.files:
+            if not readable(path).st_size:
+                raise EngineFault(f"{path} is empty")
+
+
+def found(variable: str | None = None) -> list[ModelFolder]:
+    """Return every model that can be used, one a pair. The user's models go before the packaged models.
+
+    Parameters
+    ----------
+    variable
+        A value in place of that of :data:`FOLDERS_VARIABLE`.
+    """
+    return _sorted_out(variable)[0]
+
+
+def left_out() -> list[str]:
+    """Return a sentence for each folder and model that :func:`found` leaves out."""
+    return _sorted_out(None)[1]
+
+
+def _sorted_out(variable: str | None) -> tuple[list[ModelFolder], list[str]]:
+    named = os.environ.get(FOLDERS_VARIABLE, "") if variable is None else variable
+    left_out: list[str] = []
+    models: list[ModelFolder] = []
+    for words in filter(str.strip, named.split(os.pathsep)):
+        models += _below(Path(words).expanduser(), left_out)
+    usable: dict[tuple[str, str], ModelFolder] = {}
+    for model in (*models, *packaged()):
+        try:
+            model.check()
+        except EngineFault as error:
+            left_out.append(f"the translation model {model.model.parent} is left out: {error}")
+        else:
+            pair = model.source, model.target
+            if pair in usable and model in models:
+                first = usable[pair].model.parent
+                left_out.append(
+                    f"the translation model {model.model.parent} is left out: {first} has the pair"
+                )
+            usable.setdefault(pair, model)
+    return list(usable.values()), left_out
+
+
+def packaged() -> list[ModelFolder]:
+    """Return the packaged models; none if the package is not installed."""
+    if (package := FIREFOX_PAIRS.folder) is None:
+        return []
+    sha256 = {package / name: wanted for name, wanted in FIREFOX_PAIRS.sha256.items()}
+    # Only the files that we examined. Other files beside them are ignored.
+    folders = {path.parent: [other for other in sha256 if other.parent == path.parent] for path in sha256}
+    models = [_model_of(folder, files, _PACKAGED_LOCALES, sha256) for folder, files in folders.items()]
+    return [model for model in models if model is not None]
+
+
+def _below(folder: Path, left_out: list[str]) -> list[ModelFolder]:
+    """Return the models in a folder and in the folders directly below it; add to `left_out`."""
+    models = []
+    for each in (folder, *sorted(path for path in _entries(folder, left_out) if path.is_dir())):
+        files = _entries(each, left_out if each != folder else [])
+        model = _model_of(each, files)
+        if model is not None:
+            models.append(model)
+        elif any(path.match("model.*.bin") for path in files):
+            left_out.append(
+                f"the translation model {each} is left out: a vocabulary is missing, or neither its metadata "
+                "nor its names tell the languages"
+            )
+    return models
+
+
+def _entries(folder: Path, left_out: list[str]) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        left_out.append(f"the folder of translation models {folder} cannot be read: {error.strerror}")
+        return []
+
+
+def _model_of(
+    folder: Path,
+    files: Collection[Path],
+    regions: Mapping[str, str] = MappingProxyType({}),
+    sha256: Mapping[Path, str] = MappingProxyType({}),
+) -> ModelFolder | None:
+    model = _one(files, "model.*.bin")
+    vocabulary = _one(files, "vocab.*.spm")
+    source_vocabulary = _one(files, "srcvocab.*.spm") or vocabulary
+    target_vocabulary = _one(files, "trgvocab.*.spm") or vocabulary
+    if model is None or source_vocabulary is None or target_vocabulary is None:
+        return None
+    pair = _told_pair(folder) or _pair_in(model.name.split(".")[1]) or _pair_in(folder.name)
+    if pair is None:
+        return None
+    source, target = (regions.get(tag, tag) for tag in pair)
+    shortlist = _one(files, "lex.*.bin")
+    return ModelFolder(source, target, model, source_vocabulary, target_vocabulary, shortlist, sha256)
+
+
+def _one(files: Collection[Path], pattern: str) -> Path | None:
+    # A folder may contain a model in two precisions. Take the first by name.
+    return min((path for path in files if path.match(pattern)), default=None)
+
+
+def _told_pair(folder: Path) -> tuple[str, str] | None:
+    """Return the pair that a metadata file names; None if there is no such file or it cannot be read."""
+    for name in _METADATA:
+        path = folder / name
+        try:
+            if readable(path).st_size > _MOST_METADATA_BYTES:
+                continue
+            told: Any = json.loads(path.read_text("utf-8"))
+        except (EngineFault, OSError, ValueError, RecursionError):
+            continue
+        if not isinstance(told, dict):
+            continue
+        for keys in (("sourceLanguage", "targetLanguage"), ("fromLang", "toLang")):
+            tags = [told.get(key) for key in keys]
+            if all(isinstance(tag, str) and tag for tag in tags):
+                try:
+                    return locales.normalise(str(tags[0])), locales.normalise(str(tags[1]))
+                except ValueError:
+                    continue
+    return None
+
+
+def _pair_in(name: str) -> tuple[str, str] | None:
+    """Return the pair that a name spells: ``enpt``, ``en-pt``, ``enzh_Hant``.
+
+    Examples
+    --------
+    >>> _pair_in("enpt"), _pair_in("pt-BR-en"), _pair_in("config")
+    (('en', 'pt'), ('pt-BR', 'en'), None)
+    """
+    match = _PAIR.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        source, target = (
+            locales.normalise("-".join(filter(None, part))) for part in (match.group(1, 2), match.group(3, 4))
+        )
+    except ValueError:
+        return None
+    return (source, target) if source != target else None

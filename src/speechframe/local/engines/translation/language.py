@@ -1,0 +1,78 @@
+"""Detect the language of texts, among a few possible languages."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from speechframe.errors import EngineError, EngineFault
+from speechframe.local.engines.translation.text import has_letters
+
+__all__ = ["detected"]
+
+_SURE = 0.9
+_CLEARLY = 4.0
+"""A language must be so many times as likely as the usual language of the call."""
+
+
+def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
+    """Return the language of each text.
+
+    A text of a word or two looks like many languages. Such a text gets the usual language of the call, unless
+    another language is clearly more likely. The usual language is that of most texts with a certain language.
+    If no text has a certain language, all texts together decide.
+
+    Parameters
+    ----------
+    texts
+        The texts of one call.
+    languages
+        The possible languages, as codes such as ``en``.
+
+    Raises
+    ------
+    EngineError
+        None of the languages is supported, or py3langid is not installed.
+
+    Examples
+    --------
+    >>> detected(["The meeting starts at ten.", "A reunião começa às dez.", "OK"], ["en", "pt"])
+    ['en', 'pt', 'en']
+    """
+    asked = tuple(sorted(set(languages)))
+    if len(asked) == 1:
+        return [asked[0]] * len(texts)
+    identifier = _identifier(asked)
+    ranked = [dict(identifier.rank(text)) if has_letters(text) else {} for text in texts]
+    sure = Counter(_top(shares) for shares in ranked if shares and max(shares.values()) >= _SURE)
+    together: Counter[str] = Counter()
+    for shares in ranked:
+        together.update(shares)
+    usual = _top(sure or together) if together else asked[0]
+    return [_own(shares, usual) for shares in ranked]
+
+
+def _own(shares: dict[str, float], usual: str) -> str:
+    if not shares:
+        return usual
+    likeliest = _top(shares)
+    return likeliest if shares[likeliest] >= _CLEARLY * shares.get(usual, 0.0) else usual
+
+
+def _top(shares: Mapping[str, float]) -> str:
+    # Of equals take the first by name, so that equal calls give equal answers.
+    return min(shares, key=lambda language: (-shares[language], language))
+
+
+@lru_cache(maxsize=64)
+def _identifier(languages: tuple[str, ...]) -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise EngineFault("py3langid is not installed: pip install 'speechframe[local]'") from None
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    known = [language for language in languages if language in identifier.labels]
+    if not known:
+        raise EngineError(f"the language of a text cannot be told among {', '.join(languages) or 'none'}")
+    identifier.set_languages(known)
+    return identifier

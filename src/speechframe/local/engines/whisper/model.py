@@ -1,0 +1,89 @@
+"""The packaged Whisper model. Its parts come in two packages and are joined once, in the user's cache."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock
+
+from speechframe.errors import EngineFault
+from speechframe.local.engines.models import WHISPER_BASE, checked
+from speechframe.settings import default_cache_folder
+
+__all__ = ["packaged_folder"]
+
+_MODEL = "model.bin"
+_MODEL_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
+_NAME = f"whisper-base-{_MODEL_SHA256[:12]}"
+_LOCK_S = 120.0
+
+
+def packaged_folder() -> Path:
+    """Return a folder with the packaged model, whole and checked. The first call makes the folder.
+
+    It lies in ``speechframe/models`` of the user's cache folder. If that folder cannot be written, it lies in
+    a temporary folder of this process.
+
+    Raises
+    ------
+    EngineFault
+        A package is missing or contains wrong files, or the disk is full.
+    """
+    parent = default_cache_folder().parent / "models"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(parent / f"{_NAME}.lock", timeout=_LOCK_S):
+            return _made(parent)
+    except OSError:
+        pass
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix="speechframe-"))
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return _made(temporary)
+    except OSError as error:
+        raise EngineFault(
+            f"the packaged Whisper model cannot be put together: neither {parent} nor a temporary folder "
+            f"takes it ({error.strerror})"
+        ) from error
+
+
+def _made(parent: Path) -> Path:
+    folder = parent / _NAME
+    if _is_whole(folder):
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{_NAME}.", dir=parent))
+    try:
+        with (unfinished / _MODEL).open("wb") as joined:
+            for source, name in _files():
+                if name.startswith(_MODEL):
+                    with source.open("rb") as part:
+                        shutil.copyfileobj(part, joined, 1 << 20)
+                else:
+                    shutil.copyfile(source, unfinished / name)
+            joined.flush()
+            os.fsync(joined.fileno())
+        checked(unfinished / _MODEL, _MODEL_SHA256)
+        # Rename last, so that a folder with this name is always whole.
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _files() -> list[tuple[Path, str]]:
+    """Return the checked files of both packages with their names there, the parts in order."""
+    return [(package.file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
+
+
+def _is_whole(folder: Path) -> bool:
+    hashes = {Path(name).name: sha256 for package in WHISPER_BASE for name, sha256 in package.sha256.items()}
+    wanted = {name: sha256 for name, sha256 in hashes.items() if not name.startswith(_MODEL)}
+    try:
+        for name, sha256 in (wanted | {_MODEL: _MODEL_SHA256}).items():
+            checked(folder / name, sha256)
+    except EngineFault:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The voice changer WORLD, which keeps timing and accent."""

@@ -1,0 +1,158 @@
+"""What is done to a clip: from two profiles and a conversion to figures that each frame is changed by."""
+
+import hashlib
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from speechframe.audio.codec import Samples
+from speechframe.engines.base import Conversion
+from speechframe.local.engines.world.profile import Profile
+from speechframe.local.engines.world.signal import Array
+
+__all__ = ["Chance", "Change", "chance", "change_of"]
+
+_FORMANT_TRUST = np.array([0.6, 0.35, 0.9])
+"""How much of a measured difference is believed: F1 and F2 depend on what is said, F3 on who says it."""
+_WARP_BOUNDS = (0.8, 1.25)
+_CLOSEST_HZ = 100.0
+_BEYOND = 100.0
+"""What lies above F3 moves with it, this many times as far up at least."""
+_USUAL_FORMANTS_HZ = np.array([500.0, 1500.0, 2650.0])
+"""Between a woman's and a man's: of a clip that whispers, all that can be assumed."""
+
+_TILT_BOUND_DB = 4.0
+_F0_BOUNDS_HZ = (45.0, 700.0)
+
+_LOWEST_PITCH, _HIGHEST_PITCH = 0.66, 1.70
+"""What pitch -50 and 50 multiply the register by: as far as the speech engine's own voices go."""
+
+_FLATTENED = 0.4
+"""Without the clip's prosody: the share that is left of the narrower one of the two spreads."""
+_LIVELIEST, _FLATTEST = 0.5, 0.1
+
+# What one step of variation allows, to either side; lengths stay within two per cent of the clip's.
+_PITCH_PER_STEP = 0.01
+_LIVELINESS_PER_STEP = 0.04
+_SPEED_PER_STEP = 0.003
+_PAUSE_PER_STEP = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What variation makes of a reading: factors, 1 without variation, and how far pauses stray."""
+
+    pitch: float = 1.0
+    liveliness: float = 1.0
+    speed: float = 1.0
+    pause_strays: float = 0.0
+    seed: int = 0
+
+    def pause_factors(self, count: int) -> list[float]:
+        """Return a factor for the length of each pause, always the same."""
+        drawn = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
+        return [1 + self.pause_strays * drawn.uniform(-1, 1) for _ in range(count)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Change:
+    """The figures.
+
+    Parameters
+    ----------
+    source_f0_hz, result_f0_hz
+        The registers: where the pitch is taken from and brought to.
+    spread
+        What a deviation from the register is multiplied by, in semitones.
+    formants_hz, factors
+        The clip's formants, and what each is multiplied by.
+    tilt_db
+        What is added to the spectrum of voiced frames, in dB an octave.
+    """
+
+    source_f0_hz: float
+    result_f0_hz: float
+    spread: float
+    formants_hz: Array
+    factors: Array
+    tilt_db: float
+
+    def f0_hz(self, f0_hz: Array) -> Array:
+        """Return the pitch in the other voice; what is 0 (unvoiced) stays so."""
+        if not self.source_f0_hz:
+            return np.zeros_like(f0_hz)
+        with np.errstate(divide="ignore"):
+            deviation = np.log(f0_hz / self.source_f0_hz)
+        moved = self.result_f0_hz * np.exp(self.spread * deviation)
+        return np.where(f0_hz > 0, np.clip(moved, *_F0_BOUNDS_HZ), 0.0)
+
+    def warped_from_hz(self, bins_hz: Array) -> Array:
+        """Return which frequency of the clip each frequency of the result has its level from."""
+        knots_hz = np.concatenate([[0.0], self.formants_hz, self.formants_hz[-1:] * _BEYOND])
+        moved_hz = knots_hz * np.concatenate([self.factors[:1], self.factors, self.factors[-1:]])
+        return np.asarray(np.interp(bins_hz, moved_hz, knots_hz), np.float64)
+
+
+def chance(samples: Samples, conversion: Conversion) -> Chance:
+    """Return what variation makes of a clip: drawn from what it holds, the voice and the take."""
+    steps = conversion.variation
+    if not steps:
+        return Chance()
+    digest = hashlib.blake2b(np.ascontiguousarray(samples).data, digest_size=8)
+    digest.update("\0".join((conversion.voice_id, conversion.locale, str(conversion.take))).encode())
+    seed = int.from_bytes(digest.digest(), "big")
+    drawn = random.Random(seed)  # noqa: S311  (a reading, not a secret)
+    pitch, liveliness, speed = (steps * drawn.uniform(-1, 1) for _ in range(3))
+    return Chance(
+        pitch=1 + _PITCH_PER_STEP * pitch,
+        liveliness=1 + _LIVELINESS_PER_STEP * liveliness,
+        speed=1 + _SPEED_PER_STEP * speed,
+        pause_strays=_PAUSE_PER_STEP * steps,
+        seed=seed,
+    )
+
+
+def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: Chance) -> Change:
+    """Return what turns the one voice into the other."""
+    register_hz = target.f0_hz or source.f0_hz
+    formants_hz, factors = _warp(source, target)
+    return Change(
+        source_f0_hz=source.f0_hz,
+        result_f0_hz=register_hz * _pitch_factor(conversion.pitch) * drawn.pitch,
+        spread=_spread(source, target, conversion.retain_prosody) * drawn.liveliness,
+        formants_hz=formants_hz,
+        factors=factors,
+        tilt_db=float(np.clip(target.tilt_db - source.tilt_db, -_TILT_BOUND_DB, _TILT_BOUND_DB))
+        if source.f0_hz and target.f0_hz
+        else 0.0,
+    )
+
+
+def _pitch_factor(steps: int) -> float:
+    end = _HIGHEST_PITCH if steps > 0 else _LOWEST_PITCH
+    return float(end ** (abs(steps) / 50))
+
+
+def _spread(source: Profile, target: Profile, retain_prosody: bool) -> float:  # noqa: FBT001  (a field's value)
+    if retain_prosody or not source.spread_semitones:
+        return 1.0
+    narrower = min(source.spread_semitones, target.spread_semitones or source.spread_semitones)
+    return float(np.clip(_FLATTENED * narrower / source.spread_semitones, _FLATTEST, _LIVELIEST))
+
+
+def _warp(source: Profile, target: Profile) -> tuple[Array, Array]:
+    """Return the clip's formants and the factors that bring them towards the target's, within bounds.
+
+    A formant that was not found moves as the others do; all move alike where they would come too close.
+    """
+    from_hz = np.where(np.isnan(source.formants_hz), _USUAL_FORMANTS_HZ, source.formants_hz)
+    if (np.diff(from_hz) < _CLOSEST_HZ).any():
+        from_hz = _USUAL_FORMANTS_HZ
+    log_factors = _FORMANT_TRUST * np.log(target.formants_hz / from_hz)
+    known = ~np.isnan(log_factors)
+    others = float(log_factors[known].mean()) if known.any() else 0.0
+    factors = np.exp(np.clip(np.where(known, log_factors, others), *np.log(_WARP_BOUNDS)))
+    if (np.diff(from_hz * factors) < _CLOSEST_HZ).any():
+        factors[:] = np.exp(np.log(factors).mean())
+    return from_hz, factors

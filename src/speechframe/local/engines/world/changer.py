@@ -1,0 +1,125 @@
+"""The voice changer of the local service, based on WORLD's analysis and resynthesis.
+
+Words and intonation stay. Register, formants and spectral tilt become those of the
+other voice, which are measured from a reference sentence. The pitch is tracked by
+:func:`speechframe.audio.measure.f0_track`, because WORLD's own trackers make octave
+errors with many voices.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from speechframe.audio import measure
+from speechframe.audio.codec import Samples
+from speechframe.engines.base import Conversion, Recording, Speech, Utterance
+from speechframe.errors import EngineError, EngineFault
+from speechframe.local.engines.world.change import chance, change_of
+from speechframe.local.engines.world.profile import Profile, profile_of
+from speechframe.local.engines.world.signal import RATE_HZ, clip_of
+from speechframe.local.engines.world.synthesis import INSTALL, spoken, world
+from speechframe.local.engines.world.texts import reference_text
+from speechframe.local.engines.world.time import source_times_s, timing_of
+
+__all__ = ["WorldChanger"]
+
+REVISION = 2
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
+
+_PEAK = 0.9
+"""Highest peak of a result, as for the voices of the speech engine."""
+
+_UNVOICED = (
+    "no voiced speech was heard in the clip: it was given the other voice's formants, "
+    "but has no pitch to change"
+)
+
+
+class WorldChanger:
+    """The WORLD voice changer. See :class:`speechframe.engines.base.Changer`.
+
+    The object caches the measurements of each voice.
+
+    Examples
+    --------
+    >>> from speechframe.local.engines.espeak.speaker import EspeakSpeaker
+    >>> speak = EspeakSpeaker().speak
+    >>> said = speak(Utterance("Good morning", voice_id="en-US-hank", locale="en-US"))
+    >>> clip = Recording(said.samples, said.sample_rate_hz)
+    >>> changed = WorldChanger().change(clip, Conversion("en-US-nora", "en-US", variation=0), speak=speak)
+    >>> abs(changed.audio_seconds - clip.audio_seconds) < 0.001
+    True
+    """
+
+    name = "world"
+
+    def __init__(self) -> None:
+        self._profiles: dict[tuple[str, str, str | None], Profile] = {}
+
+    @property
+    def version(self) -> str:
+        """Version of pyworld and :data:`REVISION`. Raises EngineFault if pyworld is not installed."""
+        try:
+            return f"{world().__version__}+{REVISION}"
+        except ModuleNotFoundError as error:
+            raise EngineFault(f"pyworld is not installed: {INSTALL}") from error
+
+    def change(
+        self, recording: Recording, conversion: Conversion, *, speak: Callable[[Utterance], Speech]
+    ) -> Speech:
+        """Return the clip in the other voice, equally loud, at 24000 Hz. Equal calls give equal bytes.
+
+        A clip without voiced speech, such as a whisper, gets the other voice's formants and a warning.
+
+        Parameters
+        ----------
+        recording
+            The clip, with any sample rate. Half an hour needs about a gigabyte of memory.
+        conversion
+            The target voice and the settings.
+        speak
+            Speaks a reference text in the target voice, once for each voice, locale and style.
+
+        Raises
+        ------
+        EngineError
+            The clip is silent, shorter than 50 ms or contains values that are not finite. Or the length
+            leaves no time to speak, `speak` fails, or pyworld is not installed.
+        """
+        _ = self.version
+        clip = clip_of(recording)
+        drawn = chance(clip.samples, conversion)
+        timing = timing_of(clip.audio_seconds, conversion, drawn)
+        source = profile_of(clip)
+        target = self._profile(conversion, speak)
+        warnings = [warning for warning in (timing.warning, None if source.f0_hz else _UNVOICED) if warning]
+        loudness_lufs = measure.loudness_lufs(clip.samples, RATE_HZ)
+        made = spoken(
+            clip,
+            change_of(source, target, conversion, drawn),
+            source_times_s(clip, timing, conversion, drawn),
+        )
+        del clip
+        samples = np.zeros(timing.frames, np.float32)
+        samples[: timing.sounding_frames] = made[: timing.sounding_frames]
+        del made
+        _level(samples, loudness_lufs)
+        return Speech(samples, RATE_HZ, (), tuple(warnings))
+
+    def _profile(self, conversion: Conversion, speak: Callable[[Utterance], Speech]) -> Profile:
+        key = (conversion.voice_id, conversion.locale, conversion.style)
+        if key not in self._profiles:
+            text = reference_text(conversion.locale)
+            voice_id, locale, style = key
+            said = speak(Utterance(text, voice_id, locale, style=style, variation=0))
+            self._profiles[key] = profile_of(clip_of(Recording(said.samples, said.sample_rate_hz)))
+        return self._profiles[key]
+
+
+def _level(samples: Samples, loudness_lufs: float) -> None:
+    """Scale samples in place to a loudness, as far as the peak allows. Raise EngineError for silence."""
+    peak = measure.peak(samples)
+    if not peak:
+        raise EngineError("nothing is left of the clip: it holds next to no sound")
+    wanted = 10 ** ((loudness_lufs - measure.loudness_lufs(samples, RATE_HZ)) / 20)
+    samples *= np.float32(min(wanted, _PEAK / peak))

@@ -1,0 +1,169 @@
+"""A clip as the voice changer sees it: at its working rate, with its pitch and its level over time.
+
+A clip may be half an hour long. Whatever would hold a multiple of it in memory
+goes through it in pieces.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio import measure
+from speechframe.audio.codec import Samples
+from speechframe.engines.base import Recording
+from speechframe.errors import EngineError
+from speechframe.local.engines.clip_levels import levels_db
+
+__all__ = ["HOP_S", "RATE_HZ", "Array", "Clip", "clip_of"]
+
+Array = NDArray[np.float64]
+
+RATE_HZ = 24_000
+"""What a clip is worked on at and comes out at: all that the voices here have, at half the cost of 48 kHz."""
+
+HOP_S = 0.01
+"""From one value of pitch and level to the next."""
+
+_PIECE_S = 60
+_MARGIN_S = 1
+_SHORTEST_S = 0.05
+_SILENT_DB = -80.0
+_UNHEARD_DB = 40.0
+
+_VOICED_SHARE = 0.03
+_CHANCE_RUN_S = 0.12
+_CHANCE_HZ = 280.0
+"""A whisper seems voiced for moments, high up where its first formant rings. A voice holds on for longer."""
+
+_OCTAVE_ERROR = 0.25
+"""So close to a whole octave off what is around it, a value is a multiple or a part of the true one."""
+_AROUND_FRAMES = 31
+_WIDEST_OCTAVES = 1.5
+"""Further from the clip's median nobody speaks: what is found there is no pitch."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Clip:
+    """A clip at :data:`RATE_HZ` and what was measured every :data:`HOP_S`.
+
+    Parameters
+    ----------
+    samples
+        float32, ``(frames,)``.
+    f0_hz
+        The fundamental frequency, 0 where the clip is unvoiced.
+    level_db
+        The level, in dB below full scale.
+    audio_seconds
+        The length of the recording it came from.
+    """
+
+    samples: Samples
+    f0_hz: Array
+    level_db: Array
+    audio_seconds: float
+
+    @property
+    def voiced(self) -> NDArray[np.bool_]:
+        """Where a pitch is heard."""
+        return self.f0_hz > 0
+
+
+def clip_of(recording: Recording) -> Clip:
+    """Return a recording ready to be changed.
+
+    Raises
+    ------
+    EngineError
+        Too short, silent, or holding values that are no numbers.
+    """
+    samples = recording.samples
+    if recording.audio_seconds < _SHORTEST_S:
+        raise EngineError(
+            f"the clip is {1000 * recording.audio_seconds:.0f} ms long: too short to change; "
+            f"at least {1000 * _SHORTEST_S:.0f} ms are needed"
+        )
+    pieces = range(0, len(samples), _PIECE_S * recording.sample_rate_hz)
+    spans = [np.ptp(samples[first : first + pieces.step]) / 2 for first in pieces]
+    if not np.isfinite(spans).all():
+        raise EngineError("the clip holds values that are no numbers (NaN or infinite)")
+    if max(spans) < 10 ** (_SILENT_DB / 20):
+        raise EngineError("the clip is silent: there is nothing in it that could be said in another voice")
+    at_rate = _resampled(samples, recording.sample_rate_hz)
+    # A constant is not heard, but would count as a level in the pauses.
+    at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
+    level_db = levels_db(at_rate, RATE_HZ, HOP_S)
+    # The tracker knows a piece at a time: what hums in a pause must not count as voice in a silent piece.
+    heard = level_db > level_db.max() - _UNHEARD_DB
+    f0_hz = _f0_hz(at_rate) * heard
+    if _is_whispered(f0_hz, heard):
+        f0_hz[:] = 0.0
+    return Clip(at_rate, f0_hz, level_db, recording.audio_seconds)
+
+
+def _pieces(frames: int) -> Iterator[slice]:
+    size = _PIECE_S * RATE_HZ
+    for first in range(0, frames, size):
+        yield slice(first, min(first + size, frames))
+
+
+def _resampled(samples: Samples, rate_hz: int) -> Samples:
+    """Return the clip at :data:`RATE_HZ`, exactly as long, made piece by piece."""
+    frames = max(1, round(len(samples) * RATE_HZ / rate_hz))
+    if rate_hz == RATE_HZ:
+        return samples
+    import soxr
+
+    stream = soxr.ResampleStream(rate_hz, RATE_HZ, 1, dtype="float32")
+    out = np.zeros(frames, np.float32)
+    filled, size = 0, _PIECE_S * rate_hz
+    for first in range(0, len(samples), size):
+        last = first + size >= len(samples)
+        made = stream.resample_chunk(np.ascontiguousarray(samples[first : first + size]), last=last)
+        made = made[: frames - filled]
+        out[filled : filled + len(made)] = made
+        filled += len(made)
+    return out
+
+
+def _f0_hz(samples: Samples) -> Array:
+    per_second = round(1 / HOP_S)
+    found = []
+    for piece in _pieces(len(samples)):
+        before = min(piece.start, _MARGIN_S * RATE_HZ)
+        around = samples[piece.start - before : piece.stop + _MARGIN_S * RATE_HZ]
+        f0_hz, _ = measure.f0_track(around, RATE_HZ, hop_ms=1000 * HOP_S)
+        skipped = before * per_second // RATE_HZ
+        wanted = -(-(piece.stop - piece.start) * per_second // RATE_HZ)
+        found.append(f0_hz[skipped : skipped + wanted])
+    return _mended(np.concatenate(found))
+
+
+def _mended(f0_hz: Array) -> Array:
+    """Return the track with octave errors put right, and without what no voice does."""
+    voiced = np.flatnonzero(f0_hz)
+    if len(voiced) < _AROUND_FRAMES:
+        return f0_hz
+    octaves = np.log2(f0_hz[voiced])
+    half = _AROUND_FRAMES // 2
+    padded = np.pad(octaves, half, mode="reflect")
+    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, _AROUND_FRAMES), axis=1)
+    off = octaves - around
+    octaves -= np.where(np.abs(off - np.rint(off)) < _OCTAVE_ERROR, np.rint(off), 0.0)
+    spoken = np.abs(octaves - np.median(octaves)) < _WIDEST_OCTAVES
+    mended = np.zeros_like(f0_hz)
+    mended[voiced[spoken]] = 2 ** octaves[spoken]
+    return mended
+
+
+def _is_whispered(f0_hz: Array, heard: NDArray[np.bool_]) -> bool:
+    """Return whether what seems voiced is too little, or too short and too high, to be a voice."""
+    voiced = f0_hz > 0
+    if np.count_nonzero(voiced) < _VOICED_SHARE * np.count_nonzero(heard):
+        return True
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], voiced, [False]]).astype(np.int8)))
+    runs = np.diff(edges.reshape(-1, 2), axis=1)
+    usual_run_s = HOP_S * float((runs**2).sum() / runs.sum())
+    return usual_run_s < _CHANCE_RUN_S and float(np.median(f0_hz[voiced])) > _CHANCE_HZ

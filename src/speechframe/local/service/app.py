@@ -1,0 +1,102 @@
+"""The application: which address is answered by which handler, over one state."""
+
+from collections.abc import AsyncIterator, Mapping
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.dubbing import calls as dub_calls
+from speechframe.local.service.dubbing import create as dub_create
+from speechframe.local.service.http import auth, middleware
+from speechframe.local.service.speech import (
+    audio,
+    convert,
+    generate,
+    limits,
+    socket,
+    stream,
+    translate,
+    voices,
+)
+from speechframe.local.service.state import STATE, opened
+from speechframe.spec.endpoints import by_name
+
+# Name of an endpoint to its handler.
+HANDLERS: dict[str, Handler] = {
+    "generate": generate.generate,
+    "stream": stream.stream,
+    "stream_input": socket.stream_input,
+    "translate": translate.translate,
+    "convert": convert.convert,
+    "list_destination_languages": dub_calls.list_destination_languages,
+    "list_source_languages": dub_calls.list_source_languages,
+    "create_job": dub_create.create_job,
+    "create_job_with_project": dub_create.create_job_with_project,
+    "job_status": dub_calls.job_status,
+    "create_project": dub_calls.create_project,
+    "list_projects": dub_calls.list_projects,
+    "update_project": dub_calls.update_project,
+    "utterances": dub_calls.utterances,
+    "update_utterances": dub_calls.update_utterances,
+    "voices": voices.voices,
+    "token": auth.token,
+    "limits": limits.limits,
+    "openapi": limits.openapi,
+    "health": limits.health,
+}
+
+
+_METHODS = {hdrs.METH_GET: (hdrs.METH_GET, hdrs.METH_HEAD), "WebSocket": (hdrs.METH_GET,)}
+
+
+def make_app(config: ServiceConfig) -> web.Application:
+    """Return the service as an aiohttp application; its data folder and workers open when it starts.
+
+    Parameters
+    ----------
+    config
+        What the service is told.
+    """
+    # Sizes are bounded where bodies are read.
+    app = web.Application(middlewares=[middleware.around], client_max_size=0)
+    handlers: dict[str, dict[str, Handler]] = {
+        audio.PATH: {hdrs.METH_GET: audio.audio},
+        dub_calls.PATH: {hdrs.METH_GET: dub_calls.file},
+    }
+    for name, handler in HANDLERS.items():
+        endpoint = by_name(name)
+        handlers.setdefault(endpoint.path, {})[endpoint.method] = handler
+    for path, by_method in handlers.items():
+        _add(app, path, by_method)
+    app.on_response_prepare.append(middleware.mark_answer)
+
+    async def state(app: web.Application) -> AsyncIterator[None]:
+        async with opened(config) as state:
+            app[STATE] = state
+            yield
+
+    app.cleanup_ctx.append(state)
+    return app
+
+
+def _add(app: web.Application, path: str, by_method: Mapping[str, Handler]) -> None:
+    resource = app.router.add_resource(path)
+    methods = []
+    for method, handler in by_method.items():
+        for each in _METHODS.get(method, (method,)):
+            resource.add_route(each, handler, expect_handler=_expected)
+            methods.append(each)
+
+    async def options(request: web.Request) -> web.Response:
+        del request
+        return web.Response(status=204, headers={hdrs.ALLOW: ", ".join((*methods, hdrs.METH_OPTIONS))})
+
+    resource.add_route(hdrs.METH_OPTIONS, options, expect_handler=_expected)
+
+
+async def _expected(request: web.Request) -> None:
+    # "100-continue" is granted at once; anything else somebody expects is not our concern.
+    if request.headers.get(hdrs.EXPECT, "").casefold() == "100-continue" and request.version >= (1, 1):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0

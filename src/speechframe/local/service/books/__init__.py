@@ -1,0 +1,1 @@
+"""What the service stores: keys, quotas, billed calls, clips."""

@@ -1,0 +1,279 @@
+"""The service's SQLite file: one thread that writes, and one thread that reads.
+
+Every use is one transaction. Writes begin with ``BEGIN IMMEDIATE``, so that two service processes over one
+data folder wait for each other instead of failing half-way. Reads see a consistent snapshot. They wait for
+writers neither of this process nor of another one. A read sees all writes that its caller has awaited.
+
+The file is in WAL mode with ``synchronous=NORMAL``. Committed writes survive a kill -9 of the process. A
+power cut may lose the last moments, never the consistency.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from speechframe.errors import SettingsError
+from speechframe.spec import chosen
+
+log = logging.getLogger("speechframe.service")
+
+T = TypeVar("T")
+
+FILE_NAME = "service.sqlite3"
+LAYOUT = 2
+BUSY_S = 30.0
+_RETRY_S = 0.01
+
+SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE keys (
+    key_hash BLOB PRIMARY KEY, quota_millis INTEGER NOT NULL, seen_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE usage (
+    key_hash BLOB NOT NULL, cycle TEXT NOT NULL, used_millis INTEGER NOT NULL,
+    PRIMARY KEY (key_hash, cycle)
+) WITHOUT ROWID;
+CREATE TABLE owners (owner TEXT PRIMARY KEY, pid INTEGER NOT NULL, seen_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE reservations (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, key_hash BLOB NOT NULL, cycle TEXT NOT NULL,
+    millis INTEGER NOT NULL, idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX reservations_by_key ON reservations (key_hash);
+CREATE TABLE idempotency (
+    key_hash BLOB NOT NULL, idempotency BLOB NOT NULL, body_hash BLOB NOT NULL,
+    status INTEGER NOT NULL, billed_millis INTEGER NOT NULL, made_at REAL NOT NULL,
+    PRIMARY KEY (key_hash, idempotency)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_by_age ON idempotency (made_at);
+CREATE TABLE tokens (
+    token_hash BLOB PRIMARY KEY, key_hash BLOB NOT NULL, expires_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE shelf (
+    id TEXT PRIMARY KEY, file_name TEXT NOT NULL, content_type TEXT NOT NULL,
+    size INTEGER NOT NULL, made_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX shelf_by_age ON shelf (made_at);
+"""
+
+BOOKS = """
+CREATE TABLE IF NOT EXISTS billed (
+    key_hash BLOB NOT NULL, day TEXT NOT NULL, operation TEXT NOT NULL, millis INTEGER NOT NULL,
+    PRIMARY KEY (key_hash, day, operation)
+) WITHOUT ROWID
+"""
+"""Thousandths of a credit by key, UTC day of the settlement, and operation, as a bill would list them."""
+
+DUBBING = """
+CREATE TABLE IF NOT EXISTS dub_projects (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, project_id TEXT NOT NULL UNIQUE,
+    key_hash BLOB NOT NULL, project TEXT NOT NULL, used_at REAL
+);
+CREATE INDEX IF NOT EXISTS dub_projects_by_key ON dub_projects (key_hash);
+CREATE TABLE IF NOT EXISTS dubs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, key_hash BLOB NOT NULL,
+    idempotency BLOB, body_hash BLOB, made_at REAL NOT NULL, priority TEXT NOT NULL,
+    link TEXT NOT NULL UNIQUE, status TEXT NOT NULL, owner TEXT, job TEXT NOT NULL, expires_at REAL
+);
+CREATE INDEX IF NOT EXISTS dubs_by_owner ON dubs (owner, status);
+CREATE INDEX IF NOT EXISTS dubs_by_idempotency ON dubs (key_hash, idempotency);
+CREATE INDEX IF NOT EXISTS dubs_waiting ON dubs (key_hash) WHERE status IN ('QUEUED', 'IN_PROGRESS');
+CREATE INDEX IF NOT EXISTS dubs_failed ON dubs (key_hash) WHERE status = 'FAILED';
+CREATE TABLE IF NOT EXISTS dub_turns (
+    key_hash BLOB PRIMARY KEY, turn INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS webhooks (
+    id TEXT PRIMARY KEY, url TEXT NOT NULL, secret TEXT, body BLOB NOT NULL,
+    tries INTEGER NOT NULL, due_at REAL NOT NULL
+) WITHOUT ROWID
+"""
+"""Projects, jobs, the last turn of each key, and webhooks to deliver.
+
+The secret that signs a webhook stands here in plain text, because the service signs with it. The column
+``job`` contains the whole job (:class:`speechframe.local.service.dubbing.jobs.Job`). ``owner`` is the
+service process whose worker does the job. ``expires_at`` is NULL until the job ends.
+"""
+
+_ADDED = (
+    ("dub_projects", "used_at", "UPDATE dub_projects SET used_at = CAST(strftime('%s', 'now') AS REAL)"),
+    (
+        "dubs",
+        "expires_at",
+        f"""UPDATE dubs SET expires_at = json_extract(job, '$.ended_at') +
+        CASE WHEN json_extract(job, '$.project_id') IS NULL
+        THEN {chosen.DUB_LINK_SECONDS} ELSE {chosen.DUB_PROJECT_JOB_SECONDS} END
+        WHERE CASE WHEN json_valid(job) THEN status NOT IN ('QUEUED', 'IN_PROGRESS') END""",  # noqa: S608 - figures of ours
+    ),
+)
+"""Columns that the first tables lacked, each with the statement that fills it."""
+_BY_EXPIRY = "CREATE INDEX IF NOT EXISTS dubs_by_expiry ON dubs (expires_at) WHERE expires_at IS NOT NULL"
+
+WEBHOOK_KEYS = """
+ALTER TABLE webhooks ADD COLUMN key_hash BLOB NOT NULL DEFAULT x'';
+CREATE INDEX webhooks_by_key ON webhooks (key_hash, due_at)
+"""
+"""Layout 2: the key whose job a webhook is about. Webhooks of layout 1 share an empty one."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection that may write. The file is made if it is missing, and brought to this layout.
+
+    Raises
+    ------
+    SettingsError
+        The folder cannot be written, the file is not such a database, or a newer release made it.
+    """
+    try:
+        connection, layout = _opened(path)
+    except sqlite3.Error as error:
+        raise SettingsError(
+            f"{path} cannot be used: {error}. The service keeps balances and audio there; give another "
+            "folder (--data, SPEECHFRAME_SERVICE), or move the file away if it is damaged."
+        ) from None
+    if layout > LAYOUT:
+        connection.close()
+        raise SettingsError(
+            f"{path} was made by a newer release (layout {layout}, this one knows {LAYOUT}): "
+            "upgrade speechframe or give another folder (--data, SPEECHFRAME_SERVICE)."
+        )
+    return connection
+
+
+def _opened(path: Path) -> tuple[sqlite3.Connection, int]:
+    connection = _connected(path)
+    end = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return connection, _prepared(connection)
+        except sqlite3.OperationalError as error:
+            # SQLite waits for other processes, except while it changes to WAL. If several make the file at
+            # the same time, some fail at once and try again here.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                connection.close()
+                raise
+        except sqlite3.Error:
+            connection.close()
+            raise
+        time.sleep(_RETRY_S)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # One thread at a time uses a connection: first the thread that connects, then a thread of `Database`.
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def _reading(path: Path) -> sqlite3.Connection:
+    """Return a connection whose writes fail."""
+    connection = _connected(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _prepared(connection: sqlite3.Connection) -> int:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return transaction(connection, _layout)
+
+
+def _layout(connection: sqlite3.Connection) -> int:
+    layout: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if layout == 0:
+        for statement in SCHEMA.split(";"):
+            connection.execute(statement)
+    if layout > LAYOUT:
+        return layout
+    for statement in (BOOKS, *DUBBING.split(";")):
+        connection.execute(statement)
+    if layout < LAYOUT:
+        for statement in WEBHOOK_KEYS.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+    for table, column, fill in _ADDED:
+        if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} REAL")
+            connection.execute(fill)
+    connection.execute(_BY_EXPIRY)
+    return layout
+
+
+def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return the result of `work`, which may write. Either all its writes are committed, or none."""
+    return _transaction(connection, work, "BEGIN IMMEDIATE")
+
+
+def snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return the result of `work`, which only reads, at one moment. No lock of a writer is waited for."""
+    return _transaction(connection, work, "BEGIN")
+
+
+def _transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+    connection.execute(begin)
+    try:
+        result = work(connection)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return result
+
+
+class Database:
+    """Two connections, each in a thread of its own, so that the event loop never waits for a disk.
+
+    Parameters
+    ----------
+    path
+        The SQLite file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._writing, self._reading = connect(path), _reading(path)
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite")
+        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="speechframe-sqlite-read")
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` as one transaction that may write. Once begun, it goes on if the caller is cancelled."""
+        return await asyncio.wrap_future(self._write_thread.submit(transaction, self._writing, work))
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a snapshot, without waiting for any writer.
+
+        Raises
+        ------
+        sqlite3.OperationalError
+            When `work` tries to write.
+        """
+        return await asyncio.wrap_future(self._read_thread.submit(snapshot, self._reading, work))
+
+    def post(self, work: Callable[[sqlite3.Connection], object]) -> "Future[object]":
+        """Run `work` after all writes so far, without waiting. Log a failure.
+
+        A caller whose next answer depends on it awaits the returned future, shielded: a future that is
+        cancelled takes its work out of the queue.
+        """
+        posted = self._write_thread.submit(transaction, self._writing, work)
+        posted.add_done_callback(_report)
+        return posted
+
+    def close(self) -> None:
+        """Finish all work so far and close the file."""
+        for thread, connection in (
+            (self._read_thread, self._reading),
+            (self._write_thread, self._writing),
+        ):
+            thread.shutdown(wait=True)
+            connection.close()
+
+
+def _report(done: "Future[object]") -> None:
+    if (error := done.exception()) is not None:
+        log.error("a change to the service's database failed: %s", error)
+
+
+def now() -> float:
+    """Return the Unix time in seconds. It stands in one place, so that tests can move it."""
+    return time.time()

@@ -1,0 +1,165 @@
+"""Keys and tokens of callers. They are found by hash, and the secrets are never stored or logged."""
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speechframe.errors import SettingsError
+from speechframe.local.service.books.database import now
+from speechframe.local.service.config import KeySpec, parse_key
+from speechframe.settings import fingerprint
+from speechframe.settings.hidden import Hidden
+from speechframe.spec import billing, chosen
+
+KEY_FILE = "key"
+_SALT = "salt"
+
+
+@dataclass(frozen=True)
+class Key:
+    """An accepted key without its secret.
+
+    Parameters
+    ----------
+    key_hash
+        Identifies the key in every table.
+    fingerprint
+        Identifies the key in logs. The caller's run folders contain the same fingerprint.
+    quota_millis
+        Thousandths of a character that the key may use in a billing cycle.
+    concurrency
+        The key's own limit of requests in flight, if there is one.
+    """
+
+    key_hash: bytes
+    fingerprint: str
+    quota_millis: int
+    concurrency: int | None
+
+
+class KeyRing:
+    """The keys that this process accepts. It finds the key for a secret that a caller sent.
+
+    Parameters
+    ----------
+    salt
+        Secret of the data folder. Equal keys have different hashes in different folders.
+    specs
+        The accepted keys. Keys of an earlier start are refused, but their balances are kept.
+    balance
+        Name of a balance. A key can have several balances, because its hash depends on this name.
+    """
+
+    def __init__(self, salt: bytes, specs: Iterable[KeySpec], balance: str = "") -> None:
+        self._salt = salt
+        self._balance = balance.encode()
+        self._keys = tuple(self._key(spec) for spec in specs)
+
+    def _key(self, spec: KeySpec) -> Key:
+        return Key(
+            self.hashed(Hidden(spec.key.get_secret_value())),
+            fingerprint(spec.key),
+            spec.quota_characters * billing.CREDIT,
+            spec.concurrency,
+        )
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def hashed(self, secret: str) -> bytes:
+        """Return the salted hash of a caller's secret, as the database stores it."""
+        return hashlib.blake2b(
+            secret.encode(errors="surrogateescape"), key=self._salt, person=self._balance, digest_size=32
+        ).digest()
+
+    def find(self, secret: str) -> Key | None:
+        """Return the key a caller sent. The time taken does not depend on how many characters are right."""
+        return self.find_hash(self.hashed(secret))
+
+    def find_hash(self, key_hash: bytes) -> Key | None:
+        """Return the key with this hash, if it is accepted now."""
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(key.key_hash, key_hash):
+                found = key
+        return found
+
+
+def salt_of(connection: sqlite3.Connection) -> bytes:
+    """Return the data folder's salt. The first call makes the salt.
+
+    Raises
+    ------
+    SettingsError
+        The salt is damaged. Without the salt, no key finds its balance.
+    """
+    connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (_SALT, secrets.token_bytes(32)))
+    (salt,) = connection.execute("SELECT value FROM facts WHERE name = ?", (_SALT,)).fetchone()
+    if not isinstance(salt, bytes):
+        raise SettingsError(
+            "the salt in the database of the data folder is damaged, so no key finds its balance. "
+            "Restore the database from a backup, or use another folder (--data, SPEECHFRAME_SERVICE)"
+        )
+    return salt
+
+
+def record_keys(connection: sqlite3.Connection, ring: KeyRing) -> None:
+    """Store the quota of each accepted key. The amount that a key has used does not change."""
+    connection.executemany(
+        "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key_hash) "
+        "DO UPDATE SET quota_millis = excluded.quota_millis, seen_at = excluded.seen_at",
+        [(key.key_hash, key.quota_millis, now()) for key in ring],
+    )
+
+
+def make_token(connection: sqlite3.Connection, ring: KeyRing, key: Key) -> tuple[Hidden, float]:
+    """Return a new token and the Unix time in seconds at which it expires."""
+    token, expires_at = Hidden(secrets.token_urlsafe(32)), now() + chosen.TOKEN_SECONDS
+    connection.execute("DELETE FROM tokens WHERE expires_at <= ?", (now(),))
+    connection.execute("INSERT INTO tokens VALUES (?, ?, ?)", (ring.hashed(token), key.key_hash, expires_at))
+    return token, expires_at
+
+
+def find_token(connection: sqlite3.Connection, ring: KeyRing, token: str) -> Key | None:
+    """Return the key of a token, if the token has not expired and the key is accepted."""
+    row = connection.execute(
+        "SELECT key_hash FROM tokens WHERE token_hash = ? AND expires_at > ?", (ring.hashed(token), now())
+    ).fetchone()
+    return ring.find_hash(bytes(row[0])) if row else None
+
+
+def own_key(data: Path) -> KeySpec:
+    """Return the key in ``data/key``. The first call makes the file, with mode 600.
+
+    Raises
+    ------
+    SettingsError
+        The file does not contain a key, or cannot be read or made.
+    """
+    path = data / KEY_FILE
+    try:
+        if not path.exists():
+            _make_key_file(path)
+        return parse_key(Hidden(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read or made: {error.strerror or error}") from None
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}. Remove the file and a new key is made.") from None
+
+
+def _make_key_file(path: Path) -> None:
+    # The whole file is written under another name and then linked. If two services start at the same time,
+    # one of them makes the key. Both read this key, and neither reads half of a key.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    part.touch(mode=0o600, exist_ok=False)
+    try:
+        part.write_text(f"local-{secrets.token_urlsafe(24)}\n", encoding="utf-8")
+        path.hardlink_to(part)
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()

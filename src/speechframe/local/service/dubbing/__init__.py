@@ -1,0 +1,1 @@
+"""The calls, jobs and queue of dubbing, and webhooks."""

@@ -1,0 +1,506 @@
+"""Dubbing jobs as rows of the database. The functions are steps of transactions.
+
+A job without an owner that has not ended waits for a worker. It is new, it is corrected, or its service
+process died. The credits of a job are reserved when a worker first takes it. The reservation has the
+name of the job, so it outlives the process. It is settled once, when the first version is finished.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from speechframe.local.dubbing.folder import DUB, SRT, VTT, Failure, Outcome, Task
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.database import now
+from speechframe.local.service.books.idempotency import Mark
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.books.unreadable import Unreadable, read
+from speechframe.local.service.dubbing import webhooks
+from speechframe.local.service.http.answers import Refusal, refuse
+from speechframe.spec import billing, chosen
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.dubbing import (
+    DownloadDetail,
+    DubbingType,
+    DubJob,
+    DubJobStatus,
+    FailureCode,
+    JobStatusValue,
+    Priority,
+    UtteranceCorrection,
+    is_terminal,
+)
+from speechframe.spec.locales import dubbing_spelling
+from speechframe.writing.words import counted
+
+FILES_PATH = "/v1/dub/files"
+
+_KIND = "dubbing job"
+_LOST = Failure(
+    code=FailureCode.SERVER_ERROR,
+    reason="the dubbing process crashed or took too long, twice; nothing was billed for what it left undone",
+)
+_LINKS = ("download_url", "download_srt_url", "download_vtt_url")
+_FULL_RETRY_S = 10.0
+_REMOVED_AT_ONCE = 200
+"""Rows that one transaction removes. Requests wait for the database that long."""
+
+_Status = JobStatusValue
+# Words of the query, not parameters: only then does SQLite use the indexes of these rows.
+_HAS_NOT_ENDED = "status IN ('QUEUED', 'IN_PROGRESS')"
+_HAS_FAILED = "status = 'FAILED'"
+_IS_KEPT = "(expires_at IS NULL OR expires_at > ?)"
+# The end of a job releases reservations of this owner. The death of a service process does not.
+_OWNER = "dubbing"
+
+
+class Job(BaseModel):
+    """A job, as its row contains it.
+
+    Parameters
+    ----------
+    link
+        The unguessable part of the addresses of its files.
+    answer
+        The answer to the request that created it.
+    task
+        The task of its worker.
+    media_s
+        Length of the medium in seconds.
+    base_url
+        The address of this service, as the creator of the job used it.
+    steps
+        Locale to the step that is under way.
+    results
+        Locale to its outcome, without the utterances.
+    billed_millis
+        The price. None until it is settled.
+    ended_at
+        Unix time. None while the job is under way.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+    job_id: str
+    key_hash: bytes
+    project_id: str | None
+    link: str
+    answer: DubJob
+    task: Task
+    media_s: float
+    base_url: str
+    webhook_secret: str | None = Field(None, repr=False)
+    status: JobStatusValue = _Status.QUEUED
+    steps: Mapping[str, str] = Field(default_factory=dict)
+    results: Mapping[str, Outcome] = Field(default_factory=dict)
+    billed_millis: int | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether somebody reviews the job before it is done."""
+        return self.answer.dubbing_type == DubbingType.QA
+
+    @property
+    def kept_s(self) -> float:
+        """Seconds that the job is kept after its end."""
+        return chosen.DUB_LINK_SECONDS if self.project_id is None else chosen.DUB_PROJECT_JOB_SECONDS
+
+
+def _job(job_id: str, text: bytes) -> Job:
+    job = read(Job, text, _KIND, job_id)
+    if job.job_id != job_id:
+        raise Unreadable(_KIND, job_id, "job_id: another one")
+    return job
+
+
+def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
+    # As a blob, because SQLite refuses to return a text that is not UTF-8.
+    query = f"SELECT job_id, CAST(job AS BLOB) FROM dubs WHERE {condition} AND {_IS_KEPT}"  # noqa: S608 - words of ours
+    row = connection.execute(query, (*values, now())).fetchone()
+    return _job(*row) if row else None
+
+
+def _known(connection: sqlite3.Connection, job_id: str) -> Job:
+    job = _read(connection, "job_id = ?", job_id)
+    if job is None:
+        # The row of a job stays until the job has ended.
+        raise Unreadable(_KIND, job_id, "its time is over")
+    return job
+
+
+def _changed(connection: sqlite3.Connection, job: Job, **changes: object) -> Job:
+    """Store a job with changes, and return it."""
+    job = job.model_copy(update=changes)
+    connection.execute(
+        "UPDATE dubs SET status = ?, job = ?, expires_at = ? WHERE job_id = ?",
+        (
+            job.status,
+            job.model_dump_json(),
+            None if job.ended_at is None else job.ended_at + job.kept_s,
+            job.job_id,
+        ),
+    )
+    return job
+
+
+_REPEATED = "key_hash = ? AND idempotency = ? AND made_at > ? AND status != 'FAILED'"
+
+
+def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
+    """Return the answer to this request within the last 24 hours.
+
+    A failed job does not count, because a repeat of a request that failed is a new request.
+
+    Raises
+    ------
+    idempotency.OtherBody
+        The idempotency key belongs to another request.
+    Unreadable
+        The job cannot be read. A second job would be billed again.
+    """
+    if mark is None:
+        return None
+    row = connection.execute(
+        f"SELECT body_hash, job_id, CAST(job AS BLOB) FROM dubs WHERE {_REPEATED} ORDER BY number DESC",  # noqa: S608
+        (key_hash, mark.key_hash, now() - chosen.IDEMPOTENCY_SECONDS),
+    ).fetchone()
+    if row is None:
+        return None
+    body_hash, job_id, text = row
+    mark.check_body(body_hash)
+    return _job(job_id, text).answer
+
+
+def check_room(
+    connection: sqlite3.Connection,
+    key_hash: bytes,
+    skipped: Collection[str] = (),
+    repeats: bytes | None = None,
+) -> None:
+    """Refuse with 503 if a key has as many waiting jobs as it may have.
+
+    Parameters
+    ----------
+    skipped
+        Ids of jobs that do not count.
+    repeats
+        Hash of an idempotency key. If it belongs to a job, nothing is refused: the request may be a repeat.
+    """
+    (count,) = connection.execute(
+        f"SELECT COUNT(*) FROM dubs WHERE key_hash = ? AND {_HAS_NOT_ENDED} "  # noqa: S608 - words of ours
+        "AND job_id NOT IN (SELECT value FROM json_each(?))",
+        (key_hash, json.dumps(list(skipped))),
+    ).fetchone()
+    if count < chosen.DUB_WAITING_JOBS:
+        return
+    since = now() - chosen.IDEMPOTENCY_SECONDS
+    query = f"SELECT 1 FROM dubs WHERE {_REPEATED}"  # noqa: S608 - words of ours
+    if repeats is not None and connection.execute(query, (key_hash, repeats, since)).fetchone():
+        return
+    raise Refusal(
+        HttpErrorCode.UNAVAILABLE,
+        f"this key has {count:,} dubbing jobs that wait or are under way; allowed: "
+        f"{chosen.DUB_WAITING_JOBS:,}; send the request again when one of them has ended",
+        retry_after_s=_FULL_RETRY_S,
+    )
+
+
+def add(connection: sqlite3.Connection, job: Job, mark: Mark | None, skipped: Collection[str] = ()) -> DubJob:
+    """Put a job into the queue and return its answer. A repeat returns the answer of the first job.
+
+    Raises
+    ------
+    Refusal
+        503 if the key has too many waiting jobs.
+    """
+    if (known := repeated(connection, job.key_hash, mark)) is not None:
+        return known
+    check_room(connection, job.key_hash, skipped)
+    connection.execute(
+        "INSERT INTO dubs "
+        "(job_id, key_hash, idempotency, body_hash, made_at, priority, link, status, job) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            job.job_id,
+            job.key_hash,
+            mark and mark.key_hash,
+            mark and mark.body_hash,
+            now(),
+            job.answer.priority,
+            job.link,
+            job.status,
+            job.model_dump_json(),
+        ),
+    )
+    connection.execute("UPDATE dub_projects SET used_at = ? WHERE project_id = ?", (now(), job.project_id))
+    return job.answer
+
+
+def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | None:
+    """Return a job of a key, or None.
+
+    Raises
+    ------
+    Unreadable
+        The job cannot be read.
+    """
+    return _read(connection, "job_id = ? AND key_hash = ?", job_id, key_hash)
+
+
+def take(
+    connection: sqlite3.Connection,
+    owner: str,
+    turn: Callable[[Collection[Priority]], Priority],
+    left_out: Collection[str] = (),
+) -> Job | None:
+    """Return the next job, which now belongs to this owner with its credits reserved, or None.
+
+    Keys take turns inside a priority. The next key is the one whose last turn is longest ago. If the credits
+    of the key do not cover the job, it is returned as FAILED.
+
+    Parameters
+    ----------
+    turn
+        Returns the next of the priorities that wait.
+    left_out
+        Ids of jobs that this owner works on, or cannot read. Other jobs of this owner wait, because their end
+        could not be stored.
+
+    Raises
+    ------
+    Unreadable
+        The next job cannot be read. Its ``name`` is the id of the job.
+    """
+    # Of a group, SQLite takes the other columns from the row of the least number.
+    query = (
+        "SELECT priority, IFNULL(turn, 0), MIN(number), job_id "  # noqa: S608 - words of ours
+        f"FROM dubs LEFT JOIN dub_turns USING (key_hash) WHERE {_HAS_NOT_ENDED} "
+        "AND (owner IS NULL OR owner = ?) AND job_id NOT IN (SELECT value FROM json_each(?)) "
+        "GROUP BY priority, dubs.key_hash"
+    )
+    rows = connection.execute(query, (owner, json.dumps(list(left_out)))).fetchall()
+    waiting: dict[Priority, list[tuple[int, int, str]]] = {}
+    for word, last_turn, number, job_id in rows:
+        if word not in Priority.__members__:
+            raise Unreadable(_KIND, job_id, "priority: an unknown one")
+        waiting.setdefault(Priority(word), []).append((last_turn, number, job_id))
+    if not waiting:
+        return None
+    _, _, job_id = min(waiting[turn(waiting)])
+    try:
+        return _begun(connection, _known(connection, job_id), owner)
+    except (TypeError, ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
+        raise Unreadable(_KIND, job_id, type(error).__name__) from None
+
+
+def _begun(connection: sqlite3.Connection, job: Job, owner: str) -> Job:
+    connection.execute(
+        "INSERT INTO dub_turns SELECT ?, IFNULL(MAX(turn), 0) + 1 FROM dub_turns WHERE true "
+        "ON CONFLICT (key_hash) DO UPDATE SET turn = excluded.turn",
+        (job.key_hash,),
+    )
+    if (poor := _set_aside(connection, job)) is not None:
+        return _end(connection, job, dict.fromkeys(job.task.targets, Outcome(version=1, failure=poor)))
+    connection.execute("UPDATE dubs SET owner = ? WHERE job_id = ?", (owner, job.job_id))
+    return _changed(connection, job, status=_Status.IN_PROGRESS)
+
+
+def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
+    """Reserve the credits of a job once. Return the failure if the key has too few."""
+    is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
+    if is_done or job.billed_millis is not None:
+        return None
+    price_millis = billing.dub_millicredits(job.media_s, len(job.task.targets))
+    try:
+        quota.reserve(connection, _reservation(connection, job), price_millis)
+    except quota.QuotaExhausted as short:
+        return Failure(
+            code=FailureCode.INSUFFICIENT_CREDITS,
+            reason=f"the job costs {counted(billing.to_credits(price_millis), 'credit')}, and "
+            f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
+            "counts as used); nothing was billed",
+        )
+    return None
+
+
+def _reservation(connection: sqlite3.Connection, job: Job) -> quota.Reservation:
+    return quota.Reservation(job.job_id, _OWNER, _payer(connection, job), None, "dub")
+
+
+def _payer(connection: sqlite3.Connection, job: Job) -> Key:
+    # From the table, because a job goes on after a start without its key.
+    row = connection.execute("SELECT quota_millis FROM keys WHERE key_hash = ?", (job.key_hash,)).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise Unreadable(_KIND, job.job_id, "its key has no quota")
+    return Key(job.key_hash, "", row[0], None)
+
+
+def release_owner(connection: sqlite3.Connection, owner: str) -> None:
+    """Let the jobs of a service process wait again. Their credits stay reserved."""
+    connection.execute("UPDATE dubs SET owner = NULL WHERE owner = ?", (owner,))
+
+
+def note(
+    connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: Outcome | None
+) -> None:
+    """Store the step of a locale, or of all locales, and the outcome once its files are written."""
+    job = _known(connection, job_id)
+    steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
+    results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
+    _changed(connection, job, steps=steps, results=results)
+
+
+def _shortened(outcome: Outcome) -> Outcome:
+    return outcome.model_copy(update={"utterances": ()})
+
+
+def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outcome | None]) -> None:
+    """End a job, or put it into review; settle its price and send its webhook.
+
+    Parameters
+    ----------
+    outcomes
+        Locale to its outcome. A locale that the worker left undone has failed.
+    """
+    job = _known(connection, job_id)
+    results = {}
+    for locale, found in outcomes.items():
+        outcome = found or job.results.get(locale) or Outcome(version=job.task.version)
+        is_done = job.task.is_done(locale, found)
+        results[locale] = _shortened(outcome if is_done else outcome.model_copy(update={"failure": _LOST}))
+    _end(connection, job, results)
+
+
+def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome]) -> Job:
+    good = sum(bool(result.media) for result in results.values())
+    if not good:
+        status = _Status.FAILED
+    elif job.is_reviewed:
+        status = _Status.IN_REVIEW
+    else:
+        status = _Status.COMPLETED if good == len(results) else _Status.PARTIALLY_COMPLETED
+    billed_millis = job.billed_millis
+    if billed_millis is None:
+        billed_millis = billing.dub_millicredits(job.media_s, good)
+        if good:
+            quota.settle(connection, _reservation(connection, job), billed_millis)
+        else:
+            quota.release(connection, job.job_id)
+    connection.execute("UPDATE dubs SET owner = NULL WHERE job_id = ?", (job.job_id,))
+    changes = {"status": status, "results": results, "billed_millis": billed_millis, "ended_at": now()}
+    if is_terminal(status):
+        # Nobody needs the script again, and it may be most of the row.
+        changes["task"] = job.task.model_copy(update={"script": None})
+    job = _changed(connection, job, **changes)
+    if status is _Status.FAILED:
+        # A key without credits can make thousands of jobs an hour, and each fails at once.
+        connection.execute(
+            f"DELETE FROM dubs WHERE number = (SELECT number FROM dubs WHERE key_hash = ? AND {_HAS_FAILED} "  # noqa: S608
+            "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (job.key_hash, chosen.DUB_FAILED_JOBS),
+        )
+    if job.answer.webhook_url is not None:
+        data = status_of(connection, job, job.base_url).model_dump(mode="json", exclude_none=True)
+        body = json.dumps({"eventName": "DUB_JOB", "data": data}).encode()
+        webhooks.add(connection, job.key_hash, job.answer.webhook_url, job.webhook_secret, body)
+    return job
+
+
+def correct(
+    connection: sqlite3.Connection,
+    job: Job,
+    locale: str,
+    corrections: Sequence[UtteranceCorrection],
+    skipped: Collection[str] = (),
+) -> JobStatusValue:
+    """Put a job that is under review back into the queue with corrections; return the status it had.
+
+    Raises
+    ------
+    Refusal
+        400 if the job had all of its corrections, or was removed; 503 if the key has too many waiting jobs.
+    """
+    current = find(connection, job.key_hash, job.job_id)
+    if current is None:
+        refuse("the job was removed: its time is over")
+    if current.status is _Status.IN_REVIEW:
+        most = chosen.DUB_CORRECTIONS * len(current.task.targets)
+        if current.task.version > most:
+            refuse(
+                f"the job was corrected {counted(most, 'time')}; allowed for each target locale: "
+                f"{chosen.DUB_CORRECTIONS}; create a new job"
+            )
+        check_room(connection, job.key_hash, skipped)
+        asked = {"version": current.task.version + 1, "corrected": locale, "corrections": tuple(corrections)}
+        changes = {
+            "task": current.task.model_copy(update=asked),
+            "results": {other: result for other, result in current.results.items() if other != locale},
+            "steps": {},
+            "status": _Status.IN_PROGRESS,
+            "ended_at": None,
+        }
+        _changed(connection, current, **changes)
+    return current.status
+
+
+def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
+    """Return the status of a job, with links at an address of this service."""
+    balance = quota.balance(connection, _payer(connection, job))
+    failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
+    failure = next(iter(failures), None)
+    return DubJobStatus(
+        job_id=job.job_id,
+        status=job.status,
+        project_id=job.project_id,
+        download_details=[_detail(job, locale, base_url) for locale in job.task.targets],
+        credits_used=-(-(job.billed_millis or 0) // billing.CREDIT),
+        credits_remaining=balance.remaining_characters,
+        failure_reason=None if failure is None else failure.reason,
+        failure_code=None if failure is None else failure.code,
+    )
+
+
+def _detail(job: Job, locale: str, base_url: str) -> DownloadDetail:
+    result, found = job.results.get(locale), {"locale": dubbing_spelling(locale)}
+    if result is None:
+        return DownloadDetail(**found, status=job.status, step=job.steps.get(locale))
+    failure = result.failure
+    if not result.media:
+        words = None if failure is None else f"{failure.code}: {failure.reason}"
+        return DownloadDetail(**found, status=_Status.FAILED, error_message=words)
+    found["status"] = _Status.IN_REVIEW if job.is_reviewed else _Status.COMPLETED
+    names = zip(_LINKS, (result.media, SRT, VTT), strict=True)
+    address = f"{base_url}{FILES_PATH}/{job.link}/{locale}"
+    found |= {link: address + name.removeprefix(DUB) for link, name in names}
+    if failure is not None:
+        found["error_message"] = f"a correction failed, and the version before it stands: {failure.reason}"
+    return DownloadDetail(**found)
+
+
+def find_file(connection: sqlite3.Connection, link: str, name: str) -> str | None:
+    """Return the path of a dubbed file, below the folder of jobs, or None."""
+    job = _read(connection, "link = ?", link)
+    locale, _, suffix = name.rpartition(".")
+    result = job.results.get(locale) if job is not None else None
+    file = f"{DUB}.{suffix}"
+    if job is None or result is None or not result.media or file not in {result.media, SRT, VTT}:
+        return None
+    return f"{job.job_id}/{locale}/{file}"
+
+
+def statuses(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str, str]:
+    """Return the status of each job that exists, readable or not."""
+    query = "SELECT job_id, status FROM dubs WHERE job_id IN (SELECT value FROM json_each(?))"
+    return dict(connection.execute(query, (json.dumps(list(job_ids)),)).fetchall())
+
+
+def remove_old(connection: sqlite3.Connection) -> bool:
+    """Remove some of the jobs whose time is over. Return True if there may be more."""
+    gone = connection.execute(
+        "DELETE FROM dubs WHERE number IN (SELECT number FROM dubs WHERE expires_at <= ? LIMIT ?)",
+        (now(), _REMOVED_AT_ONCE),
+    )
+    return gone.rowcount == _REMOVED_AT_ONCE

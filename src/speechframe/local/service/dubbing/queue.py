@@ -1,0 +1,247 @@
+"""The queue of dubbing jobs, with the order of jobs, a process for each job, and their folders."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+
+from speechframe.local.dubbing.folder import DUB, OUTCOME, SOURCE, TASK, Outcome
+from speechframe.local.service.background import Background
+from speechframe.local.service.books.database import Database
+from speechframe.local.service.books.idempotency import Mark
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.books.unreadable import Skipped, Unreadable
+from speechframe.local.service.config import ServiceConfig
+from speechframe.local.service.dubbing import jobs as dub_jobs
+from speechframe.local.service.dubbing.jobs import Job
+from speechframe.local.service.dubbing.webhooks import Webhooks
+from speechframe.local.service.workers.process import killed, spawned
+from speechframe.spec.dubbing import (
+    DubJob,
+    JobStatusValue,
+    Priority,
+    UtteranceCorrection,
+    is_terminal,
+)
+
+log = logging.getLogger("speechframe.service")
+
+FOLDER = "dubs"
+
+_WORKER = "speechframe.local.dubbing.job"
+_TRIES = 2
+_LOOK_S = 2.0
+"""Seconds between two searches for jobs of other service processes."""
+_BASE_S = 300.0
+"""Seconds that any job may take. Models load slowly on a busy machine."""
+_PER_MEDIA_SECOND_S = 30.0
+"""Seconds that a job may take more for each second of media and each locale."""
+_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+"""Pause of a job whose end could not be stored. It doubles each time, and other jobs have their turn."""
+_ORPHAN_S = 3600.0
+"""A folder this old without a row was left by a killed service."""
+_REMOVALS = 50
+"""Transactions that remove old jobs, at most, each time the folder is tidied. A start waits for them."""
+_EVERY = 5
+_FROM_HIGH = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+
+
+class Turns:
+    """Order of priorities. The highest is first, but each lower one that waits has every fifth start.
+
+    Examples
+    --------
+    >>> turns = Turns()
+    >>> [turns.next([Priority.HIGH, Priority.LOW]).value for _ in range(6)]
+    ['HIGH', 'HIGH', 'HIGH', 'HIGH', 'LOW', 'HIGH']
+    """
+
+    def __init__(self) -> None:
+        self._passed_over = dict.fromkeys(_FROM_HIGH, 0)
+
+    def next(self, waiting: Collection[Priority]) -> Priority:
+        """Return the priority that starts next, one of those that wait."""
+        there = [priority for priority in _FROM_HIGH if priority in waiting]
+        longest = max(there, key=self._passed_over.__getitem__)
+        started = longest if self._passed_over[longest] >= _EVERY - 1 else there[0]
+        for priority in _FROM_HIGH:
+            is_passed_over = priority in there and priority is not started
+            self._passed_over[priority] = self._passed_over[priority] + 1 if is_passed_over else 0
+        return started
+
+
+class DubQueue(Background):
+    """Does dubbing jobs, a few at once, each in a worker process.
+
+    Parameters
+    ----------
+    config
+        Contains the data folder and ``dub_worker_count``.
+    database
+        Contains the jobs.
+    owner
+        The name of this service process.
+    webhooks
+        Is woken when a job ends.
+    """
+
+    def __init__(self, config: ServiceConfig, database: Database, owner: str, webhooks: Webhooks) -> None:
+        super().__init__(config.dub_worker_count, _LOOK_S)
+        self.folder = config.data / FOLDER
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._database = database
+        self._owner = owner
+        self._webhooks = webhooks
+        self._turns = Turns()
+        self._under_way_ids: set[str] = set()
+        self._skipped = Skipped()
+        self._pauses_s: dict[str, float] = {}
+
+    async def check_room(self, key: Key, repeats: bytes | None = None) -> None:
+        """Refuse with 503 if a key has too many waiting jobs; see :func:`dub_jobs.check_room`."""
+        skipped = self._skipped.names
+        await self._database.run(lambda c: dub_jobs.check_room(c, key.key_hash, skipped, repeats))
+
+    async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
+        """Put a job into the queue and its medium into the job's folder; return the job's answer.
+
+        Raises
+        ------
+        Refusal
+            503 if the key has too many waiting jobs.
+        """
+        place = self.folder / job.job_id
+        place.mkdir(mode=0o700)
+        try:
+            await asyncio.to_thread(source.rename, place / SOURCE)
+            answer = await self._database.run(lambda c: dub_jobs.add(c, job, mark, self._skipped.names))
+        except Exception:  # a cancelled request does not come here: its job may be in the queue
+            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+            raise
+        if answer.job_id != job.job_id:
+            await asyncio.to_thread(shutil.rmtree, place)
+        self.wake()
+        return answer
+
+    async def correct(
+        self, job: Job, locale: str, corrections: Sequence[UtteranceCorrection]
+    ) -> JobStatusValue:
+        """Put a reviewed job back into the queue; see :func:`dub_jobs.correct`."""
+        skipped = self._skipped.names
+        status = await self._database.run(lambda c: dub_jobs.correct(c, job, locale, corrections, skipped))
+        self.wake()
+        return status
+
+    async def outcome(self, job: Job, locale: str) -> Outcome | None:
+        """Return the outcome of a locale, or None if there is none yet or no longer."""
+        return await asyncio.to_thread(Outcome.read, self.folder / job.job_id / locale / OUTCOME)
+
+    async def take(self) -> Coroutine[None, None, None] | None:
+        """Return the work at the next job, or None."""
+        while True:
+            left_out = {*self._under_way_ids, *self._skipped.names}
+            try:
+                job = await self._database.run(
+                    functools.partial(
+                        dub_jobs.take, owner=self._owner, turn=self._turns.next, left_out=left_out
+                    )
+                )
+            except Unreadable as record:
+                self._skipped.add(record)
+                continue
+            if job is None:
+                return None
+            if not is_terminal(job.status):
+                break
+            self._webhooks.wake()
+        self._under_way_ids.add(job.job_id)
+        return self._ended(job)
+
+    async def _ended(self, job: Job) -> None:
+        """Do a job, in a second process if the first one crashes, and store its end."""
+        try:
+            for _ in range(_TRIES):
+                if await self._is_worked(job, self.folder / job.job_id):
+                    break
+            outcomes = {locale: await self.outcome(job, locale) for locale in job.task.targets}
+            await self._database.run(lambda c: dub_jobs.end(c, job.job_id, outcomes))
+        except Exception:
+            pause_s = self._pauses_s.get(job.job_id, _PAUSE_S)
+            self._pauses_s[job.job_id] = min(2 * pause_s, _LONGEST_PAUSE_S)
+            asyncio.get_running_loop().call_later(pause_s, self._under_way_ids.discard, job.job_id)
+            raise
+        self._pauses_s.pop(job.job_id, None)
+        self._under_way_ids.discard(job.job_id)
+        self._webhooks.wake()
+        await self._tidy([self.folder / job.job_id])
+
+    async def _is_worked(self, job: Job, place: Path) -> bool:
+        """Run a worker process; return True if it ended by itself."""
+        limit_s = _BASE_S + _PER_MEDIA_SECOND_S * job.media_s * len(job.task.targets)
+        process = None
+        try:
+            await asyncio.to_thread(job.task.write, place / TASK)
+            async with asyncio.timeout(limit_s):
+                process = await spawned(_WORKER, str(place), str(os.getpid()))
+                await self._follow(job, process)
+                code = await process.wait()
+        except (OSError, ValueError) as error:
+            log.error("a dubbing process that had %.0f s did not end well: %r", limit_s, error)  # noqa: TRY400 - words are enough
+            return False
+        finally:
+            if process is not None:
+                await killed(process)
+        if code:
+            log.error("a dubbing process ended with status %d", code)
+        return not code
+
+    async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
+        """Store each step that a worker prints, and each locale once it is done."""
+        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+        async for line in process.stdout:
+            locale, step = json.loads(line)
+            outcome = await self.outcome(job, locale) if step == "done" else None
+            note = functools.partial(
+                dub_jobs.note, job_id=job.job_id, locale=locale, step=step, outcome=outcome
+            )
+            await self._database.run(note)
+
+    async def tidy(self) -> None:
+        """Remove jobs whose time is over, and folders that a killed service left without a job."""
+        for _ in range(_REMOVALS):
+            if not await self._database.run(dub_jobs.remove_old):
+                break
+        await self._tidy(await asyncio.to_thread(lambda: list(self.folder.iterdir())))
+
+    async def _tidy(self, places: Collection[Path]) -> None:
+        names = [place.name for place in places]
+        statuses = await self._database.read(functools.partial(dub_jobs.statuses, job_ids=names))
+        await asyncio.to_thread(_tidy, places, statuses)
+
+
+def _tidy(places: Collection[Path], statuses: Mapping[str, str]) -> None:
+    before = time.time() - _ORPHAN_S
+    for place in places:
+        status = statuses.get(place.name)
+        with contextlib.suppress(OSError):
+            is_orphan = status is None and place.stat().st_mtime < before
+            if is_orphan or status == JobStatusValue.FAILED:
+                shutil.rmtree(place)
+            elif status is not None and is_terminal(status):
+                _strip(place)
+
+
+def _strip(place: Path) -> None:
+    """Remove everything of an ended job but its outcomes and its dubs. The medium is removed last."""
+    if (source := place / SOURCE).exists():
+        for path in place.rglob("*"):
+            is_kept = path.name in {OUTCOME, SOURCE} or path.stem == DUB
+            if path.is_file() and not is_kept:
+                path.unlink()
+        source.unlink()

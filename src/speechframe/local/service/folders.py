@@ -1,0 +1,104 @@
+"""Folders of models that the operator names. The environment passes them to the workers."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from speechframe.errors import EngineFault, SettingsError
+from speechframe.local.engines.translation.firefox_models import FOLDERS_VARIABLE as TRANSLATION_MODELS
+
+log = logging.getLogger("speechframe.service")
+
+_SHOWN = 5
+"""Most reasons in one message."""
+
+
+def set_voices(folders: Sequence[Path]) -> None:
+    """Check the folders of neural voices, and set the environment of this process and its workers.
+
+    A file that cannot be used is left out, and the service logs it once. A folder of the option must contain
+    a voice that can be used. A folder of the variable may be without one, because the variable is there for
+    every program.
+
+    Parameters
+    ----------
+    folders
+        The folders of the option; none leaves those of ``SPEECHFRAME_VOICES``.
+
+    Raises
+    ------
+    SettingsError
+        A folder that is missing or cannot be read; a folder of the option without a voice that can be used.
+    """
+    from speechframe.engines import voice_folders
+    from speechframe.local.engines.kokoro import voices as kokoro_voices
+    from speechframe.local.engines.piper import voices as piper_voices
+
+    whole = [folder.expanduser().absolute() for folder in folders or voice_folders.voice_folders()]
+    if not (whole or piper_voices.is_installed() or kokoro_voices.is_installed()):
+        installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
+        log.info("the catalogue stands on espeak voices alone; for neural ones: %s", installs)
+    for folder in whole:
+        if os.pathsep in str(folder):
+            raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
+        try:
+            voice_folders.check_folder(folder)
+        except EngineFault as error:
+            raise SettingsError(str(error)) from error
+        if problem := _problem_of(folder):
+            if folders:
+                raise SettingsError(problem)
+            log.warning("%s", problem)
+    os.environ[voice_folders.FOLDERS_VARIABLE] = os.pathsep.join(map(str, whole))
+
+
+def _problem_of(folder: Path) -> str | None:
+    """Return the reason why no voice of a folder can be used."""
+    from speechframe.local.engines.kokoro import voices as kokoro_voices
+    from speechframe.local.engines.piper import voices as piper_voices
+
+    found = {
+        piper_voices: piper_voices.folder_voices([folder]),
+        kokoro_voices: kokoro_voices.style_voices([folder]),
+    }
+    weights, odd_weights = kokoro_voices.weights_in([folder])
+    files = {engine: voices for engine, (voices, _) in found.items() if voices}
+    if weights:
+        files[kokoro_voices] = weights
+    if any(engine.is_installed() for engine in files):
+        return None
+    if files:
+        installs = " or ".join(engine.INSTALL for engine in files)
+        return f"voices of {folder} cannot be used without their engine: {installs}"
+    reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
+    if not reasons:
+        return (
+            f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
+            "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
+        )
+    more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+    return f"the voice folder {folder} holds no voice that can be used: {'; '.join(reasons[:_SHOWN])}{more}"
+
+
+def set_translation_models(folders: Sequence[Path]) -> None:
+    """Check the folders of translation models, and set the environment of this process and its workers.
+
+    Parameters
+    ----------
+    folders
+        The folders; none leaves those of the environment.
+
+    Raises
+    ------
+    SettingsError
+        A folder that is missing, or whose name cannot stand in a list of folders.
+    """
+    whole = [str(folder.expanduser().absolute()) for folder in folders]
+    for folder in whole:
+        if not Path(folder).is_dir():
+            raise SettingsError(f"--translation-models: {folder} is no folder")
+        if os.pathsep in folder:
+            raise SettingsError(f"the folder {folder} has a {os.pathsep} in its name; rename it")
+    if whole:
+        os.environ[TRANSLATION_MODELS] = os.pathsep.join(whole)

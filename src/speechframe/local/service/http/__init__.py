@@ -1,0 +1,1 @@
+"""HTTP of the local service: requests, forms, answers, keys of callers, limits of connections."""

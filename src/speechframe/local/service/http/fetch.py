@@ -1,0 +1,175 @@
+"""Media files fetched from a ``file_url``.
+
+- :mod:`~speechframe.local.service.http.guard` checks the address.
+- The service follows at most five redirects, and checks each address in the same way.
+- Size, pauses and total time are bounded, for packed and for unpacked bytes.
+- A refusal names the kind of failure. It never repeats anything that was found there.
+"""
+
+import contextlib
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import aiohttp
+from yarl import URL
+
+from speechframe.local.service.config import MEBI, ServiceConfig
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.guard import Forbidden, Guard, checked, parsed
+from speechframe.local.service.http.threads import FairThreads, NoTurn
+from speechframe.local.service.http.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
+from speechframe.spec.chosen import LOOKUP_SECONDS, MAX_REDIRECTS
+from speechframe.spec.codes import HttpErrorCode, Status
+
+__all__ = ["fetched"]
+
+_FIELD = "file_url"
+_BLOCK_BYTES = 1 << 16
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {
+    "Accept": "audio/*, video/*;q=0.9, */*;q=0.5",
+    # Packed answers work too, but unpacked ones cost less.
+    "Accept-Encoding": "identity",
+}
+# zlib detects by itself if the data is gzip or zlib.
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+
+
+async def fetched(
+    url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
+) -> Upload:
+    """Fetch a media file into a file of ours.
+
+    Parameters
+    ----------
+    url_words
+        The value of ``file_url``.
+    config
+        Holds ``max_upload_bytes`` and ``body_timeout_s``, the longest pause.
+    path
+        A name that :meth:`~speechframe.local.service.http.uploads.Uploads.lent` lent.
+    key_hash
+        The key that gave the address.
+    guard
+        Checks the address.
+    threads
+        Write the file.
+
+    Raises
+    ------
+    Refusal
+        400 if the address may not be visited, or if nothing can be fetched from it. 500 if the file cannot be
+        written, for example on a full disk. 503 if too many host names of the key are being looked up.
+    """
+    with (
+        _refusals(config),
+        contextlib.closing(Receiver(path, config.max_upload_bytes, threads.of(key_hash))) as receiver,
+    ):
+        url = parsed(url_words)
+        for _ in range(MAX_REDIRECTS + 1):
+            session = await guard.session_to(key_hash, url, _HEADERS)
+            pace = Pace(config.body_timeout_s)
+            onward = await _visited(url, session, receiver, pace)
+            if onward is None:
+                return await receiver.finish()
+            url = _redirected(url, onward)
+    raise _refusal(f"it is redirected more than {MAX_REDIRECTS} times")
+
+
+def _redirected(url: URL, location: str) -> URL:
+    try:
+        return checked(url.join(URL(location, encoded=True)))
+    except (ValueError, TypeError):
+        _refuse("it is redirected to what is no address")
+
+
+async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: Pace) -> str | None:
+    """Receive the file at an address. Return the address of a redirect instead, if there is one."""
+    async with session, contextlib.AsyncExitStack() as stack:
+        async with pace.kept():
+            answer = await stack.enter_async_context(session.get(url, allow_redirects=False))
+        if answer.status in _REDIRECTS and "Location" in answer.headers:
+            return answer.headers["Location"]
+        if answer.status != Status.OK:
+            _refuse(f"its host answered with status {answer.status}")
+        receiver.check(answer.content_length or 0)
+        async for data in _unpacked(answer, pace):
+            await receiver.write(data)
+    return None
+
+
+async def _unpacked(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+    encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
+    if encoding in {"", "identity"}:
+        async for data in _pieces(answer, pace):
+            yield data
+    elif encoding in {"gzip", "x-gzip", "deflate"}:
+        unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+        async for data in _pieces(answer, pace):
+            for block in _inflated(unpacker, data):
+                yield block
+        yield unpacker.flush()
+        if not unpacker.eof:
+            _refuse("what is there is packed, and cut off")
+    else:
+        _refuse("what is there is packed in a way that was not asked for")
+
+
+def _inflated(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+    while data and not unpacker.eof:
+        yield unpacker.decompress(data, _BLOCK_BYTES)
+        data = unpacker.unconsumed_tail
+
+
+async def _pieces(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+    while True:
+        async with pace.kept():
+            data = await answer.content.readany()
+        if not data:
+            return
+        pace.count(len(data))
+        yield data
+
+
+@contextlib.contextmanager
+def _refusals(config: ServiceConfig) -> Iterator[None]:
+    try:
+        yield
+    except Forbidden as problem:
+        _refuse(str(problem))
+    except NoTurn as busy:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE,
+            f"{_FIELD} cannot be fetched now: {busy.at_once} host names of this key are being looked up, "
+            f"which is its limit, and none was found within {LOOKUP_SECONDS:g} s; try again later",
+            retry_after_s=LOOKUP_SECONDS,
+        ) from None
+    except TooLarge:
+        raise Refusal(
+            HttpErrorCode.PAYLOAD_TOO_LARGE,
+            f"{_FIELD}: what is there is too large; allowed: at most {config.max_upload_bytes / MEBI:,g} MB",
+        ) from None
+    except NotKept as error:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR,
+            f"{_FIELD}: what is there cannot be kept here: {error.why}; nothing was billed",
+        ) from None
+    except TooSlow:
+        _refuse(f"its host stalled: nothing came for {config.body_timeout_s:g} s, or too slowly")
+    except (ssl.SSLError, aiohttp.ClientSSLError):
+        _refuse("no secure connection to its host")
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
+        _refuse("no connection to its host")
+    except (aiohttp.ClientError, ConnectionError, zlib.error, ValueError):
+        _refuse("its host's answer cannot be read")
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise _refusal(problem) from None
+
+
+def _refusal(problem: str) -> Refusal:
+    return Refusal(HttpErrorCode.INVALID_REQUEST, f"{_FIELD} cannot be fetched: {problem}")

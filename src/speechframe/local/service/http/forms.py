@@ -1,0 +1,289 @@
+"""Read forms into fields and files. A form is multipart, or urlencoded if it contains no file.
+
+The document leaves these rules open. The service follows them:
+
+- Files are written to disk while they arrive. Each file has a size limit. All other fields share another.
+- An empty text counts as not given. So does a file without name and content, which a browser sends for an
+  empty field.
+- The content of a file in a field for text, or in an unknown field, is skipped. The first is then refused,
+  the second ignored.
+- A field that is given twice is refused with 400, unless it is a list.
+- Texts are UTF-8. A ``charset`` is ignored.
+- A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientPayloadError
+from aiohttp.http_exceptions import HttpProcessingError
+
+from speechframe.local.service.config import MEBI, ServiceConfig
+from speechframe.local.service.http.answers import Refusal, refuse
+from speechframe.local.service.http.body import unpacked
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.local.service.http.threads import KeyThreads
+from speechframe.local.service.http.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
+from speechframe.spec.check import shown
+from speechframe.spec.chosen import MAX_FORM_PARTS
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.endpoints import FORM
+
+__all__ = ["Form", "received"]
+
+URLENCODED = "application/x-www-form-urlencoded"
+_SIZE_HINT = "send shorter fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields and files of a request.
+
+    Parameters
+    ----------
+    texts
+        Text values by field, in order. No value is empty.
+    files
+        Files by field.
+    passed_over
+        Fields that arrived with a file but do not take a file. The content was skipped.
+    """
+
+    texts: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, Upload] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+
+    def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
+        """Return the form for :func:`~speechframe.spec.check.check`. The value of a file is empty bytes.
+
+        Parameters
+        ----------
+        lists
+            The fields that may be repeated.
+
+        Raises
+        ------
+        Refusal
+            400 if another field came more than once.
+        """
+        for name, values in self.texts.items():
+            if len(values) > 1 and name not in lists:
+                refuse(f"{_named(name)} is given {len(values)} times; allowed: once")
+        texts = {name: list(values) if name in lists else values[0] for name, values in self.texts.items()}
+        return {**texts, **dict.fromkeys((*self.files, *self.passed_over), b"")}
+
+
+async def _no_turn(size: int) -> None:
+    del size
+
+
+@contextlib.asynccontextmanager
+async def received(
+    request: web.Request,
+    config: ServiceConfig,
+    uploads: Uploads,
+    *,
+    files: Collection[str],
+    threads: KeyThreads,
+    turn: Callable[[int], Awaitable[object]] = _no_turn,
+) -> AsyncIterator[Form]:
+    """Read a request's form. Its files are removed when the block ends.
+
+    Parameters
+    ----------
+    config
+        Holds the limits: ``max_upload_bytes`` of files, ``max_body_bytes`` of everything else, and
+        ``body_timeout_s``, the longest pause.
+    uploads
+        The folder for files.
+    files
+        The fields that are files.
+    threads
+        Threads of the sending key. They write the files.
+    turn
+        Awaited with the size of each piece in bytes, before the piece is processed.
+
+    Raises
+    ------
+    Refusal
+        400 if the body is not a form, has a text for a file or the reverse, is too large, stalls, or is cut
+        off. 500 if the service cannot store it, for example on a full disk.
+    """
+    with contextlib.ExitStack() as stack:
+        reader = _Reader(config, uploads, files, threads, stack)
+        yield await _read(request, config, turn, reader)
+
+
+async def _read(
+    request: web.Request,
+    config: ServiceConfig,
+    turn: Callable[[int], Awaitable[object]],
+    reader: "_Reader",
+) -> Form:
+    # request.content_type takes half a second for a header full of semicolons, so the header is read here.
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
+    if kind == URLENCODED:
+        return await _read_urlencoded(request, config)
+    if kind != FORM:
+        refuse(
+            f"the Content-Type is {shown(kind) if kind else 'missing'}; allowed: {FORM}, "
+            f"or {URLENCODED} without a file"
+        )
+    if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
+        refuse("a form with files may not be compressed as a whole (Content-Encoding)")
+    limit_bytes = config.max_upload_bytes + config.max_body_bytes
+    if (request.content_length or 0) > limit_bytes:
+        _too_large(config)
+    try:
+        parser = MultipartParser(boundary_of(request.headers["Content-Type"]))
+        async for data in _pieces(request, config, limit_bytes):
+            await turn(len(data))
+            for event in parser.feed(data):
+                await reader.take(event)
+        parser.close()
+    except BrokenForm as error:
+        refuse(f"the body is not a form: {error}")
+    except TooLarge:
+        _too_large(config)
+    except NotKept as error:
+        words = f"the upload cannot be kept here: {error.why}; nothing was billed"
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, words, close=True) from None
+    return reader.form()
+
+
+async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
+    pace = Pace(config.body_timeout_s)
+    size_bytes = 0
+    try:
+        while True:
+            async with pace.kept():
+                data = await request.content.readany()
+            if not data:
+                return
+            pace.count(len(data))
+            size_bytes += len(data)
+            if size_bytes > limit_bytes:
+                raise TooLarge
+            yield data
+    except TooSlow:
+        words = f"the body stalled: nothing came for {config.body_timeout_s:g} s, or too slowly"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+    except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
+        words = f"the body cannot be read: {type(error).__name__}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
+
+
+class _Reader:
+    """Collects the parts of a form as texts and files."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        uploads: Uploads,
+        files: Collection[str],
+        threads: KeyThreads,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._config = config
+        self._threads = threads
+        self._uploads = uploads
+        self._wanted = files
+        self._stack = stack
+        self._texts: dict[str, list[str]] = {}
+        self._files: dict[str, Upload] = {}
+        self._passed_over: dict[str, None] = {}
+        self._part = Part("", None, "")
+        self._text = bytearray()
+        self._text_bytes = 0
+        self._receiver: Receiver | None = None
+
+    async def take(self, event: Part | bytes | End) -> None:
+        """Process one event of the parser."""
+        if isinstance(event, Part):
+            self._begin(event)
+        elif isinstance(event, bytes):
+            await self._piece(event)
+        else:
+            await self._end()
+
+    def form(self) -> Form:
+        """Return the form that was read."""
+        texts = {name: tuple(values) for name, values in self._texts.items()}
+        return Form(texts, self._files, tuple(self._passed_over))
+
+    def _begin(self, part: Part) -> None:
+        self._part, self._receiver = part, None
+        self._text.clear()
+        if part.name not in self._wanted:
+            return
+        if not part.is_file:
+            refuse(
+                f"{_named(part.name)} is a text; allowed: a file, sent with a file name (filename=...) or a "
+                "Content-Type of its own"
+            )
+        if part.name in self._files:
+            refuse(f"{_named(part.name)} is given more than once; allowed: once")
+        path = self._stack.enter_context(self._uploads.lent())
+        self._receiver = Receiver(path, self._config.max_upload_bytes, self._threads)
+        self._stack.callback(self._receiver.close)
+
+    async def _piece(self, data: bytes) -> None:
+        if self._receiver is not None:
+            await self._receiver.write(data)
+        elif not self._part.is_file:
+            self._text_bytes += len(data)
+            if self._text_bytes > self._config.max_body_bytes:
+                raise TooLarge
+            self._text += data
+
+    async def _end(self) -> None:
+        part = self._part
+        if self._receiver is not None:
+            upload = await self._receiver.finish()
+            # A browser sends a file without name and content for an empty field.
+            if upload.size_bytes or part.file_name:
+                self._files[part.name] = replace(upload, file_name=part.file_name or "")
+        elif part.is_file:
+            self._passed_over[part.name] = None
+        elif text := _decoded(part.name, bytes(self._text)):
+            self._texts.setdefault(part.name, []).append(text)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
+
+
+async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
+    data = bytearray()
+    try:
+        async for piece in _pieces(request, config, config.max_body_bytes):
+            data += piece
+        words = unpacked(request, bytes(data), config.max_body_bytes, _SIZE_HINT).decode()
+        pairs = parse_qsl(words, encoding="utf-8", errors="strict", max_num_fields=MAX_FORM_PARTS)
+    except TooLarge:
+        _too_large(config)
+    except ValueError as error:
+        refuse(f"the body is not a {URLENCODED} form: {error}")
+    texts: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        texts[name] = (*texts.get(name, ()), value)
+    return Form(texts)
+
+
+def _too_large(config: ServiceConfig) -> NoReturn:
+    raise Refusal(
+        HttpErrorCode.PAYLOAD_TOO_LARGE,
+        f"the upload is too large; allowed: a file of at most {config.max_upload_bytes / MEBI:,g} MB, and "
+        f"{config.max_body_bytes:,} bytes of other fields",
+    )
+
+
+def _named(name: str) -> str:
+    return shown(name)[1:-1]

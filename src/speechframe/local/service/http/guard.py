@@ -1,0 +1,190 @@
+"""Open connections to addresses that callers name, for a ``file_url`` or a webhook.
+
+- The scheme is http or https, and the address holds no user name or password.
+- The host is on the public Internet, unless the operator allows other hosts. Every address of the host is
+  checked. The connection uses a checked address, even if the host name has changed its address since.
+- A host name is looked up in a thread of the key that named it, within a time limit.
+- The connection uses no proxy and sends no cookies and no key of the service.
+"""
+
+import socket
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from speechframe._version import __version__
+from speechframe.local.service.http.threads import FairThreads
+from speechframe.network.addresses import is_public
+from speechframe.spec import chosen
+
+__all__ = ["Forbidden", "Guard", "NotFound", "checked", "parsed"]
+
+_LONGEST_URL = 8192
+_CONNECT_S = 10.0
+_PRIVATE = "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
+
+Address = IPv4Address | IPv6Address
+
+
+class Forbidden(Exception):
+    """The service does not connect to an address. The message gives the reason, as the end of a sentence."""
+
+
+class NotFound(Forbidden):
+    """The host name was not resolved, or not in time. A later attempt may succeed."""
+
+
+class _Pinned(AbstractResolver):
+    """Resolves a host to addresses that were checked before."""
+
+    def __init__(self, addresses: tuple[Address, ...]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        del family
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def parsed(words: str) -> URL:
+    """Return an address that a caller gave as text.
+
+    Raises
+    ------
+    Forbidden
+        The text is not an http or https address, is too long, or holds a user name or password.
+    """
+    if len(words) > _LONGEST_URL:
+        raise Forbidden(f"it has more than {_LONGEST_URL:,} characters")
+    try:
+        # Keep the caller's quoting if possible, because new quoting breaks a signed address.
+        plain = words.isascii() and words.isprintable() and " " not in words
+        return checked(URL(words, encoded=plain))
+    except (ValueError, TypeError):
+        raise Forbidden("it is no address") from None
+
+
+def checked(url: URL) -> URL:
+    """Return an address without its fragment, or raise :class:`Forbidden`."""
+    if url.scheme not in {"http", "https"} or not url.raw_host:
+        raise Forbidden("it is not an http or https address")
+    if url.raw_user is not None or url.raw_password is not None:
+        raise Forbidden("it holds a user name or password")
+    if url.port is None or url.port < 1:
+        raise Forbidden("its port is none")
+    return url.with_fragment(None)
+
+
+class Guard:
+    """Opens connections to addresses that callers name, if they may be visited.
+
+    Parameters
+    ----------
+    allow_private
+        Whether hosts may be visited that are not on the public Internet.
+    lookup_s
+        Seconds that looking up a host name may take, and seconds it may wait for others of its key.
+    """
+
+    def __init__(self, *, allow_private: bool, lookup_s: float = chosen.LOOKUP_SECONDS) -> None:
+        self._allow_private, self._lookup_s = allow_private, lookup_s
+        # A name server that does not answer may hold a thread for minutes. The process ends without it.
+        self._lookups = FairThreads(chosen.KEY_LOOKUPS, lookup_s, is_left_at_end=True)
+
+    async def addresses(self, key_hash: bytes, url: URL) -> tuple[Address, ...]:
+        """Return the addresses that the host of a URL has now.
+
+        Parameters
+        ----------
+        key_hash
+            The key that named the address.
+        url
+            The address, as :func:`parsed` returns it.
+
+        Raises
+        ------
+        NotFound
+            The host has no address, or none was found in time.
+        Forbidden
+            The host is not on the public Internet.
+        NoTurn
+            Too many host names of this key are being looked up.
+        """
+        host = url.raw_host or ""
+        found = _literal(host) or await self._found(key_hash, host, url.port)
+        if not self._allow_private:
+            if not all(map(is_public, found)):
+                raise Forbidden(_PRIVATE)
+            if _is_unusual(host):
+                # aiohttp connects to such a host itself, without asking for its checked addresses.
+                raise Forbidden("its host is an address in an unusual spelling")
+        return found
+
+    async def _found(self, key_hash: bytes, host: str, port: int | None) -> tuple[Address, ...]:
+        threads = self._lookups.of(key_hash)
+        try:
+            answers = await threads.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise NotFound(f"its host was not found within {self._lookup_s:g} s") from None
+        except (OSError, UnicodeError):
+            raise NotFound("its host cannot be found") from None
+        return tuple(dict.fromkeys(_address(str(answer[4][0])) for answer in answers))
+
+    async def session_to(
+        self, key_hash: bytes, url: URL, headers: Mapping[str, str]
+    ) -> aiohttp.ClientSession:
+        """Return a session that connects to the checked addresses of a URL's host. The caller closes it.
+
+        Raises
+        ------
+        NotFound, Forbidden, NoTurn
+            As :meth:`addresses`.
+        """
+        addresses = await self.addresses(key_hash, url)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=_Pinned(addresses), use_dns_cache=False, force_close=True
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            headers={"User-Agent": f"speechframe/{__version__}", **headers},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+
+def _address(words: str) -> Address:
+    # A scope ("%eth0") names the network of a link-local address. It does not change the kind of address.
+    return ip_address(words.partition("%")[0])
+
+
+def _literal(host: str) -> tuple[Address, ...]:
+    """Return the address of a host that is written as an address. Return nothing for a name."""
+    try:
+        return (_address(host),)
+    except ValueError:
+        return ()
+
+
+def _is_unusual(host: str) -> bool:
+    """Return whether a host is a number, but not an address in its usual spelling."""
+    if ":" not in host and not host.replace(".", "").isdigit():
+        return False
+    return not _literal(host)

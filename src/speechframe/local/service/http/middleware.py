@@ -1,0 +1,122 @@
+"""Work around every handler: trace id, error body, log line, and 503 while the service stops."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from speechframe.local.service.books.unreadable import Unreadable
+from speechframe.local.service.http.answers import Refusal, error_response, make_trace_id
+from speechframe.local.service.state import STATE
+from speechframe.spec import chosen
+from speechframe.spec.codes import HttpErrorCode, Status
+from speechframe.spec.endpoints import by_name
+
+log = logging.getLogger("speechframe.service")
+
+TRACE_ID = "trace_id"
+NOTE = "note"
+"""Figures and fingerprints that a handler adds to the log line, never text or keys."""
+
+_STOPPING_RETRY_S = 2.0
+_LOCKED_RETRY_S = 1.0
+
+
+@web.middleware
+async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give a request its trace id, an answer in any case, and its log line."""
+    trace_id = request[TRACE_ID] = make_trace_id()
+    started = time.perf_counter()
+    status: int | str = "gone"
+    try:
+        response = await _answered(request, handler, trace_id)
+        status = response.status
+        return response
+    finally:
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "%s %s %s %.1f ms%s trace %s",
+                request.method if request.method.isalpha() else "?",
+                _route_words(request),
+                status,
+                (time.perf_counter() - started) * 1000,
+                f" {request[NOTE]}" if NOTE in request else "",
+                trace_id,
+            )
+
+
+async def _answered(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+    try:
+        return await _handled(request, handler, trace_id)
+    except Refusal as refusal:
+        if refusal.code is HttpErrorCode.INTERNAL_ERROR and _route_words(request) == by_name("token").path:
+            # Section 7.2 lists no status 500 for the token call.
+            refusal = Refusal(HttpErrorCode.UNAVAILABLE, refusal.message, retry_after_s=_LOCKED_RETRY_S)
+        return error_response(refusal, trace_id)
+
+
+async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+    state = request.app[STATE]
+    if state.stopping:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+        )
+    try:
+        with state.progress.follow(request):
+            return await handler(request)
+    except (Refusal, asyncio.CancelledError, ConnectionError):
+        raise
+    except web.HTTPException as answer:
+        raise _of_aiohttp(answer, request) from None
+    except sqlite3.OperationalError as error:
+        raise _of_database(error, trace_id) from None
+    except Unreadable as record:
+        log.error("%s", record)  # noqa: TRY400 - the words are enough
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, str(record)) from None
+    except Exception:
+        log.exception("a handler failed, trace %s", trace_id)
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed") from None
+
+
+def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
+    if isinstance(answer, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(answer.allowed_methods))
+        return Refusal(
+            HttpErrorCode.METHOD_NOT_ALLOWED,
+            f"this address takes {allowed}",
+            headers={"Allow": allowed},
+        )
+    if answer.status == Status.NOT_FOUND:
+        return Refusal(HttpErrorCode.NOT_FOUND, "there is no such address; /v1/openapi.json lists them")
+    if answer.status < HttpErrorCode.INTERNAL_ERROR.status:
+        return Refusal(HttpErrorCode.INVALID_REQUEST, answer.reason)
+    log.error("%s answered %d by itself", _route_words(request), answer.status)
+    return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service failed")
+
+
+def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
+    # Another service process over the same folder holds the database for longer than we wait.
+    log.error("the database failed: %s, trace %s", error, trace_id)
+    if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return Refusal(HttpErrorCode.UNAVAILABLE, "the service is busy", retry_after_s=_LOCKED_RETRY_S)
+    return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
+
+
+def _route_words(request: web.Request) -> str:
+    # The route and not the path, because a path may contain anything, even a key in a query.
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "(unknown)"
+
+
+async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the trace id on an answer that is about to be sent, and make room for it in memory."""
+    request.app[STATE].progress.end(request)
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        request.app[STATE].readers.make_room(len(response.body))
+    if chosen.TRACE_HEADER not in response.headers:
+        response.headers[chosen.TRACE_HEADER] = request.get(TRACE_ID) or make_trace_id()
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers["Server"] = "speechframe"

@@ -1,0 +1,413 @@
+"""Run the service as a command, ``speechframe serve`` or ``python -m speechframe.local.service``."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from speechframe.errors import SettingsError
+from speechframe.local.service import folders
+from speechframe.local.service.config import (
+    KeySpec,
+    ServiceConfig,
+    WorkerLimits,
+    parse_dub_key,
+    parse_key,
+    parse_keys,
+)
+from speechframe.settings import default_service_folder, is_loopback
+from speechframe.settings.hidden import Hidden
+from speechframe.spec import chosen
+from speechframe.spec.limits import REGIONS
+
+log = logging.getLogger("speechframe.service")
+
+DEFAULT_PORT = 8099
+FAILED = 1
+"""Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
+
+_STDIN = "-"
+_PARENT_LOOK_S = 1.0
+_FLUSH_S = 3.0
+_ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
+
+_TIMES = (
+    (
+        "--body-timeout-s",
+        ServiceConfig.body_timeout_s,
+        "in which the headers of a request must arrive, and again its body",
+    ),
+    ("--job-timeout-s", WorkerLimits.base_s, "of CPU time that a job may use; a longer job may use more"),
+    ("--idle-timeout-s", WorkerLimits.idle_s, "without any CPU use after which a job counts as hung"),
+    ("--progress-s", ServiceConfig.progress_s, "between two interim answers to a call that is in work"),
+    ("--socket-idle-s", ServiceConfig.socket_idle_s, "without traffic after which a WebSocket is closed"),
+    (
+        "--webhook-s",
+        ServiceConfig.webhook_seconds,
+        "over which the deliveries of an unanswered webhook are spread",
+    ),
+    ("--grace-s", ServiceConfig.grace_s, "that requests in flight get to finish when the service stops"),
+)
+_SIZES = (
+    ("--shelf-mb", ServiceConfig.shelf_bytes, "audio kept for links"),
+    ("--max-upload-mb", ServiceConfig.max_upload_bytes, "size of an uploaded or fetched file"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the service to `parser`."""
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="port to listen on; 0 takes a free one (%(default)s)"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of keys, balances and audio")
+    parser.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        type=Hidden,
+        metavar="KEY[:QUOTA[:CONCURRENCY]]",
+        help=f"a key to accept, with characters a month ({chosen.DEFAULT_QUOTA_CHARACTERS:,}) and "
+        f"requests at once ({chosen.DEFAULT_CONCURRENCY}); repeatable. Without one, the key in DIR/key is "
+        "used, made on first use. Other users of the machine can see options: prefer --keys-file",
+    )
+    parser.add_argument(
+        "--keys-file", metavar="FILE", help="file of keys, one a line, # comments; - reads standard input"
+    )
+    parser.add_argument(
+        "--dub-key",
+        action="append",
+        default=[],
+        type=Hidden,
+        metavar="KEY[:CREDITS]",
+        help=f"a key of the dubbing calls, with credits a month ({chosen.DEFAULT_DUB_CREDITS:,}); "
+        "repeatable. Without one, these calls accept the other keys",
+    )
+    parser.add_argument(
+        "--dub-workers", type=int, default=0, metavar="N", help="media dubbed at once (one for two cores)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="speech processes (one a core, at most 4)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON line with url and keys once it answers"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--allow-remote", action="store_true", help="allow a --host that other machines can reach"
+    )
+    parser.add_argument(
+        "--region", choices=sorted(REGIONS), default="global", help="region to play (%(default)s)"
+    )
+    parser.add_argument(
+        "--voices",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="folder of Piper voices (NAME.onnx with NAME.onnx.json) for the gen2 catalogue; repeatable. "
+        "Instead of SPEECHFRAME_VOICES",
+    )
+    for name, default_s, words in _TIMES:
+        parser.add_argument(
+            name, type=_seconds, default=default_s, metavar="S", help=f"seconds {words} (%(default)s)"
+        )
+    parser.add_argument(
+        "--queue", type=int, default=0, metavar="N", help="requests that may wait for a worker (32 a worker)"
+    )
+    parser.add_argument(
+        "--translation-models",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="folder of Firefox-Translations models, one or several; repeatable",
+    )
+    for name, default_bytes, words in _SIZES:
+        parser.add_argument(
+            name, type=int, default=default_bytes >> 20, metavar="MB", help=f"{words}, at most (%(default)s)"
+        )
+    parser.add_argument(
+        "--allow-private-urls",
+        action="store_true",
+        help="let a file_url or webhook_url lead to this machine and its network; only if every caller may "
+        "go there too",
+    )
+    for kind in ("changer", "recogniser"):
+        parser.add_argument(
+            f"--{kind}", metavar="NAME", help=f"{kind} to use if several are installed (the first by name)"
+        )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
+    parser.add_argument(
+        "--die-with-parent", action="store_true", help="end when standard input ends or the parent does"
+    )
+
+
+def _seconds(words: str) -> float:
+    seconds = float(words)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0 seconds")
+    return seconds
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the service with these options and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m speechframe.local.service", description=__doc__)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal stops the service. Return 0, or 1 if the service could not start.
+
+    Parameters
+    ----------
+    options
+        Parsed options of :func:`add_arguments`.
+    """
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    # Only this user may read the service's files, even in a folder that others can read.
+    os.umask(0o077)
+    try:
+        _check_extra()
+        folders.set_voices(options.voices)
+        folders.set_translation_models(options.translation_models)
+        return asyncio.run(_serve(config_of(options), options))
+    except SettingsError as error:
+        if options.json:
+            _say(json.dumps({"error": str(error)}))
+        sys.stderr.write(f"speechframe serve: {error}\n")
+        return FAILED
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _check_extra() -> None:
+    missing = [name for name in _ENGINE_MODULES if find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"the local service needs {', '.join(missing)}: pip install 'speechframe[local]'")
+
+
+def config_of(options: argparse.Namespace) -> ServiceConfig:
+    """Return the options as a configuration.
+
+    Raises
+    ------
+    SettingsError
+        A key is not valid, a file cannot be read, a number is out of range, or other machines can reach the
+        address and ``--allow-remote`` is missing.
+    """
+    if not options.allow_remote and not is_loopback(options.host):
+        raise SettingsError(
+            f"{options.host} can be reached from other machines, and keys would travel as plain text; "
+            "use 127.0.0.1, or --allow-remote if that is what you want"
+        )
+    highest_port = 65_535
+    if not 0 <= options.port <= highest_port:
+        raise SettingsError(
+            f"{options.port} is not a port; allowed: 0 to {highest_port} (0 takes a free port)"
+        )
+    for name in ("workers", "dub_workers", "queue", "shelf_mb"):
+        if getattr(options, name) < 0:
+            raise SettingsError(f"--{name.replace('_', '-')} must not be negative")
+    if options.max_upload_mb < 1:
+        raise SettingsError("--max-upload-mb must be at least 1")
+    return ServiceConfig(
+        data=options.data or default_service_folder(),
+        keys=(*map(parse_key, options.key), *_keys_in(options.keys_file)),
+        dub_keys=tuple(map(parse_dub_key, options.dub_key)),
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        dub_workers=options.dub_workers,
+        body_timeout_s=options.body_timeout_s,
+        header_timeout_s=options.body_timeout_s,
+        grace_s=options.grace_s,
+        queue_limit=options.queue,
+        shelf_bytes=options.shelf_mb << 20,
+        max_upload_bytes=options.max_upload_mb << 20,
+        allow_private_urls=options.allow_private_urls,
+        changer=options.changer,
+        recogniser=options.recogniser,
+        webhook_seconds=options.webhook_s,
+        region=options.region,
+        socket_idle_s=options.socket_idle_s,
+        progress_s=options.progress_s,
+        limits=WorkerLimits(base_s=options.job_timeout_s, idle_s=options.idle_timeout_s),
+    )
+
+
+def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
+    if name is None:
+        return ()
+    if name == _STDIN:
+        return parse_keys(_from_stdin())
+    try:
+        text = Hidden(Path(name).read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise SettingsError(f"the keys file {name} cannot be read: {error.strerror}") from None
+    keys = parse_keys(text)
+    if not keys:
+        raise SettingsError(f"the keys file {name} does not contain a key")
+    return keys
+
+
+def _from_stdin() -> Hidden:
+    # Read up to an empty line and not a byte further. --die-with-parent needs the rest of the input.
+    # The repr of a BytesIO does not show its content, so no traceback shows the keys.
+    text, before = BytesIO(), b"\n"
+    while (byte := os.read(0, 1)) and not byte == before == b"\n":
+        text.write(byte)
+        before = byte
+    return Hidden(text.getvalue().decode(errors="replace"))
+
+
+async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
+    # The web server is imported here, so that `speechframe --help` does not wait for it.
+    from aiohttp import web
+
+    from speechframe.local.service.app import make_app
+    from speechframe.local.service.http.connection import refusal
+    from speechframe.local.service.state import STATE
+    from speechframe.network.connections import Connections, repeats_counted
+    from speechframe.network.descriptors import raise_descriptor_limit
+
+    loop = asyncio.get_running_loop()
+    stop, at_once = asyncio.Event(), asyncio.Event()
+    _on_signals(loop, stop, at_once)
+    raise_descriptor_limit()
+    with _listening(config) as listener, repeats_counted("asyncio", log.name):
+        if options.die_with_parent:
+            _watch_parent(loop, stop, at_once)
+        app = make_app(config)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_FLUSH_S)
+        try:
+            if not await _is_done_before(stop, runner.setup()):
+                return 0
+            if (made := runner.server) is None:
+                raise RuntimeError("the runner made no server")
+            state = app[STATE]
+            connections = Connections(
+                made,
+                refusal=refusal,
+                header_timeout_s=config.header_timeout_s,
+                log=log,
+                watcher=state.readers,
+            )
+            server = await connections.listen(listener)
+            left_out = len(state.pools.fast.left_out)
+            _announce(config, listener, state.specs, left_out=left_out, as_json=options.json)
+            await stop.wait()
+            state.stopping = True
+            state.live.stopping.set()
+            server.close()
+            await _first_of(state.finished(), at_once.wait(), limit_s=config.grace_s)
+            # Unfinished calls now get a 503 instead of a cut connection.
+            await state.pools.close()
+        finally:
+            await runner.cleanup()
+    return 0
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
+    def asked() -> None:
+        # A second signal stops the service at once.
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
+    parent = os.getppid()
+
+    def gone() -> None:
+        stop.set()
+        at_once.set()
+
+    def read() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            gone()
+
+    def look() -> None:
+        # A fork of the parent keeps our standard input open after the parent itself has died.
+        if os.getppid() == parent:
+            loop.call_later(_PARENT_LOOK_S, look)
+        else:
+            gone()
+
+    try:
+        loop.add_reader(0, read)
+    except (OSError, ValueError):
+        raise SettingsError("--die-with-parent needs a pipe as standard input") from None
+    look()
+
+
+def _listening(config: ServiceConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family)
+    except PermissionError:
+        raise SettingsError(
+            f"port {config.port} needs more rights; choose one above 1023 with --port"
+        ) from None
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            raise SettingsError(f"{config.host} is not an address of this machine") from None
+        raise SettingsError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}. Is the service running "
+            "already? Choose another port with --port, or 0 for a free one."
+        ) from None
+
+
+def _announce(
+    config: ServiceConfig,
+    listener: socket.socket,
+    specs: tuple[KeySpec, ...],
+    *,
+    left_out: int,
+    as_json: bool,
+) -> None:
+    port = listener.getsockname()[1]
+    # Clients cannot connect to the wildcard address of a server.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - a comparison
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if as_json:
+        keys = [Hidden(spec.key.get_secret_value()) for spec in specs]
+        said = {"url": url, "keys": keys, "pid": os.getpid(), "data": str(config.data), "left_out": left_out}
+        _say(Hidden(json.dumps(said)))
+        return
+    where = "the keys you gave" if config.keys else f"the key in {config.data / 'key'}"
+    _say(f"speechframe answers at {url} with {where}; Ctrl-C stops it")
+
+
+async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Wait for work and return True. If the service is stopped first, cancel the work and return False."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        await working
+        return True
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return False
+
+
+async def _first_of(*waited: Coroutine[Any, Any, object], limit_s: float) -> None:
+    waits = [asyncio.ensure_future(one) for one in waited]
+    await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

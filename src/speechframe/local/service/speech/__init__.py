@@ -1,0 +1,1 @@
+"""The calls for voices, speech, streams, translation and voice change."""

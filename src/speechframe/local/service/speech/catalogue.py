@@ -1,0 +1,202 @@
+"""The catalogues of voices, and the meaning of a voice, a locale and a style in a request."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NoReturn
+
+from pydantic import TypeAdapter
+
+from speechframe.engines import registry
+from speechframe.engines.base import EngineVoice
+from speechframe.local.engines import clarity
+from speechframe.local.service.http.answers import Refusal
+from speechframe.spec import locales
+from speechframe.spec.changer import ConvertRequest
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.socket import VoiceConfig
+from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice, VoiceKind
+
+_SHOWN_CHOICES = 12
+_COMPARED_CHARACTERS = 200
+"""Most characters of an unknown name that are compared with each voice, because that takes time."""
+_DEFAULT_LOCALE = "en-US"
+
+_LISTING = TypeAdapter(list[Voice])
+
+
+@dataclass(frozen=True)
+class Casting:
+    """The voice, locale and style of a request.
+
+    Parameters
+    ----------
+    voice
+        The voice.
+    engine
+        Name of the engine that has it.
+    locale
+        One of the voice's locales.
+    style
+        One of its styles there, or ``None`` for its plain one.
+    """
+
+    voice: EngineVoice
+    engine: str
+    locale: str
+    style: str | None
+
+
+class Catalogue:
+    """The voices of one model.
+
+    Parameters
+    ----------
+    model
+        The generation.
+    engines
+        Names of the engines that work here. Voices of other engines are left out.
+    """
+
+    def __init__(self, model: Model, engines: Collection[str]) -> None:
+        self._model = model
+        self._engines = frozenset(engines)
+        self.entries = list(registry.catalogue(model, self._engines).values())
+        self._voices = [entry.voice for entry in self.entries]
+        listed = [_listed(entry.voice, entry.engine) for entry in self.entries]
+        self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
+        """The body of the voice listing. It never changes while the service runs."""
+
+    def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> Casting:
+        """Return the voice, locale and style of a request. A refusal uses the request's names of the fields.
+
+        Raises
+        ------
+        Refusal
+            400 for an unknown voice, locale or style. The message has the nearest known names.
+        """
+        names = type(request).wire_names()
+        asked = request.voice_id or self.default_voice
+        try:
+            voice, engine = registry.find_voice(asked, self._model, self._engines)
+        except KeyError:
+            self._refuse_voice(names["voice_id"], asked)
+        # The voice changer has the former name alone.
+        newer = None if isinstance(request, ConvertRequest) else request.locale
+        field = names["locale" if newer is not None else "multi_native_locale"]
+        locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
+        return Casting(voice, engine, locale, _style(voice, locale, request.style))
+
+    @property
+    def default_voice(self) -> str:
+        """The id of the voice that speaks if none is named (chosen: default-voice).
+
+        Raises
+        ------
+        Refusal
+            503 if no engine here has a voice of this model.
+        """
+        if not self._voices:
+            raise Refusal(
+                HttpErrorCode.UNAVAILABLE,
+                f"this service has no voice of the model {self._model}; use another model",
+            )
+        english = (voice for voice in self._voices if voice.locale == _DEFAULT_LOCALE)
+        return next(english, self._voices[0]).voice_id
+
+    def _refuse_voice(self, field: str, asked: str) -> NoReturn:
+        asked = asked[:_COMPARED_CHARACTERS]
+        ids = [voice.voice_id for voice in self._voices]
+        near = registry.nearest_voices(asked, self._model, self._engines)
+        language = asked.replace("_", "-").partition("-")[0].casefold()
+        same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
+        hint = "the voice listing has all"
+        _refuse(field, asked, "is no voice of this model", near or same or ids, hint)
+
+
+@dataclass(frozen=True)
+class Catalogues:
+    """The two catalogues, which are separate (section 4.1, rule 5)."""
+
+    by_model: Mapping[Model, Catalogue]
+
+    @classmethod
+    def load(cls, engines: Collection[str]) -> "Catalogues":
+        """Return the catalogues of the engines that work."""
+        return cls({model: Catalogue(model, engines) for model in Model})
+
+    @property
+    def fast_engines(self) -> frozenset[str]:
+        """Names of the engines whose voices are all formant voices, which take milliseconds for a line."""
+        kinds: dict[str, set[VoiceKind | None]] = {}
+        for catalogue in self.by_model.values():
+            for entry in catalogue.entries:
+                kinds.setdefault(entry.engine, set()).add(entry.voice.kind)
+        return frozenset(engine for engine, found in kinds.items() if found == {VoiceKind.FORMANT})
+
+
+def _listed(voice: EngineVoice, engine: str) -> Voice:
+    own = voice.supported_locales[voice.locale]
+    return Voice(
+        voice_id=voice.voice_id,
+        display_name=voice.display_name,
+        description=voice.description,
+        gender=voice.gender,
+        locale=voice.locale,
+        supported_locales={
+            locale: StyleDetails(available_styles=list(details.available_styles), detail=details.detail)
+            for locale, details in voice.supported_locales.items()
+        },
+        accent=own.detail,
+        display_language=locales.display_name(locales.language_of(voice.locale)),
+        available_styles=list(own.available_styles),
+        engine=engine,
+        kind=voice.kind,
+        licence=voice.licence,
+        clarity=clarity.of_voice(voice.voice_id) or None,
+    )
+
+
+def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
+    if asked is None:
+        return voice.locale
+    supported = list(voice.supported_locales)
+    try:
+        wanted = locales.normalise(asked)
+    except ValueError as error:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{field}: {error}; {voice.voice_id} speaks {_listed_words(supported)}",
+        ) from None
+    if wanted in voice.supported_locales:
+        return wanted
+    # A bare language means the voice's own region of it, or the first it has.
+    same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
+    if not same:
+        nearest = locales.nearest(asked, supported) or supported
+        _refuse(field, asked, f"is not spoken by {voice.voice_id}", nearest)
+    return same[0]
+
+
+def _style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
+    if asked is None:
+        return None
+    styles = list(voice.supported_locales[locale].available_styles)
+    known = {style.casefold(): style for style in styles}
+    found = known.get(asked.casefold())
+    if found is None:
+        near = get_close_matches(asked.casefold(), known, n=1)
+        hint = f"did you mean {known[near[0]]}?" if near else ""
+        _refuse("style", asked, f"is no style of {voice.voice_id} in {locale}", styles, hint)
+    return found
+
+
+def _refuse(field: str, value: str, problem: str, allowed: Iterable[str], hint: str = "") -> NoReturn:
+    words = f"{field} {problem} (got {shown(value)}); allowed: {_listed_words(list(allowed))}"
+    raise Refusal(HttpErrorCode.INVALID_REQUEST, f"{words}; {hint}" if hint else words)
+
+
+def _listed_words(choices: list[str]) -> str:
+    more = len(choices) - _SHOWN_CHOICES
+    return ", ".join(choices[:_SHOWN_CHOICES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,315 @@
+"""``POST /v1/voice-changer/convert`` (section 2.5): from an uploaded clip to an answer that is billed once.
+
+The package's docstring lists the order of checks. An upload adds some steps. The form is read to disk, and
+its fields are checked. Then the request waits for a slot. Then a ``file_url`` is fetched, and the clip is
+decoded. The length of the clip decides the price, which is reserved before the voice is changed.
+"""
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.books.shelf import Clip
+from speechframe.local.service.http.answers import refuse
+from speechframe.local.service.http.auth import require_key
+from speechframe.local.service.http.body import checked, unknown_warning
+from speechframe.local.service.http.fetch import fetched
+from speechframe.local.service.http.forms import Form, received
+from speechframe.local.service.http.middleware import NOTE
+from speechframe.local.service.http.uploads import Upload
+from speechframe.local.service.speech.audio import address, json_answer
+from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.paid import (
+    Bill,
+    check_done,
+    mark_of,
+    refusals,
+    reserved,
+    slot_in_time,
+    take_of,
+)
+from speechframe.local.service.speech.speaking import all_warnings
+from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.job import Job, Reply
+from speechframe.spec import billing, chosen
+from speechframe.spec.changer import ConvertRequest, ConvertResponse
+from speechframe.spec.limits import Pool
+from speechframe.spec.speech import Model
+
+_FILE, _FILE_URL = "file", "file_url"
+
+# A clip has at least this many bytes a second, as speech at 8 kbit/s has. A time limit cuts off longer ones.
+_LEAST_BYTES_S = 1000
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A valid request, with its key and its engines."""
+
+    request: ConvertRequest
+    key: Key
+    casting: Casting
+    take: int
+    changer: str | None
+    recogniser: str | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The decoded clip: path of its samples, sample rate in Hz, length, and warnings."""
+
+    samples: Path
+    sample_rate_hz: int
+    audio_seconds: float
+    warnings: tuple[str, ...]
+
+
+async def convert(request: web.Request) -> web.StreamResponse:
+    """Answer a request to change the voice of a clip."""
+    state = request.app[STATE]
+    key = require_key(request)
+    with slot_in_time(state), state.slots.uploading(key):
+        async with received(
+            request,
+            state.config,
+            state.uploads,
+            files=(_FILE,),
+            threads=state.threads.of(key.key_hash),
+            turn=state.turn_to_read,
+        ) as form:
+            call = _call(request, state, key, form)
+            async with state.slots.waited_for(key, Pool.OTHER):
+                with refusals():
+                    return await _changed(request, state, call, form)
+
+
+def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
+    wanted, result = checked(ConvertRequest, form.fields())
+    if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
+        refuse(
+            f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
+        )
+    casting = state.catalogues.by_model[Model.GEN2].cast(wanted)
+    given = (wanted.transcription or "").strip()
+    listens = not given and (wanted.return_transcription or not wanted.retain_accent)
+    warnings = [unknown_warning(result.unknown)]
+    if wanted.pronunciation_dictionary and wanted.retain_accent:
+        warnings.append("pronunciation_dictionary is for retain_accent=false only and was ignored")
+    return _Call(
+        wanted,
+        key,
+        casting,
+        take_of(request),
+        _changer(state) if wanted.retain_accent else None,
+        _recogniser(state, wanted) if listens else None,
+        tuple(words for words in warnings if words),
+    )
+
+
+def _changer(state: State) -> str:
+    found = _engine(state, "changer", state.config.changer)
+    if found is None:
+        refuse("no voice changer is installed here: pip install 'speechframe[local]'")
+    return found
+
+
+def _recogniser(state: State, wanted: ConvertRequest) -> str:
+    found = _engine(state, "recogniser", state.config.recogniser)
+    if found is None:
+        field = "return_transcription=true" if wanted.retain_accent else "retain_accent=false"
+        refuse(
+            f"{field} needs a transcription of the clip, and no speech recogniser is installed here; give "
+            "transcription, or install one where the service runs: pip install 'speechframe[asr]'"
+        )
+    return found
+
+
+def _engine(state: State, kind: str, asked: str | None) -> str | None:
+    return asked or min(state.pools.installed.get(kind, {}), default=None)
+
+
+async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.StreamResponse:
+    # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
+    state.pools.slow.check_room(call.key.key_hash)
+    with contextlib.ExitStack() as stack:
+        upload = form.files.get(_FILE)
+        field = _FILE
+        if upload is None:
+            assert call.request.file_url is not None  # noqa: S101 - the model asks for exactly one of the two
+            upload = await fetched(
+                call.request.file_url,
+                state.config,
+                stack.enter_context(state.uploads.lent()),
+                key_hash=call.key.key_hash,
+                guard=state.guard,
+                threads=state.threads,
+            )
+            field = _FILE_URL
+        source = await _measured(state, call.key, field, upload, stack.enter_context(state.uploads.lent()))
+        _check_transcription(call.request, source)
+        return await _answer(request, state, call, upload, source)
+
+
+async def _measured(state: State, key: Key, field: str, upload: Upload, samples: Path) -> _Source:
+    most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
+    reply = await state.pools.slow.run(
+        Job(
+            "measure",
+            {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
+            str(samples),
+        ),
+        limit_s=state.config.limits.job_s(0, most_seconds),
+        key_hash=key.key_hash,
+    )
+    if reply.facts.refused is not None:
+        refuse(f"{field}: {reply.facts.refused}")
+    check_done(reply, "the clip could not be decoded")
+    rate_hz = json.loads(reply.words)["sample_rate_hz"]
+    return _Source(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
+
+
+def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
+    # The clip alone decides the price, so a short clip must not pay for a long text.
+    characters = len((wanted.transcription or "").strip())
+    a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
+    most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
+    if characters > most:
+        refuse(
+            f"transcription is too long for a clip of {source.audio_seconds:,.1f} seconds "
+            f"(got {characters:,} characters); allowed: at most {most:,}, which are "
+            f"{a_second} a second but no less than {chosen.MAX_TEXT_CHARACTERS:,}"
+        )
+
+
+async def _answer(
+    request: web.Request, state: State, call: _Call, upload: Upload, source: _Source
+) -> web.StreamResponse:
+    bill = Bill(
+        call.key,
+        mark_of(request, "convert", _content(call, upload), take=call.take),
+        billing.convert_millicredits(source.audio_seconds),
+        f"the clip has {source.audio_seconds:,.3f} seconds at "
+        f"{billing.to_credits(billing.PRICES['convert'].millicredits):g} characters each",
+        "convert",
+    )
+    clip = state.shelf.new_clip(call.request.format.lower())
+    with contextlib.ExitStack() as stack:
+        async with reserved(state, bill, clip) as reservation:
+            reply = await _spoken(state, call, source, clip)
+            audio = None
+            if call.request.encode_output_as_base64:
+                # Before it is on the shelf, which a shelf that is full may take it from.
+                audio = stack.enter_context(state.shelf.path(clip).open("rb"))
+
+            def settle(connection: sqlite3.Connection) -> quota.Balance:
+                state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
+                return quota.settle(connection, reservation, bill.millis)
+
+            balance = await state.database.run(settle)
+        request[NOTE] = (
+            f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"seconds {source.audio_seconds:.1f} "
+            f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
+        )
+        warnings = all_warnings((*call.warnings, *source.warnings), reply.facts)
+        body = _body(address(request, clip), call, reply, balance, warnings)
+        threads = state.threads.of(call.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
+
+
+def _content(call: _Call, upload: Upload) -> bytes:
+    """Return the request in one canonical form: the hash of the clip, and the meaning of each field."""
+    wanted = call.request
+    means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
+    means["return_transcription"] = wanted.return_transcription
+    return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).digest() + upload.sha256
+
+
+async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Reply:
+    wanted = call.request
+    job = Job(
+        "change",
+        {
+            "samples": str(source.samples),
+            "clip_rate_hz": source.sample_rate_hz,
+            "conversion": _conversion(call),
+            "speaker": call.casting.engine,
+            "changer": call.changer,
+            "recogniser": call.recogniser,
+            **_words(wanted),
+            **_shape(wanted),
+        },
+        str(state.shelf.path(clip)),
+    )
+    limit_s = state.config.limits.change_s(
+        len(wanted.transcription or ""), source.audio_seconds, wanted.audio_duration or 0.0
+    )
+    reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
+    if reply.facts.refused is not None:
+        refuse(f"the voice cannot be changed: {reply.facts.refused}")
+    check_done(reply, "the voice changer failed")
+    return reply
+
+
+def _conversion(call: _Call) -> dict[str, Any]:
+    wanted, casting = call.request, call.casting
+    return {
+        "voice_id": casting.voice.voice_id,
+        "locale": casting.locale,
+        "style": casting.style,
+        "pitch": wanted.pitch or 0,
+        "rate": wanted.rate or 0,
+        "variation": wanted.variation,
+        "audio_duration_s": wanted.audio_duration or 0.0,
+        "retain_prosody": wanted.retain_prosody,
+        "take": call.take,
+    }
+
+
+def _words(wanted: ConvertRequest) -> dict[str, Any]:
+    """Return the transcription, if there is one, and whether it is spoken anew."""
+    return {
+        "transcription": (wanted.transcription or "").strip() or None,
+        "retain_accent": wanted.retain_accent,
+        "pronunciations": {
+            word: how.model_dump(mode="json")
+            for word, how in (wanted.pronunciation_dictionary or {}).items()
+            if not wanted.retain_accent
+        },
+    }
+
+
+def _shape(wanted: ConvertRequest) -> dict[str, Any]:
+    return {
+        "format": wanted.format,
+        "channel_type": wanted.channel_type,
+        "sample_rate_hz": int(wanted.sample_rate),
+    }
+
+
+def _body(
+    audio_file: str, call: _Call, reply: Reply, balance: quota.Balance, warnings: Sequence[str]
+) -> bytes:
+    """Return the answer as JSON, all but its Base64."""
+    answer = ConvertResponse(
+        audio_file=audio_file,
+        audio_length_in_seconds=reply.facts.audio_seconds,
+        remaining_character_count=balance.remaining_characters,
+        encoded_audio=None,
+        transcription=(
+            json.loads(reply.words)["transcription"] if call.request.return_transcription else None
+        ),
+        warning="; ".join(warnings) or None,
+    )
+    return answer.model_dump_json(exclude_none=True).encode()

@@ -1,0 +1,163 @@
+"""``POST /v1/speech/generate`` (sections 2.1 and 2.3): from a request to an answer that is billed once."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.auth import require_key
+from speechframe.local.service.http.body import checked, read_body, unknown_warning
+from speechframe.local.service.http.middleware import NOTE
+from speechframe.local.service.speech.audio import address, json_answer
+from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.paid import Bill, check_done, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.speaking import all_warnings, utterance
+from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.pool import WorkerPool
+from speechframe.spec import billing, locales
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.deprecation import deprecation_notice
+from speechframe.spec.limits import Pool
+from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
+from speechframe.spec.texts import billed_characters, text_warnings
+from speechframe.wire.requests import encode_request
+
+# Wire name of each part of the answer. Parts that are JSON already are not parsed again.
+_NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
+_BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A valid request, with its key and its price."""
+
+    request: GenerateRequest
+    casting: Casting
+    take: int
+    bill: Bill
+    warnings: tuple[str, ...]
+
+
+async def generate(request: web.Request) -> web.StreamResponse:
+    """Answer a generation request. The package's docstring lists the order of checks."""
+    state = request.app[STATE]
+    key = require_key(request)
+    call = _call(request, state, key, await read_body(request, state.config))
+    with slot(state, key, Pool.OTHER):
+        return await _answer(request, state, call)
+
+
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+    wanted, result = checked(GenerateRequest, fields)
+    if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
+        )
+    casting = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
+    take = take_of(request)
+    warnings = [
+        unknown_warning(result.unknown),
+        *(deprecation_notice(GenerateRequest, field) for field in result.deprecated),
+        *text_warnings(wanted.text),
+    ]
+    if wanted.word_durations_as_original_text and locales.language_of(casting.locale) != "en":
+        warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
+    # The way of delivery does not make it another request.
+    content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
+    characters = billed_characters(wanted.text)
+    bill = Bill(
+        key,
+        mark_of(request, "generate", content, take=take),
+        billing.generate_millicredits(wanted.text),
+        f"the text has {characters:,} billed characters",
+        "generate",
+    )
+    return Call(wanted, casting, take, bill, tuple(words for words in warnings if words))
+
+
+async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
+    clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
+    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
+    pool = state.pools.of_engine(call.casting.engine)
+    pool.check_room(call.bill.key.key_hash)
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
+        async with reserved(state, call.bill, clip) as reservation:
+            reply = await _spoken(state, pool, call, path)
+            audio = None
+            if clip is None:
+                audio = stack.enter_context(path.open("rb"))
+                # The open file can still be sent. Without a name it is removed however this request ends.
+                path.unlink()
+
+            def settle(connection: sqlite3.Connection) -> quota.Balance:
+                if clip is not None:
+                    state.shelf.put(connection, clip, reply.facts.content_type, reply.facts.size_bytes)
+                return quota.settle(connection, reservation, call.bill.millis)
+
+            balance = await state.database.run(settle)
+        request[NOTE] = (
+            f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"characters {call.bill.millis // billing.CREDIT} "
+            f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
+        )
+        warnings = all_warnings(call.warnings, reply.facts)
+        body = _body(address(request, clip) if clip is not None else "", reply, balance, warnings)
+        threads = state.threads.of(call.bill.key.key_hash)
+        return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
+
+
+async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Reply:
+    wanted, casting = call.request, call.casting
+    job = Job(
+        "speak",
+        {
+            "engine": casting.engine,
+            "utterance": _utterance(call),
+            "format": wanted.format,
+            "channel_type": wanted.channel_type,
+            "sample_rate_hz": int(wanted.sample_rate),
+        },
+        str(path),
+    )
+    limit_s = state.config.limits.job_s(len(wanted.text), wanted.audio_duration or 0.0)
+    reply = await pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
+    if reply.facts.refused is not None:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
+    check_done(reply, "the speech engine failed")
+    return reply
+
+
+def _utterance(call: Call) -> dict[str, object]:
+    wanted, casting = call.request, call.casting
+    return {
+        **utterance(wanted, casting, Model.GEN2, take=call.take),
+        "text": wanted.text,
+        "audio_duration_s": wanted.audio_duration or 0.0,
+        "words_as_original_text": wanted.word_durations_as_original_text
+        and locales.language_of(casting.locale) == "en",
+    }
+
+
+def _body(audio_file: str, reply: Reply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
+    """Return the answer as JSON, all but its Base64."""
+    parts = {
+        "audio_file": json.dumps(audio_file).encode(),
+        "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),
+        "remaining_character_count": b"%d" % balance.remaining_characters,
+        "consumed_character_count": b"%d" % balance.used_characters,
+        "word_durations": reply.words,
+    }
+    if warnings:
+        parts["warning"] = json.dumps("; ".join(warnings)).encode()
+    return b"{" + b",".join(_NAMES[name] + b":" + value for name, value in parts.items()) + b"}"

@@ -1,0 +1,224 @@
+"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals."""
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.idempotency import Mark, OtherBody
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.books.shelf import Clip
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.slots import NoSlot
+from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.job import Reply
+from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost
+from speechframe.spec import billing, chosen
+from speechframe.spec.check import shown
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import Pool
+
+_STOPPING_RETRY_S = 2.0
+_WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The price of a call and the key that pays.
+
+    Parameters
+    ----------
+    key
+        The key that pays.
+    mark
+        Hash of the request's idempotency key and of its content. None without an idempotency key.
+    millis
+        The price in thousandths of a character.
+    words
+        The reason for the price in a refusal, such as ``the text has 12 billed characters``.
+    operation
+        The operation's name, as in :data:`speechframe.spec.billing.PRICES`.
+    """
+
+    key: Key
+    mark: Mark | None
+    millis: int
+    words: str
+    operation: str
+
+
+def take_of(request: web.Request) -> int:
+    """Return the take that a request wants. Without the header, the take is 0 (chosen: takes).
+
+    Raises
+    ------
+    Refusal
+        400 if the header is not a take.
+    """
+    header = request.headers.get(chosen.TAKE_HEADER)
+    if header is None:
+        return 0
+    words = header.strip()
+    if (
+        not (words.isascii() and words.isdecimal() and len(words) <= len(str(chosen.MAX_TAKE)))
+        or int(words) > chosen.MAX_TAKE
+    ):
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.TAKE_HEADER} is not a take (got {shown(header)}); "
+            f"allowed: integer from 0 to {chosen.MAX_TAKE}",
+        )
+    return int(words)
+
+
+def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
+    """Return the hash of a request's idempotency key with the hash of its content (chosen: idempotency).
+
+    Without the header, return None.
+
+    Parameters
+    ----------
+    operation
+        The endpoint's name.
+    content
+        The request in canonical form, without options that only concern the delivery of the answer.
+    take
+        The take that the request wants.
+
+    Raises
+    ------
+    Refusal
+        400 if the key is empty or too long.
+    """
+    header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
+    if header is None:
+        return None
+    if not header or len(header) > chosen.MAX_IDEMPOTENCY_CHARACTERS:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.IDEMPOTENCY_HEADER} has {len(header)} characters; "
+            f"allowed: 1 to {chosen.MAX_IDEMPOTENCY_CHARACTERS} characters",
+        )
+    body = hashlib.blake2b(operation.encode() + b"\0%d\0" % take + content, digest_size=32).digest()
+    return Mark(request.app[STATE].ring.hashed(header), body)
+
+
+def check_done(reply: Reply, problem: str) -> None:
+    """Refuse with 500 if a worker failed and the request was valid."""
+    if reply.facts.failed is not None:
+        raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Translate internal errors into HTTP refusals."""
+    try:
+        yield
+    except Saturated as full:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is saturated", retry_after_s=full.wait_s
+        ) from None
+    except PoolClosed:
+        raise Refusal(
+            HttpErrorCode.UNAVAILABLE, "the service is stopping", retry_after_s=_STOPPING_RETRY_S, close=True
+        ) from None
+    except WorkerLost:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR, "the engine crashed or took too long; nothing was billed"
+        ) from None
+    except OtherBody:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            f"{chosen.IDEMPOTENCY_HEADER} was used for another request; "
+            "allowed: the same request again, or a new key",
+        ) from None
+
+
+@contextlib.contextmanager
+def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
+    """Hold a slot for the length of a block. Translate errors of the block into refusals.
+
+    Raises
+    ------
+    Refusal
+        429 at once if the key's cap is reached. :func:`refusals` raises the others.
+    """
+    words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
+    with (
+        _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
+        state.slots.taken(key, pool),
+        refusals(),
+    ):
+        yield
+
+
+def slot_in_time(state: State) -> contextlib.AbstractContextManager[None]:
+    """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
+
+    Raises
+    ------
+    Refusal
+        503 if the block raises :class:`NoSlot`.
+    """
+    words = "in flight, which is its limit, and none ended in time"
+    return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
+
+
+@contextlib.contextmanager
+def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
+    try:
+        yield
+    except NoSlot as full:
+        raise Refusal(
+            code, f"this key has {full.concurrency} {words}", retry_after_s=state.pools.mean_s
+        ) from None
+
+
+@contextlib.asynccontextmanager
+async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncIterator[quota.Reservation]:
+    """Reserve the price of a call. Release the reservation if the block fails or the client disconnects.
+
+    Parameters
+    ----------
+    state
+        The service.
+    bill
+        The price, and the key that pays.
+    clip
+        The file for the audio. It is removed if the call fails.
+
+    Raises
+    ------
+    Refusal
+        402 if the quota does not cover the price.
+    """
+    reservation = quota.make_reservation(state.owner.name, bill.key, bill.mark, bill.operation)
+
+    def reserve(connection: sqlite3.Connection) -> None:
+        try:
+            quota.reserve(connection, reservation, bill.millis)
+        except quota.QuotaExhausted:
+            # A killed service may have left reservations. Release them and retry once.
+            if not state.owner.reap(connection):
+                raise
+            quota.reserve(connection, reservation, bill.millis)
+
+    try:
+        await state.database.run(reserve)
+        yield reservation
+    except quota.QuotaExhausted as short:
+        raise Refusal(
+            HttpErrorCode.QUOTA_EXHAUSTED,
+            f"{bill.words}, and of this billing cycle's "
+            f"quota {short.left_millis // billing.CREDIT:,} are left (what is in flight counts as used)",
+        ) from None
+    except BaseException:
+        # A settled call is not affected, because settling has removed its reservation.
+        state.database.post(lambda connection: quota.release(connection, reservation.id))
+        if clip is not None:
+            state.shelf.remove([clip.file_name])
+        raise

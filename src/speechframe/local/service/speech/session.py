@@ -1,0 +1,406 @@
+"""Serve one WebSocket by the rules of ``wire.contexts``.
+
+Three things run at the same time. The reader takes frames while there is room for their results. A task for
+each chunk of text waits for its turn, has the chunk spoken and billed, and encodes it. The writer sends the
+frames that are ready. If a client reads nothing, first the tasks stop and then the reader, so memory does not
+grow.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from aiohttp import WSMsgType, web
+
+from speechframe.audio.codec import seconds_to_frames
+from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.streaming import pause_seconds
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.answers import Refusal
+from speechframe.local.service.http.outbox import Outbox
+from speechframe.local.service.http.readers import Reader
+from speechframe.local.service.http.slots import Slots
+from speechframe.local.service.speech.catalogue import Casting, Catalogue
+from speechframe.local.service.speech.paid import Bill, reserved
+from speechframe.local.service.speech.speaking import (
+    VARIATION_IGNORED,
+    Part,
+    PartFailed,
+    PartRefused,
+    dictionary_warnings,
+    encoded,
+    speak,
+    utterance,
+)
+from speechframe.local.service.speech.stream import Shape
+from speechframe.local.service.state import State
+from speechframe.local.service.workers.pool import PoolClosed, WorkerLost
+from speechframe.spec import billing, chosen
+from speechframe.spec.codes import CloseCode, ErrorCode, HttpErrorCode
+from speechframe.spec.limits import Pool
+from speechframe.spec.socket import ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
+from speechframe.spec.speech import Model
+from speechframe.spec.texts import Pause, billed_characters, speaks, split_pauses
+from speechframe.wire.contexts import Contexts
+from speechframe.wire.frames import encode_frame
+from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send
+
+log = logging.getLogger("speechframe.service")
+
+_DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
+
+
+class _ContextSlots:
+    """Streaming slots of a key for contexts, shared with its HTTP streams and other sockets."""
+
+    def __init__(self, slots: Slots, key: Key) -> None:
+        self._slots, self._key = slots, key
+
+    def take(self) -> bool:
+        """Take a slot. Return False if all are taken."""
+        return self._slots.take_one(self._key, Pool.STREAMING)
+
+    def free(self) -> None:
+        """Give a slot back."""
+        self._slots.give_one(self._key, Pool.STREAMING)
+
+
+@dataclass
+class _Voice:
+    """The voice of a voice_config, with warnings about ignored fields."""
+
+    config: VoiceConfig | None
+    casting: Casting
+    manner: dict[str, Any]
+    warnings: list[str]
+
+
+@dataclass
+class _File:
+    """A turn's audio while it is being made."""
+
+    turn: int
+    voice: _Voice | None = None
+    encoder: StreamEncoder | None = None
+    input_rate_hz: int = 0
+    before: str | None = None
+    silence_s: float = field(default=0.0)
+    unused_words: tuple[str, ...] | None = None
+
+
+def _voice_alone(voice_id: str | None) -> VoiceConfig:
+    return VoiceConfig.model_validate({"voice_id": voice_id})
+
+
+class Session:
+    """A socket after its upgrade.
+
+    Parameters
+    ----------
+    state
+        The service.
+    key
+        Who pays.
+    socket
+        The connection.
+    model
+        Whose catalogue is spoken with.
+    shape
+        What the audio is like.
+    trace_id
+        Of the socket.
+    reader
+        The client.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        key: Key,
+        socket: web.WebSocketResponse,
+        *,
+        reader: Reader,
+        model: Model,
+        shape: Shape,
+        trace_id: str,
+    ) -> None:
+        self.billed_millis = 0
+        self._state, self._key, self._socket = state, key, socket
+        self._model, self._shape, self._trace_id = model, shape, trace_id
+        self._loop = asyncio.get_running_loop()
+        self._contexts = Contexts(
+            _ContextSlots(state.slots, key),
+            now_s=self._loop.time(),
+            trace_id=trace_id,
+            voice_problem=self._voice_problem,
+            idle_s=state.config.socket_idle_s,
+        )
+        self._threads = state.threads.of(key.key_hash)
+        self._reader = reader
+        self._outbox = Outbox(reader)
+        self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
+        self._files: dict[str | None, _File] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._progress = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        return self._state.catalogues.by_model[self._model]
+
+    async def run(self) -> None:
+        """Serve until either side closes the socket or the service stops."""
+        reading = asyncio.create_task(self._read())
+        writing = asyncio.create_task(self._write())
+        stopping = asyncio.create_task(self._state.live.stopping.wait())
+        everything = {reading, writing, stopping}
+        try:
+            self._do([])
+            await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not reading.done() and not writing.done():
+                await self._finish_up(reading, writing)
+        finally:
+            self._free()
+            for task in everything:
+                task.cancel()
+            for gone in await asyncio.gather(*everything, return_exceptions=True):
+                # An OSError comes from a client that is gone or reads nothing. The service did not fail.
+                if isinstance(gone, Exception) and not isinstance(gone, OSError):
+                    log.error("a socket failed, trace %s", self._trace_id, exc_info=gone)
+
+    async def _finish_up(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
+        """Send the audio that is being made, and close."""
+        reading.cancel()
+        while self._tasks and not writing.done():
+            await asyncio.wait([*self._tasks.values(), writing], return_when=asyncio.FIRST_COMPLETED)
+        self._outbox.put(None)
+        await writing
+
+    def _free(self) -> None:
+        """Give back all slots and stop all work, after the socket is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._contexts.close()
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _read(self) -> None:
+        while True:
+            await self._outbox.room()
+            while self._is_behind():
+                self._progress.clear()
+                await self._progress.wait()
+            message = await self._socket.receive()
+            if message.type not in _DATA:
+                return
+            await self._state.turn_to_read(len(message.data))
+            self._do(self._contexts.receive(message.data, now_s=self._loop.time()))
+
+    def _is_behind(self) -> bool:
+        return (
+            self._contexts.backlog_characters > chosen.SOCKET_WAITING_CHARACTERS
+            or self._contexts.ended > chosen.SOCKET_WAITING_TURNS
+        )
+
+    async def _write(self) -> None:
+        while (frame := await self._outbox.get()) is not None:
+            await self._socket.send_str(frame)
+        await self._socket.close(code=CloseCode.NORMAL)
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame):
+                    self._outbox.put(encode_frame(frame))
+                    if isinstance(frame, FinalFrame) or (isinstance(frame, ErrorFrame) and frame.fatal):
+                        self._files.pop(frame.context_id, None)
+                case Generate():
+                    self._begin(action.generation, self._generate(action))
+                case Finish(turn):
+                    self._begin(-turn, self._finish(turn))
+                case Cancel(generation, _):
+                    if (task := self._tasks.get(generation)) is not None:
+                        task.cancel()
+                case Close():
+                    self._outbox.put(None)
+        self._progress.set()
+        self._arm()
+
+    def _begin(self, name: int, work: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks[name] = task
+        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    def _arm(self) -> None:
+        """Have the contexts looked at when something of them is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (due_s := self._contexts.due_s) is not None:
+            self._timer = self._loop.call_at(due_s, self._tick)
+
+    def _tick(self) -> None:
+        # Timers may fire a little early, because their clock is coarser.
+        now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
+        self._timer = None
+        self._do(self._contexts.tick(now_s=now_s))
+
+    async def _generate(self, action: Generate) -> None:
+        """Have a chunk spoken, and send its audio as there is room."""
+        try:
+            await self._outbox.room()
+            await self._speak(action)
+        except Refusal as refusal:
+            # If the quota is used up, the frame has the code of the HTTP answer (chosen: socket-quota).
+            exhausted = refusal.code is HttpErrorCode.QUOTA_EXHAUSTED
+            code = refusal.code.value if exhausted else ErrorCode.INTERNAL_ERROR
+            self._fail(action, refusal.message, code)
+        except WorkerLost:
+            self._fail(action, "the engine crashed or took too long; this text was not billed")
+        except PartRefused as error:
+            words = f"text: {error}; this text was not billed"
+            self._fail(action, words, HttpErrorCode.INVALID_REQUEST.value)
+        except PartFailed as error:
+            self._fail(action, f"the speech engine failed: {error}; this text was not billed")
+        except PoolClosed:
+            self._fail(action, "the service is stopping; this text was not billed")
+        except Exception:
+            log.exception("a chunk of a socket failed, trace %s", self._trace_id)
+            self._fail(action, "the service failed")
+        else:
+            self._do(self._contexts.generated(action.generation, now_s=self._loop.time()))
+
+    def _fail(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
+        # This task is over, so nobody may cancel it.
+        self._tasks.pop(action.generation, None)
+        self._do(self._contexts.failed(action.turn, words, now_s=self._loop.time(), code=code))
+
+    async def _speak(self, action: Generate) -> None:
+        file = self._file(action)
+        voice = self._voice(file, action)
+        if not speaks(action.text):
+            await self._be_silent(file, action)
+            return
+        rate = voice.manner["rate"]
+        pause_s = pause_seconds(file.before, action.text, rate) if file.before is not None else 0.0
+        part = await self._billed(voice, action, pause_s + file.silence_s, is_first=file.encoder is None)
+        for words in part.warnings:
+            self._warn(action.context_id, action.turn, chosen.TEXT_WARNING, words)
+        unused = part.unused_words
+        file.unused_words = tuple(
+            word for word in unused if file.unused_words is None or word in file.unused_words
+        )
+        if not len(part.samples):
+            return
+        file.before, file.silence_s = action.text, 0.0
+        await self._send(file, action, part)
+
+    async def _be_silent(self, file: _File, action: Generate) -> None:
+        """Take a chunk without speech. Its pauses are sent now, or before the next speech."""
+        seconds = sum(part.seconds for part in split_pauses(action.text) if isinstance(part, Pause))
+        if file.encoder is None:
+            file.silence_s += seconds
+        elif seconds:
+            silence = np.zeros(seconds_to_frames(seconds, file.input_rate_hz), np.float32)
+            await self._send(file, action, Part(silence, file.input_rate_hz, ()))
+            # As after a pause marker.
+            file.before = ""
+
+    async def _send(self, file: _File, action: Generate, part: Part) -> None:
+        if file.encoder is None:
+            file.encoder, file.input_rate_hz = self._shape.encoder(part.sample_rate_hz), part.sample_rate_hz
+        async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz), self._threads):
+            self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
+            await self._outbox.room()
+
+    async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> Part:
+        """Return the audio of a chunk, and bill the chunk unless its audio is empty."""
+        millis = billing.generate_millicredits(action.text)
+        words = f"the text has {billed_characters(action.text):,} billed characters"
+        bill = Bill(self._key, None, millis, words, "stream")
+        async with self._gate, reserved(self._state, bill) as reservation:
+            part = await speak(
+                self._state,
+                self._key,
+                voice.casting.engine,
+                voice.manner,
+                action.text,
+                reader=self._reader,
+                pause_s=pause_s,
+                # The rest of the turn is not there yet, so its first chunk decides if the turn can be spoken.
+                whole=action.text if is_first else None,
+                under_way=True,
+            )
+
+            due_millis = millis if len(part.samples) else 0
+
+            def settle(connection: sqlite3.Connection) -> None:
+                quota.settle(connection, reservation, due_millis)
+
+            await self._state.database.run(settle)
+        self.billed_millis += due_millis
+        return part
+
+    async def _finish(self, turn: int) -> None:
+        """Send the end of a turn's file."""
+        context_id, file = next(
+            ((name, file) for name, file in self._files.items() if file.turn == turn), (None, None)
+        )
+        data = b""
+        if file is not None and file.encoder is not None:
+            data = await self._threads.run(file.encoder.finish)
+            for words in dictionary_warnings(file.unused_words or ()):
+                self._warn(context_id, turn, chosen.VOICE_WARNING, words)
+        self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))
+
+    def _file(self, action: Generate) -> _File:
+        file = self._files.get(action.context_id)
+        if file is None or file.turn != action.turn:
+            file = self._files[action.context_id] = _File(action.turn)
+        return file
+
+    def _voice(self, file: _File, action: Generate) -> _Voice:
+        """Return the voice of a chunk. Warn once about ignored fields of its voice_config."""
+        if file.voice is None or file.voice.config is not action.voice_config:
+            # Unused words of the dictionary before do not belong to this voice_config.
+            file.voice, file.unused_words = self._cast(action.voice_config), None
+            for words in file.voice.warnings:
+                self._warn(action.context_id, action.turn, chosen.VOICE_WARNING, words)
+        return file.voice
+
+    def _cast(self, config: VoiceConfig | None) -> _Voice:
+        given = config or _voice_alone(None)
+        casting, warnings = self._casting(given)
+        if self._model is not Model.GEN2 and given.variation is not None:
+            warnings.append(VARIATION_IGNORED)
+        return _Voice(config, casting, utterance(given, casting, self._model), warnings)
+
+    def _casting(self, config: VoiceConfig) -> tuple[Casting, list[str]]:
+        """Return the voice of a config, without styles and locales that the voice does not have."""
+        warnings: list[str] = []
+        locale = {"locale": None, "multi_native_locale": None}
+        for without in ({}, {"style": None}, locale):
+            try:
+                return self._catalogue.cast(config.model_copy(update=without)), warnings
+            except Refusal as refusal:
+                warnings = [f"voice_config: {refusal.message}; it is ignored"]
+        bare = _voice_alone(config.voice_id)
+        return self._catalogue.cast(bare), [*warnings, "voice_config: locale and style are ignored"]
+
+    def _voice_problem(self, config: VoiceConfig) -> str | None:
+        try:
+            self._catalogue.cast(_voice_alone(config.voice_id))
+        except Refusal as refusal:
+            return refusal.message
+        return None
+
+    def _warn(self, context_id: str | None, turn: int, code: str, words: str) -> None:
+        frame = WarningFrame(
+            warning=words, warning_code=code, context_id=context_id, trace_id=f"{self._trace_id}-{turn}"
+        )
+        self._outbox.put(encode_frame(frame))

@@ -1,0 +1,93 @@
+"""``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): the upgrade, and who may have one."""
+
+import asyncio
+import contextlib
+
+from aiohttp import web
+
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.answers import Refusal, add_warnings
+from speechframe.local.service.http.body import checked
+from speechframe.local.service.http.middleware import NOTE, TRACE_ID
+from speechframe.local.service.speech.live import TooManySockets
+from speechframe.local.service.speech.session import Session
+from speechframe.local.service.speech.stream import Shape, default_model
+from speechframe.local.service.state import STATE, State
+from speechframe.settings.hidden import Hidden
+from speechframe.spec import billing, chosen
+from speechframe.spec.codes import INVALID_KEY_REASON, CloseCode, HttpErrorCode
+from speechframe.spec.deprecation import GEN2_STREAMING
+from speechframe.spec.limits import Pool
+from speechframe.spec.socket import SocketQuery
+from speechframe.spec.speech import Model
+
+_CLOSE_S = 2.0
+_KEY_PARAMETER = SocketQuery.wire_names()["api_key"]
+
+
+async def stream_input(request: web.Request) -> web.StreamResponse:
+    """Answer the upgrade, then the frames until the socket is closed."""
+    state = request.app[STATE]
+    # Frames that are too large are answered (chosen: socket-faults), as far as they are still read.
+    socket = web.WebSocketResponse(
+        timeout=_CLOSE_S, compress=False, heartbeat=None, max_msg_size=chosen.MAX_READ_FRAME_BYTES
+    )
+    if not socket.can_prepare(request).ok:
+        raise Refusal(
+            HttpErrorCode.INVALID_REQUEST,
+            "this address speaks WebSocket: send a GET with Upgrade: websocket",
+            headers={"Upgrade": "websocket"},
+        )
+    secret = Hidden(request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER, ""))
+    key = state.ring.find(secret) if secret else None
+    if key is None:
+        # Section 5, rule 6: the upgrade succeeds all the same.
+        await socket.prepare(request)
+        await socket.close(code=CloseCode.POLICY_VIOLATION, message=INVALID_KEY_REASON.encode())
+        return socket
+    model, shape = _shape(request, state)
+    most = chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING)
+    try:
+        with state.live.opened(key, most):
+            return await _served(request, state, key, socket, model, shape)
+    except TooManySockets:
+        raise Refusal(
+            HttpErrorCode.CONCURRENCY_LIMIT,
+            f"this key has {most} sockets open, which is its limit; one socket carries many contexts",
+            retry_after_s=1.0,
+        ) from None
+
+
+def _shape(request: web.Request, state: State) -> tuple[Model, Shape]:
+    given = {name: value for name, value in request.query.items() if value and name != _KEY_PARAMETER}
+    query, _ = checked(SocketQuery, given)
+    model = query.model or default_model(state)
+    asked = query.channel_type, query.sample_rate
+    return model, Shape.of(query.format, asked, model, names=("channel_type", "sample_rate"))
+
+
+async def _served(
+    request: web.Request,
+    state: State,
+    key: Key,
+    socket: web.WebSocketResponse,
+    model: Model,
+    shape: Shape,
+) -> web.StreamResponse:
+    warnings = [*shape.warnings]
+    if model is Model.GEN2:
+        socket.headers[chosen.DEPRECATION_HEADER] = "true"
+        warnings.append(GEN2_STREAMING)
+    add_warnings(socket, warnings)
+    await socket.prepare(request)
+    reader = state.readers.of(request.protocol)
+    session = Session(state, key, socket, reader=reader, model=model, shape=shape, trace_id=request[TRACE_ID])
+    try:
+        await session.run()
+    finally:
+        characters = session.billed_millis // billing.CREDIT
+        request[NOTE] = f"key {key.fingerprint} characters {characters}"
+        if not socket.closed and request.transport is not None:
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                request.transport.abort()
+    return socket

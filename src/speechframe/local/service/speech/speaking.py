@@ -1,0 +1,194 @@
+"""Speaking and encoding parts of a text, for streams over HTTP and over WebSockets.
+
+All callers describe the wanted speech to a worker in the same form.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speechframe.audio.codec import resample, seconds_to_frames
+from speechframe.audio.streams import StreamEncoder
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.readers import Reader
+from speechframe.local.service.http.threads import KeyThreads
+from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.state import State
+from speechframe.local.service.workers.job import Facts, Job
+from speechframe.spec.check import shown
+from speechframe.spec.limits import PITCH, RATE, VARIATION
+from speechframe.spec.socket import VoiceConfig
+from speechframe.spec.speech import Format, GenerateRequest, Model, StreamRequest
+
+__all__ = [
+    "VARIATION_IGNORED",
+    "Part",
+    "PartFailed",
+    "PartRefused",
+    "all_warnings",
+    "dictionary_warnings",
+    "encoded",
+    "speak",
+    "utterance",
+]
+
+_ABANDONED_S = 0.5
+"""Seconds that a worker may still use for a client that left. A part seldom takes longer."""
+_SLICE_S = 1.0
+"""Seconds of audio in one piece, small enough for a frame of a WebSocket."""
+_SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
+"""Formats that take too long to encode in the event loop."""
+_NAMED_WORDS = 10
+VARIATION_IGNORED = "variation is for gen2 only and was ignored"
+
+
+class PartRefused(Exception):
+    """The engine cannot speak this text. The message is the reason."""
+
+
+class PartFailed(Exception):
+    """The engine failed. The message never holds the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a text as audio.
+
+    Parameters
+    ----------
+    samples
+        float32, mono; none where there is nothing to be heard of the text.
+    sample_rate_hz
+        Their rate; 0 where there are none.
+    warnings
+        What was ignored or replaced.
+    unused_words
+        Words of the dictionary that are not in it, nor in the whole that was checked with it.
+    """
+
+    samples: NDArray[np.float32]
+    sample_rate_hz: int
+    warnings: tuple[str, ...]
+    unused_words: tuple[str, ...] = ()
+
+    def at_rate(self, sample_rate_hz: int) -> "Part":
+        """Return the part at another sample rate. Voices of one stream may differ in their rates."""
+        if self.sample_rate_hz == sample_rate_hz:
+            return self
+        samples = resample(self.samples, self.sample_rate_hz, sample_rate_hz)
+        return replace(self, samples=samples, sample_rate_hz=sample_rate_hz)
+
+
+def utterance(
+    wanted: GenerateRequest | StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
+) -> dict[str, Any]:
+    """Return the wanted speech in the form that a worker reads, all but the text."""
+    variation = wanted.variation if model is Model.GEN2 else None
+    return {
+        "voice_id": casting.voice.voice_id,
+        "locale": casting.locale,
+        "style": casting.style,
+        "pitch": wanted.pitch or PITCH.default,
+        "rate": wanted.rate or RATE.default,
+        "variation": VARIATION.default if variation is None else variation,
+        "audio_duration_s": 0.0,
+        "take": take,
+        "pronunciations": {
+            word: how.model_dump(mode="json") for word, how in (wanted.pronunciation_dictionary or {}).items()
+        },
+    }
+
+
+def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
+    """Return warnings about words of a pronunciation dictionary that the text does not contain."""
+    if not unused_words:
+        return ()
+    shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
+    more = len(unused_words) - _NAMED_WORDS
+    and_more = f" and {more} more" if more > 0 else ""
+    return (f"words of the pronunciation dictionary are not in the text: {shown_words}{and_more}",)
+
+
+def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
+    """Return all warnings of an answer: about its request, its speech and its dictionary."""
+    return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
+
+
+async def speak(
+    state: State,
+    key: Key,
+    engine: str,
+    manner: Mapping[str, Any],
+    text: str,
+    *,
+    reader: Reader,
+    pause_s: float = 0.0,
+    whole: str | None = None,
+    under_way: bool = False,
+) -> Part:
+    """Return a part of a text as samples.
+
+    Parameters
+    ----------
+    state
+        The service.
+    key
+        For whom.
+    engine
+        Name of the engine.
+    manner
+        Of :func:`utterance`.
+    text
+        The part.
+    reader
+        Who is to hear it.
+    pause_s
+        Silence before it.
+    whole
+        The text it begins, to be checked as a whole first.
+    under_way
+        Whether it belongs to what has begun already, and is not refused because the queue is full.
+
+    Raises
+    ------
+    PartRefused, PartFailed
+        What the engine says.
+    Saturated, WorkerLost, PoolClosed
+        As :meth:`WorkerPool.run`.
+    """
+    fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
+    limit_s = state.config.limits.job_s(len(text), 0.0)
+    reply = await state.pools.of_engine(engine).run(
+        Job("stream", fields),
+        limit_s=limit_s,
+        abandoned_s=_ABANDONED_S,
+        key_hash=key.key_hash,
+        under_way=under_way,
+    )
+    facts = reply.facts
+    if facts.refused is not None:
+        raise PartRefused(facts.refused)
+    if facts.failed is not None:
+        raise PartFailed(facts.failed)
+    samples = np.frombuffer(reply.audio, "<f4")
+    reader.hold_while(samples, len(reply.audio))
+    return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
+
+
+async def encoded(encoder: StreamEncoder, part: Part, threads: KeyThreads) -> AsyncIterator[bytes]:
+    """Yield a part's audio in the encoder's format, about a second at a time.
+
+    Formats that take long to encode use the threads of the key that is answered.
+    """
+    step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
+    for start in range(0, len(part.samples), step):
+        samples = part.samples[start : start + step]
+        if encoder.format in _SLOW:
+            data = await threads.run(encoder.add, samples)
+        else:
+            data = encoder.add(samples)
+        if data:
+            yield data

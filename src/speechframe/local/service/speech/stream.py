@@ -1,0 +1,278 @@
+"""``POST /v1/speech/stream`` (section 2.2): audio is sent while the rest is still being made.
+
+The text is spoken sentence by sentence, and each sentence is a job. So a slow reader holds no worker, a
+client that leaves costs at most one sentence, and many streams take turns. One sentence is made ahead.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+
+from speechframe.audio import codec
+from speechframe.audio.streams import StreamEncoder
+from speechframe.engines.streaming import pause_seconds, sentences
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.answers import Refusal, add_warnings
+from speechframe.local.service.http.auth import require_key
+from speechframe.local.service.http.body import checked, read_body, unknown_warning
+from speechframe.local.service.http.middleware import NOTE, TRACE_ID
+from speechframe.local.service.http.readers import Reader
+from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.paid import Bill, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.speaking import (
+    VARIATION_IGNORED,
+    Part,
+    PartFailed,
+    PartRefused,
+    dictionary_warnings,
+    encoded,
+    speak,
+    utterance,
+)
+from speechframe.local.service.state import STATE, State
+from speechframe.spec import billing, chosen
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.deprecation import GEN2_STREAMING, deprecation_notice
+from speechframe.spec.limits import REGIONS, Pool, default_sample_rate_hz
+from speechframe.spec.speech import ChannelType, Format, Model, StreamRequest
+from speechframe.spec.texts import billed_characters, text_warnings
+
+log = logging.getLogger("speechframe.service")
+
+_NO_SAMPLES = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Format, channels and sample rate of a stream.
+
+    Parameters
+    ----------
+    format, channel_type, sample_rate_hz
+        As they are sent.
+    warnings
+        Says so where that is not what was asked.
+    """
+
+    format: Format
+    channel_type: ChannelType
+    sample_rate_hz: int
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        format: Format,
+        asked: tuple[ChannelType, float | None],
+        model: Model,
+        *,
+        names: tuple[str, str] = ("channelType", "sampleRate"),
+    ) -> "Shape":
+        """Return the shape for a request; `names` are the names of the request's fields."""
+        wanted = asked[0], int(asked[1] or default_sample_rate_hz(model))
+        channel_type, rate_hz = codec.forced_shape(format, *wanted)
+        given = asked[0], asked[1] or rate_hz
+        warnings: tuple[str, ...] = ()
+        if (channel_type, rate_hz) != given:
+            words = f"{format} is always {channel_type} at {rate_hz} Hz; {' and '.join(names)} were set so"
+            warnings = (words,)
+        return cls(format, channel_type, rate_hz, warnings)
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type."""
+        return chosen.content_type(self.format, self.sample_rate_hz, self.channel_type.channels)
+
+    def encoder(self, input_rate_hz: int) -> StreamEncoder:
+        """Return an encoder for samples of this rate."""
+        return StreamEncoder(self.format, self.channel_type, input_rate_hz, self.sample_rate_hz)
+
+
+def default_model(state: State) -> Model:
+    """Return the default model of streams in this region (section 2.2)."""
+    return REGIONS[state.config.region].default_stream_model
+
+
+@dataclass
+class _Call:
+    """A request that is good, and how much of its text was spoken."""
+
+    request: StreamRequest
+    casting: Casting
+    model: Model
+    shape: Shape
+    manner: dict[str, Any]
+    bill: Bill
+    reader: Reader
+    warnings: tuple[str, ...]
+    made_millis: int = field(default=0)
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """Answer a streaming request."""
+    state = request.app[STATE]
+    key = require_key(request)
+    call = _call(request, state, key, await read_body(request, state.config))
+    with slot(state, key, Pool.STREAMING):
+        return await _answer(request, state, call)
+
+
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _Call:
+    wanted, result = checked(StreamRequest, fields)
+    model = wanted.model or default_model(state)
+    casting = state.catalogues.by_model[model].cast(wanted)
+    shape = Shape.of(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
+    take = take_of(request)
+    ignored = model is not Model.GEN2 and "variation" in wanted.model_fields_set
+    warnings = [
+        unknown_warning(result.unknown),
+        *(deprecation_notice(StreamRequest, name) for name in result.deprecated),
+        GEN2_STREAMING if model is Model.GEN2 else None,
+        VARIATION_IGNORED if ignored else None,
+        *shape.warnings,
+        *text_warnings(wanted.text),
+    ]
+    said = wanted.model_copy(update={"model": model})
+    content = said.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    bill = Bill(
+        key,
+        mark_of(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
+        billing.generate_millicredits(wanted.text),
+        f"the text has {billed_characters(wanted.text):,} billed characters",
+        "stream",
+    )
+    manner = utterance(wanted, casting, model, take=take)
+    reader = state.readers.of(request.protocol)
+    told = tuple(words for words in warnings if words)
+    return _Call(wanted, casting, model, shape, manner, bill, reader, told)
+
+
+async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
+    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
+    state.pools.of_engine(call.casting.engine).check_room(call.bill.key.key_hash)
+    async with reserved(state, call.bill) as reservation:
+        response = web.StreamResponse()
+        try:
+            await _send(request, state, call, response)
+
+            def settle(connection: sqlite3.Connection) -> None:
+                quota.settle(connection, reservation, call.bill.millis)
+
+            # Before the end is sent, so that a client that has read everything finds the new balance.
+            await state.database.run(settle)
+        except BaseException as error:
+            _note(request, call)
+            if not response.prepared and isinstance(error, PartFailed):
+                words = f"the speech engine failed: {error}; nothing was billed"
+                raise Refusal(HttpErrorCode.INTERNAL_ERROR, words) from None
+            if not response.prepared:
+                raise
+            made_millis = call.made_millis
+            posted = state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
+            if not isinstance(error, Exception):
+                raise
+            # Before the connection is cut, so that the client then finds this part in its balance.
+            with contextlib.suppress(sqlite3.Error):
+                await asyncio.shield(asyncio.wrap_future(posted))
+            log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID])
+            _cut_off(request)
+            raise ConnectionResetError("the answer had begun; it was cut off") from None
+    _note(request, call)
+    await response.write_eof()
+    return response
+
+
+def _note(request: web.Request, call: _Call) -> None:
+    request[NOTE] = (
+        f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+        f"characters {call.made_millis // billing.CREDIT} of {call.bill.millis // billing.CREDIT}"
+    )
+
+
+def _cut_off(request: web.Request) -> None:
+    # The last chunk of the body is missing, so the reader can see that the answer is not complete.
+    if request.transport is not None:
+        request.transport.close()
+
+
+async def _send(request: web.Request, state: State, call: _Call, response: web.StreamResponse) -> None:
+    """Speak the text and send its audio, all but the end of the answer."""
+    encoder: StreamEncoder | None = None
+    texts = sentences(call.request.text)
+    before: str | None = None
+    warnings = [*call.warnings]
+    ahead = asyncio.create_task(_first_part(state, call, texts[0]))
+    try:
+        for text, following in zip_longest(texts, texts[1:]):
+            part = await ahead
+            warnings += part.warnings
+            before = text if len(part.samples) else before
+            if following is not None:
+                ahead = asyncio.create_task(_next_part(state, call, following, before))
+            if not len(part.samples):
+                continue
+            encoder = encoder or call.shape.encoder(part.sample_rate_hz)
+            async for data in encoded(encoder, part, state.threads.of(call.bill.key.key_hash)):
+                if not response.prepared:
+                    _head(request, response, call, warnings)
+                    await response.prepare(request)
+                await response.write(data)
+    finally:
+        ahead.cancel()
+        await asyncio.gather(ahead, return_exceptions=True)
+    if encoder is None:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
+    rest = encoder.finish()
+    if not response.prepared:
+        _head(request, response, call, warnings)
+        await response.prepare(request)
+    if rest:
+        await response.write(rest)
+
+
+async def _said(state: State, call: _Call, text: str, **how: Any) -> Part:
+    return await speak(
+        state, call.bill.key, call.casting.engine, call.manner, text, reader=call.reader, **how
+    )
+
+
+async def _first_part(state: State, call: _Call, text: str) -> Part:
+    """Return the first sentence, once the text as a whole is known to be speakable."""
+    try:
+        part = await _said(state, call, text, whole=call.request.text)
+    except PartRefused as error:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
+    call.made_millis += billing.generate_millicredits(text)
+    return replace(part, warnings=(*part.warnings, *dictionary_warnings(part.unused_words)))
+
+
+async def _next_part(state: State, call: _Call, text: str, before: str | None) -> Part:
+    """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
+    pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
+    try:
+        part = await _said(state, call, text, pause_s=pause_s, under_way=True)
+    except PartRefused as error:
+        part = Part(_NO_SAMPLES, 0, (str(error),))
+    call.made_millis += billing.generate_millicredits(text)
+    return part
+
+
+def _head(request: web.Request, response: web.StreamResponse, call: _Call, warnings: Iterable[str]) -> None:
+    """Set the headers of an answer."""
+    if chosen.PROGRESS_HEADER in request.headers:
+        response.headers[chosen.CALL_STATE_HEADER] = "working"
+    response.headers["Content-Type"] = call.shape.content_type
+    response.headers["Cache-Control"] = "no-store"
+    if call.model is Model.GEN2:
+        response.headers[chosen.DEPRECATION_HEADER] = "true"
+    add_warnings(response, dict.fromkeys(warnings))

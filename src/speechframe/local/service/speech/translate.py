@@ -1,0 +1,269 @@
+"""Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
+
+The checks have the same order as for generate. Section 7.2 has two differences. If
+the key's cap is reached, a call waits a short while and then gets 503. A body that
+stalls gets 400. A call is split into slices, and one slice for each worker is under
+way at a time. So a long call does not block others, and ends with its caller.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from speechframe.local.engines.translation.routes import Route, UnknownPair, is_same_language, region_warnings
+from speechframe.local.engines.translation.text import portions
+from speechframe.local.service.books import quota
+from speechframe.local.service.books.keys import Key
+from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
+from speechframe.local.service.http.auth import require_key
+from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
+from speechframe.local.service.http.middleware import NOTE
+from speechframe.local.service.speech.paid import Bill, mark_of, refusals, reserved, slot_in_time
+from speechframe.local.service.state import STATE, State
+from speechframe.local.service.workers.job import Job
+from speechframe.local.service.workers.translation import fields_of
+from speechframe.spec import billing, chosen, locales
+from speechframe.spec.codes import HttpErrorCode
+from speechframe.spec.limits import Pool
+from speechframe.spec.translate import (
+    CharacterCount,
+    TranslateMetadata,
+    TranslateRequest,
+    TranslateResponse,
+    Translation,
+)
+
+# JSON may write a character as two escapes of six bytes each. The other fields need little.
+_MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
+_SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
+
+_SLICE_CHARACTERS = 1500
+_SLICE_TEXTS = 50
+
+
+@dataclass(frozen=True)
+class Call:
+    """A valid request with its target locale, its price and its warnings."""
+
+    request: TranslateRequest
+    target: str
+    bill: Bill
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The route of each text through the translation models.
+
+    Parameters
+    ----------
+    routes
+        One route a text, in order. None if the text is already in the target language.
+    target
+        The locale of the translations.
+    warnings
+        Warnings about the routes.
+    """
+
+    routes: tuple[Route | None, ...]
+    target: str
+    warnings: tuple[str, ...]
+
+
+async def translate(request: web.Request) -> web.Response:
+    """Answer a translation request."""
+    state = request.app[STATE]
+    key = require_key(request)
+    fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
+    call = _call(request, state, key, fields)
+    with slot_in_time(state):
+        async with state.slots.waited_for(key, Pool.OTHER):
+            with refusals():
+                return await _answer(request, state, call)
+
+
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+    wanted, result = checked(TranslateRequest, fields)
+    target = _locale(wanted, "target_language")
+    try:
+        state.routes.reach(target)
+        if wanted.source_language is not None:
+            source = _locale(wanted, "source_language")
+            if not is_same_language(source, target):
+                state.routes.route(source, target)
+    except UnknownPair as unknown:
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, str(unknown)) from None
+    content = json.dumps(
+        wanted.model_dump(mode="json", by_alias=True, exclude_none=True),
+        sort_keys=True,
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+    characters = sum(map(len, wanted.texts))
+    bill = Bill(
+        key,
+        mark_of(request, "translate", content),
+        billing.translate_millicredits(wanted.texts),
+        f"the texts have {characters:,} characters",
+        "translate",
+    )
+    warnings = (unknown_warning(result.unknown),)
+    return Call(wanted, target, bill, tuple(words for words in warnings if words))
+
+
+def _locale(wanted: TranslateRequest, field: str) -> str:
+    try:
+        return locales.normalise(getattr(wanted, field))
+    except ValueError as error:
+        words = f"{wanted.wire_names()[field]}: {error}"
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
+
+
+async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
+    state.pools.slow.check_room(call.bill.key.key_hash)
+    async with reserved(state, call.bill) as reservation:
+        plan = await _plan(state, call)
+        said = await _translated(state, call.bill.key, call.request.texts, plan.routes)
+        await state.database.run(lambda c: quota.settle(c, reservation, call.bill.millis))
+    request[NOTE] = (
+        f"key {call.bill.key.fingerprint} texts {len(said)} characters {call.bill.millis // billing.CREDIT}"
+    )
+    answer = TranslateResponse(
+        translations=[
+            Translation(source_text=source, translated_text=words)
+            for source, words in zip(call.request.texts, said, strict=True)
+        ],
+        metadata=TranslateMetadata(
+            target_language=plan.target,
+            credits_used=billing.to_credits(call.bill.millis),
+            character_count=CharacterCount(
+                total_source_text_length=sum(map(len, call.request.texts)),
+                total_translated_text_length=sum(map(len, said)),
+            ),
+        ),
+    )
+    response = web.Response(
+        body=answer.model_dump_json().encode(), content_type=JSON, headers={"Cache-Control": "no-store"}
+    )
+    add_warnings(response, (*call.warnings, *plan.warnings))
+    return response
+
+
+async def _plan(state: State, call: Call) -> Plan:
+    """Return the route of each text, by its given or detected language."""
+    texts = call.request.texts
+    if call.request.source_language is not None:
+        languages = [call.request.source_language] * len(texts)
+    else:
+        known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
+        asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
+        languages = await _done(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
+    ways = {
+        language: None
+        if is_same_language(language, call.target)
+        else state.routes.route(language, call.target)
+        for language in dict.fromkeys(languages)
+    }
+    routes = tuple(ways[language] for language in languages)
+    target = next((route.target for route in routes if route is not None), call.target)
+    return Plan(routes, target, tuple(_told(routes, call)))
+
+
+def _told(routes: Sequence[Route | None], call: Call) -> list[str]:
+    source = call.request.source_language
+    source = locales.normalise(source) if source is not None else None
+    places: dict[Route | None, list[int]] = {}
+    for place, route in enumerate(routes):
+        places.setdefault(route, []).append(place)
+    said = []
+    for route, where in places.items():
+        if route is None:
+            said.append(f"already in {call.target} and returned as they are: texts {chosen.ranges(where)}")
+            continue
+        said.append(chosen.route_warning(str(route), where))
+        said += region_warnings(source, call.target, route)
+    return list(dict.fromkeys(said))
+
+
+@dataclass
+class _Slice:
+    """Portions of texts with the same route. The places of each are pairs of text index and portion index."""
+
+    route: Route
+    portions: list[str]
+    places: list[list[tuple[int, int]]]
+    characters: int = 0
+
+    def has_room(self, portion: str) -> bool:
+        return (
+            len(self.portions) < _SLICE_TEXTS and self.characters + len(portion) <= _SLICE_CHARACTERS
+        ) or not self.portions
+
+    def add(self, portion: str, places: list[tuple[int, int]]) -> None:
+        self.portions.append(portion)
+        self.places.append(places)
+        self.characters += len(portion)
+
+
+def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
+    """Collect the portions of texts into slices. Equal portions with the same route are translated once."""
+    places: dict[tuple[Route, str], list[tuple[int, int]]] = {}
+    for text, (pieces, route) in enumerate(zip(cut, routes, strict=True)):
+        if route is not None:
+            for number, piece in enumerate(pieces):
+                places.setdefault((route, piece), []).append((text, number))
+    found: list[_Slice] = []
+    filling: dict[Route, _Slice] = {}
+    for (route, piece), where in places.items():
+        if route not in filling or not filling[route].has_room(piece):
+            filling[route] = _Slice(route, [], [])
+            found.append(filling[route])
+        filling[route].add(piece, where)
+    return found
+
+
+async def _translated(
+    state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
+) -> list[str]:
+    # Splitting long texts takes some time, so a thread does it.
+    cut = await asyncio.to_thread(lambda: [portions(text) for text in texts])
+    slices = _slices(cut, routes)
+    todo = iter(slices)
+
+    async def work() -> None:
+        # Each task queues one slice at a time, so slices of other calls get their turn in between.
+        for part in todo:
+            steps = [fields_of(step) for step in part.route.steps]
+            job = {"texts": part.portions, "steps": steps}
+            said = await _done(state, key, "translate", job, part.characters * len(steps))
+            for where, words in zip(part.places, said, strict=True):
+                for text, number in where:
+                    cut[text][number] = words
+
+    tasks = [asyncio.create_task(work()) for _ in range(min(state.pools.slow.count, len(slices)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ["".join(pieces) for pieces in cut]
+
+
+async def _done(
+    state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
+) -> list[str]:
+    limit_s = state.config.limits.job_s(characters, 0.0)
+    # The call passed the check of room before, so a full queue must not refuse its later slices.
+    pool = state.pools.slow
+    reply = await pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
+    problem = reply.facts.refused or reply.facts.failed
+    if problem is not None:
+        raise Refusal(
+            HttpErrorCode.INTERNAL_ERROR, f"the translation engine failed: {problem}; nothing was billed"
+        )
+    said: list[str] = json.loads(reply.words)
+    return said

@@ -1,0 +1,245 @@
+"""The parts that all handlers share. They are opened at the start and closed at the end."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from aiohttp import web
+
+from speechframe.engines import registry
+from speechframe.engines.faults import warn_once
+from speechframe.errors import SettingsError
+from speechframe.local.engines.translation.routes import Routes
+from speechframe.local.service.books import idempotency, keys, shelf
+from speechframe.local.service.books.database import FILE_NAME, Database
+from speechframe.local.service.books.keys import KeyRing
+from speechframe.local.service.books.owners import Owner
+from speechframe.local.service.config import KeySpec, ServiceConfig, check_keys
+from speechframe.local.service.dubbing.languages import Languages
+from speechframe.local.service.dubbing.queue import DubQueue
+from speechframe.local.service.dubbing.webhooks import Webhooks
+from speechframe.local.service.http.guard import Guard
+from speechframe.local.service.http.progress import Progress
+from speechframe.local.service.http.readers import Readers
+from speechframe.local.service.http.slots import Slots
+from speechframe.local.service.http.threads import FairThreads
+from speechframe.local.service.http.uploads import Uploads
+from speechframe.local.service.speech.catalogue import Catalogues
+from speechframe.local.service.speech.live import Live
+from speechframe.local.service.workers.pools import Pools
+from speechframe.spec import chosen
+
+log = logging.getLogger("speechframe.service")
+
+_TIDY_S = 60.0
+_LARGE = 4096
+"""Bytes that take about as long to read as one turn of the event loop."""
+_ROUNDS = 8
+"""Turns of the event loop between two large pieces. A short request needs about as many in all."""
+
+
+@dataclass
+class State:
+    """Everything a handler may need.
+
+    Parameters
+    ----------
+    config
+        What the process was told.
+    specs
+        The keys in force, as they were given or found.
+    database, ring, dub_ring, owner, shelf, uploads
+        What is kept in the data folder; uploads only as long as their requests take. The second ring has the
+        keys of dubbing, with balances of their own.
+    slots, pools, progress, live, readers
+        What is in flight.
+    catalogues
+        The voices, by model.
+    languages
+        Which languages can be dubbed from and into.
+    dubs
+        The dubbing jobs under way, and their folders.
+    routes
+        Which languages can be translated into which, by the translators that work here.
+    guard
+        Checks addresses that callers name.
+    threads
+        Threads of each key, for work that blocks.
+    stopping
+        True from the moment the service is asked to end: new requests get 503.
+    """
+
+    config: ServiceConfig
+    specs: tuple[KeySpec, ...]
+    database: Database
+    ring: KeyRing
+    dub_ring: KeyRing
+    owner: Owner
+    shelf: shelf.Shelf
+    uploads: Uploads
+    slots: Slots
+    pools: Pools
+    progress: Progress
+    live: Live
+    readers: Readers
+    catalogues: Catalogues
+    routes: Routes
+    languages: Languages
+    dubs: DubQueue
+    guard: Guard
+    threads: FairThreads
+    stopping: bool = field(default=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def turn_to_read(self, size: int) -> None:
+        """Let other work of the event loop run before a piece of `size` bytes is read.
+
+        Large pieces take turns. Otherwise twenty large bodies that arrive together would be read without a
+        pause, at milliseconds each.
+        """
+        await asyncio.sleep(0)
+        if size > _LARGE:
+            async with self._reading:
+                for _ in range(_ROUNDS):
+                    await asyncio.sleep(0)
+
+    async def finished(self) -> None:
+        """Wait until no request is in flight and no socket open."""
+        await self.slots.idle.wait()
+        await self.live.idle.wait()
+
+
+STATE: web.AppKey[State] = web.AppKey("state", State)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: ServiceConfig) -> AsyncIterator[State]:
+    """Open the data folder and start the workers. Close everything at the end of the block.
+
+    Raises
+    ------
+    SettingsError
+        When the folder cannot be used, a key is wrong, or no worker starts.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owner = Owner(config.data)
+            stack.callback(owner.close)
+            folder = shelf.Shelf(config.data, config.shelf_bytes)
+            uploads = Uploads(config.data, owner.name)
+            stack.callback(uploads.close)
+        except OSError as error:
+            raise SettingsError(
+                f"the data folder {config.data} cannot be used: {error.strerror or error}. Give another one "
+                "(--data, SPEECHFRAME_SERVICE)."
+            ) from None
+        specs = check_keys(config.keys or (keys.own_key(config.data),))
+        database = Database(config.data / FILE_NAME)
+        stack.callback(database.close)
+        salt = await database.run(keys.salt_of)
+        ring, dub_ring = KeyRing(salt, specs), KeyRing(salt, _dub_specs(config, specs), balance="dubbing")
+        for each in (ring, dub_ring):
+            await database.run(functools.partial(keys.record_keys, ring=each))
+        await database.run(owner.register)
+        stack.push_async_callback(database.run, owner.leave)
+        webhooks = Webhooks(config, database)
+        dubs = DubQueue(config, database, owner.name, webhooks)
+        tidy = functools.partial(_tidy, database, owner, folder, uploads, dubs)
+        await tidy()
+        pools = Pools(config)
+        stack.push_async_callback(pools.close)
+        await pools.start()
+        for words in pools.fast.left_out:
+            warn_once(words)
+        _check_engines(config, pools)
+        catalogues = Catalogues.load(pools.engines)
+        pools.fast_engines = catalogues.fast_engines
+        working = pools.installed.get("translator", {})
+        translators = {name: engine for name, engine in registry.translators().items() if name in working}
+        routes = await asyncio.to_thread(Routes, translators)
+        recognisers = pools.installed.get("recogniser", ())
+        languages = await asyncio.to_thread(Languages.load, routes, recognisers, pools.engines)
+        tidying = asyncio.create_task(_often(tidy))
+        stack.callback(tidying.cancel)
+        progress = Progress(config.progress_s)
+        for work in (webhooks.run(), dubs.run(), progress.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(work))
+        slots = Slots(config.region)
+        readers = Readers(config.slow_reader_s, config.unread_bytes)
+        watching = asyncio.create_task(readers.watch())
+        stack.callback(watching.cancel)
+        yield State(
+            config,
+            specs,
+            database,
+            ring,
+            dub_ring,
+            owner,
+            folder,
+            uploads,
+            slots,
+            pools,
+            progress,
+            Live(),
+            readers,
+            catalogues,
+            routes,
+            languages,
+            dubs,
+            Guard(allow_private=config.allow_private_urls),
+            FairThreads(chosen.KEY_THREADS),
+        )
+
+
+def _dub_specs(config: ServiceConfig, specs: tuple[KeySpec, ...]) -> tuple[KeySpec, ...]:
+    if config.dub_keys:
+        return check_keys(config.dub_keys)
+    return tuple(replace(spec, quota_characters=chosen.DEFAULT_DUB_CREDITS) for spec in specs)
+
+
+def _check_engines(config: ServiceConfig, pools: Pools) -> None:
+    for kind, asked in (("changer", config.changer), ("recogniser", config.recogniser)):
+        there = pools.installed.get(kind, {})
+        if asked is not None and asked not in there:
+            broken = pools.fast.broken.get(f"{kind} {asked}")
+            why = f"it cannot be used ({broken})" if broken else "there is none of that name"
+            raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _often(tidy: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(_TIDY_S)
+        await tidy()
+
+
+async def _tidy(
+    database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
+) -> None:
+    """Tidy the data folder, part by part. A part that fails keeps no other from its turn, nor a start."""
+
+    async def sweep() -> None:
+        await asyncio.to_thread(uploads.sweep, owner.is_dead)
+
+    async def reap() -> None:
+        if dead := await database.run(owner.reap):
+            log.info("released the reservations of %d service process(es) that ended abruptly", dead)
+
+    async def shelve() -> None:
+        long_there = await asyncio.to_thread(folder.long_there)
+        gone = await database.run(lambda c: folder.drop_old(c, long_there))
+        await asyncio.to_thread(folder.remove, gone)
+
+    for part in (sweep, reap, lambda: database.run(idempotency.drop_old), shelve, dubs.tidy):
+        try:
+            await part()
+        except Exception:
+            log.exception("the data folder cannot be tidied; the service tries again in a minute")

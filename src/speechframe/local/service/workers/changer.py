@@ -1,0 +1,127 @@
+"""A worker's jobs ``measure``, ``change`` and ``probe``.
+
+The job ``measure`` decodes a clip, and ``change`` replaces its voice. These are
+two jobs, because a clip's length is its price, and the price is reserved before
+the work begins. The first job writes the samples into a file. Another worker may
+do the second job. The job ``probe`` checks a media file before it is queued for
+a dub.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from speechframe.audio import media
+from speechframe.engines import registry, streaming
+from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
+from speechframe.errors import AudioError, EngineError
+from speechframe.local.service.workers.job import Facts, Reply
+from speechframe.local.service.workers.speech import encoded, unused
+from speechframe.spec import chosen
+from speechframe.spec.speech import Pronunciation
+
+_PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
+
+
+def measure(job: dict[str, Any]) -> Reply:
+    """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
+    started = time.process_time()
+    frames = 0
+    try:
+        with media.opened(Path(job["upload"]), max_seconds=job["max_seconds"]) as opened:
+            file = os.open(job["path"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "wb") as samples:
+                for block in opened.blocks:
+                    samples.write(block.tobytes())
+                    frames += len(block)
+            rate_hz, warning = opened.sample_rate_hz, opened.warning
+    except AudioError as error:
+        # Here the caller's file is not audio. Elsewhere such an error is our fault.
+        raise EngineError(str(error)) from None
+    facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
+    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
+
+
+def probe(job: dict[str, Any]) -> Reply:
+    """Check the whole media file ``upload``. The reply contains its length."""
+    from speechframe.local.dubbing.media import probe
+
+    try:
+        seconds = probe(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
+    except AudioError as error:
+        raise EngineError(str(error)) from None
+    return Reply(Facts(audio_seconds=seconds))
+
+
+def change(job: dict[str, Any]) -> Reply:
+    """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
+    started = time.process_time()
+    recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
+    conversion, warning = _bounded(Conversion(**job["conversion"]), recording)
+    transcript = _transcript(job, recording)
+    speak = _speak(job)
+    unused_words: tuple[str, ...] = ()
+    if job["retain_accent"]:
+        speech = registry.changers()[job["changer"]].change(recording, conversion, speak=speak)
+    else:
+        from speechframe.local.engines.respeak import respeak
+
+        # The text is spoken in parts, but the warnings are those of the whole text.
+        whole = _whole(job, transcript.text)
+        told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
+        unused_words = unused(whole)
+        speech = respeak(
+            recording, conversion, speak=speak, text=transcript.text, language=transcript.language
+        )
+        speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
+    reply = encoded(
+        # This answer has no words.
+        replace(speech, words=()),
+        job,
+        asked_s=conversion.audio_duration_s,
+        started=started,
+        shape_names=("channel_type", "sample_rate"),
+    ).with_warning(warning)
+    return replace(
+        reply,
+        facts=replace(reply.facts, unused_words=unused_words),
+        words=json.dumps({"transcription": transcript.text}).encode(),
+    )
+
+
+def _bounded(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
+    """Return a conversion within the longest allowed length, and a warning if the length was changed."""
+    seconds, warning = chosen.clamped_length(
+        "audio_duration", conversion.audio_duration_s, recording.audio_seconds
+    )
+    return replace(conversion, audio_duration_s=seconds), warning
+
+
+def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
+    if job["transcription"] is not None or job["recogniser"] is None:
+        return Transcript(job["transcription"] or "", None)
+    return registry.recognisers()[job["recogniser"]].recognise(recording)
+
+
+def _whole(job: dict[str, Any], text: str) -> Utterance:
+    wanted = job["conversion"]
+    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
+    return Utterance(text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=spoken)
+
+
+def _speak(job: dict[str, Any]) -> Callable[[Utterance], Speech]:
+    speaker = registry.speaker(job["speaker"])
+    spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
+
+    def speak(utterance: Utterance) -> Speech:
+        asked = replace(utterance, pronunciations={**spoken, **utterance.pronunciations})
+        return streaming.speak(speaker, asked)
+
+    return speak

@@ -1,0 +1,469 @@
+"""A pool of worker processes with one queue, in which keys take turns.
+
+A crash or a hang costs the one call that was in that worker. The pool repeats
+nothing: the client decides whether a 500 is worth another attempt.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from speechframe.errors import SettingsError
+from speechframe.local.service.config import MEBI, WorkerLimits
+from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.process import END_S, WorkerProcess
+
+log = logging.getLogger("speechframe.service")
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_LONGEST_LOOK_S = 1.0
+"""Longest time between two looks at the CPU time of busy workers."""
+_ACTIVE_CPU_S = 0.02
+"""CPU time in seconds that shows that a worker is still at work."""
+ABANDONED_S = 2.0
+"""How long a worker may finish a job after its caller left. Replacing the worker takes about as long."""
+_CLEARLY_MORE = 3
+"""A key loses a job of a full queue only to a key that has this many fewer jobs there."""
+
+
+class Saturated(Exception):
+    """The queue is full, or no worker can be started.
+
+    Parameters
+    ----------
+    wait_s
+        Seconds after which a place may be free.
+    """
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+
+class PoolClosed(Exception):
+    """The service is stopping."""
+
+
+class WorkerLost(Exception):
+    """The worker crashed or hung during this job. The pool replaced it."""
+
+
+@dataclass(eq=False)
+class PendingJob:
+    """A job whose caller waits for the reply.
+
+    Attributes
+    ----------
+    is_begun
+        Whether a worker has the job.
+    cpu_s
+        CPU time in seconds that the worker has used for the job so far.
+    """
+
+    message: bytes
+    key_hash: bytes
+    limit_s: float
+    path: Path | None
+    under_way: bool
+    is_begun: bool = False
+    cpu_s: float = 0.0
+    cpu_before_s: float | None = None
+    active_at_s: float = 0.0
+    limit: asyncio.Timeout | None = None
+    answer: "asyncio.Future[Reply]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def give_up(self) -> None:
+        """Stop waiting for the worker now. Its seat then replaces the worker."""
+        # The reply may have come in the same moment. The limit is over then.
+        with contextlib.suppress(RuntimeError):
+            if self.limit is not None:
+                self.limit.reschedule(asyncio.get_running_loop().time())
+
+
+CALL_JOBS: ContextVar[set[PendingJob] | None] = ContextVar("call_jobs", default=None)
+"""The pending jobs of the HTTP call that this task answers. None if nobody follows the call."""
+
+
+class WorkerPool:
+    """Worker processes and the queue in front of them.
+
+    Parameters
+    ----------
+    count
+        Number of processes.
+    waiting_limit
+        Number of jobs that may wait while all workers are busy.
+    limits
+        When a worker is replaced.
+    """
+
+    installed: Mapping[str, Mapping[str, str]]
+    """For each kind of engine, the versions of the engines that work, by name."""
+    broken: Mapping[str, str]
+    """The reason for each engine that cannot be used, by kind and name."""
+    left_out: Sequence[str]
+    """A sentence for each engine, voice and file that cannot be used, from the newest worker."""
+
+    def __init__(self, count: int, waiting_limit: int, limits: WorkerLimits) -> None:
+        self.count = count
+        self.replaced = 0
+        self.installed, self.broken, self.left_out = {}, {}, ()
+        self._waiting_limit = waiting_limit
+        self._limits = limits
+        # Waiting jobs by key, in the order of turns. A key moves to the end when one of its jobs begins.
+        self._waiting: dict[bytes, dict[PendingJob, None]] = {}
+        self._begun_last = b""
+        self._idle: list[asyncio.Future[PendingJob | None]] = []
+        self._busy: dict[WorkerProcess, PendingJob] = {}
+        self._alive: set[WorkerProcess] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._seats = 0
+        self._replacing = asyncio.Lock()
+        self._closed = False
+        self._mean_s = 0.05
+
+    async def start(self) -> None:
+        """Start the first worker, and return when it is ready. The others start when jobs wait.
+
+        Raises
+        ------
+        SettingsError
+            The worker cannot be started.
+        """
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._add_seat(ready)
+        await ready
+
+    def _add_seat(self, ready: "asyncio.Future[None] | None" = None) -> None:
+        if not self._tasks:
+            self._tasks.append(asyncio.create_task(self._watch()))
+        self._tasks.append(asyncio.create_task(self._seat(ready)))
+        self._seats += 1
+
+    async def close(self) -> None:
+        """End every worker. Jobs in the queue and in workers fail with :class:`PoolClosed`."""
+        self._closed = True
+        self._fail_waiting(PoolClosed())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def run(
+        self,
+        job: Job,
+        *,
+        limit_s: float,
+        abandoned_s: float = ABANDONED_S,
+        key_hash: bytes = b"",
+        under_way: bool = False,
+    ) -> Reply:
+        """Return a worker's reply to `job`.
+
+        A job that finds no idle worker starts one more, up to their number. Keys whose jobs wait take turns.
+        If the caller is cancelled, a waiting job is dropped. A job in a worker may go on for `abandoned_s`,
+        then the worker is replaced; the reply and its file are thrown away.
+
+        Parameters
+        ----------
+        job
+            The job.
+        limit_s
+            CPU time in seconds that a worker may use for it.
+        abandoned_s
+            Seconds that a worker may still take after its caller left.
+        key_hash
+            The key that pays.
+        under_way
+            Whether the job belongs to a call that has begun. It then finds a place in a full queue, too:
+            such a call has few jobs in the queue at a time.
+
+        Raises
+        ------
+        Saturated
+            The queue is full, or a key with less work takes the place, or no worker can be started.
+        WorkerLost
+            The worker crashed, used `limit_s` seconds of CPU time, or used no CPU time for too long.
+        PoolClosed
+            The service is stopping.
+        """
+        pending = PendingJob(
+            job.encoded(),
+            key_hash,
+            limit_s,
+            Path(job.path) if job.path else None,
+            under_way,
+        )
+        if self._closed:
+            raise PoolClosed
+        if not under_way:
+            self.check_room(key_hash)
+            self._make_room()
+        if self._idle:
+            self._idle.pop().set_result(pending)
+            self._begun_last = key_hash
+        else:
+            self._waiting.setdefault(key_hash, {})[pending] = None
+            starting = self._seats - len(self._alive)
+            if self._seats < self.count and self._waiting_count > starting:
+                self._add_seat()
+        of_call = CALL_JOBS.get()
+        if of_call is not None:
+            of_call.add(pending)
+        try:
+            return await pending.answer
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(abandoned_s, pending.give_up)
+            raise
+        finally:
+            self._forget(pending)
+            if of_call is not None:
+                of_call.discard(pending)
+
+    def check_room(self, key_hash: bytes = b"") -> None:
+        """Raise what :meth:`run` would raise now, before anything is spent on the job."""
+        if self._closed:
+            raise PoolClosed
+        counts = self._counts()
+        if self._is_full(counts) and counts[key_hash] + _CLEARLY_MORE > max(counts.values(), default=0):
+            raise Saturated(self.wait_s)
+
+    def _counts(self) -> Counter[bytes]:
+        """Return the number of waiting jobs by key, without those of calls that have begun."""
+        return Counter(
+            pending.key_hash
+            for pending in chain.from_iterable(self._waiting.values())
+            if not pending.under_way
+        )
+
+    def _is_full(self, counts: Counter[bytes]) -> bool:
+        return not self._idle and counts.total() >= self._waiting_limit
+
+    def _make_room(self) -> None:
+        """Drop the newest job of the key that has the most jobs in a full queue."""
+        counts = self._counts()
+        if self._is_full(counts):
+            jobs = self._waiting[max(counts, key=counts.__getitem__)]
+            last = next(pending for pending in reversed(jobs) if not pending.under_way)
+            self._forget(last)
+            _fail(last, Saturated(self.wait_s))
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """Fail every job that waits for a worker."""
+        for pending in chain.from_iterable(self._waiting.values()):
+            _fail(pending, error)
+        self._waiting.clear()
+
+    @property
+    def _waiting_count(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _forget(self, pending: PendingJob) -> None:
+        jobs = self._waiting.get(pending.key_hash, {})
+        jobs.pop(pending, None)
+        if not jobs:
+            self._waiting.pop(pending.key_hash, None)
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that a job would wait if it came now. A 503 asks for this wait."""
+        return self._mean_s * (self._waiting_count + 1) / self.count
+
+    @property
+    def mean_s(self) -> float:
+        """Moving average of the seconds that a job takes."""
+        return self._mean_s
+
+    def figures(self) -> dict[str, int]:
+        """Return counts of workers and jobs for the health page."""
+        busy = len(self._alive) - len(self._idle)
+        return {
+            "count": self._seats,
+            "alive": len(self._alive),
+            "busy": max(0, busy),
+            "waiting": self._waiting_count,
+            "replaced": self.replaced,
+        }
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [worker.process.pid for worker in self._alive]
+
+    async def _seat(self, ready: "asyncio.Future[None] | None") -> None:
+        """Keep one worker at work for as long as the pool is open.
+
+        A worker that still runs ends only when the next one is ready. Seats do so one after the other, so
+        some worker always takes jobs.
+        """
+        worker = await self._start_worker(_FIRST_PAUSE_S, ready)
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while worker is not None:
+                await self._serve(worker)
+                self.replaced += 1
+                if worker.exited.done():
+                    self._alive.discard(worker)
+                    # A worker that ended before its first job may do so again: avoid a tight loop.
+                    pause_s = _FIRST_PAUSE_S if worker.jobs else min(pause_s * 2, _LONGEST_PAUSE_S)
+                    await asyncio.sleep(0 if worker.jobs else pause_s)
+                async with contextlib.nullcontext() if worker.exited.done() else self._replacing:
+                    following = await self._start_worker(pause_s)
+                self._alive.discard(worker)
+                await worker.end()
+                worker = following
+        finally:
+            if worker is not None:
+                self._alive.discard(worker)
+                await worker.end()
+
+    async def _start_worker(
+        self, pause_s: float, ready: "asyncio.Future[None] | None" = None
+    ) -> WorkerProcess | None:
+        """Return a new worker, after as many tries as it takes. If `ready` waits for it, try once."""
+        while True:
+            try:
+                worker = await WorkerProcess.started(self._limits.start_s)
+            except (SettingsError, OSError) as error:
+                if ready is not None:
+                    ready.set_exception(SettingsError(str(error)))
+                    return None
+                log.error("a worker could not be started: %s", error)  # noqa: TRY400 - the message is enough
+                if not self._alive:
+                    self._fail_waiting(Saturated(pause_s))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            self.installed, self.broken = worker.engines, worker.broken
+            self.left_out = worker.left_out
+            self._alive.add(worker)
+            if ready is not None:
+                ready.set_result(None)
+            return worker
+
+    async def _serve(self, worker: WorkerProcess) -> None:
+        """Give jobs to a worker until it must be replaced."""
+        while worker.jobs < self._limits.jobs:
+            pending = await self._next(worker)
+            if pending is None:
+                log.warning("an idle worker %s and is replaced", worker.describe_end())
+                return
+            if pending.answer.done():
+                continue
+            try:
+                reply = await self._ask(worker, pending)
+            except WorkerLost as error:
+                _fail(pending, error)
+                _discard(pending)
+                return
+            except BaseException:
+                _fail(pending, PoolClosed())
+                _discard(pending)
+                raise
+            if reply.facts.fault is not None:
+                log.error("an engine is at fault: %s", reply.facts.fault)
+            if pending.answer.done():
+                _discard(pending)
+            else:
+                pending.answer.set_result(reply)
+            if reply.facts.memory_bytes > self._limits.memory_bytes:
+                log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
+                return
+
+    async def _next(self, worker: WorkerProcess) -> PendingJob | None:
+        """Return the next job. Return None if the worker dies before there is one."""
+        if self._waiting:
+            return self._take()
+        given: asyncio.Future[PendingJob | None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: "asyncio.Future[int]") -> None:
+            if not given.done():
+                self._idle.remove(given)
+                given.set_result(None)
+
+        self._idle.append(given)
+        worker.exited.add_done_callback(wake)
+        try:
+            return await given
+        except asyncio.CancelledError:
+            if given in self._idle:
+                self._idle.remove(given)
+            elif given.done() and not given.cancelled() and (handed := given.result()) is not None:
+                _fail(handed, PoolClosed())
+            raise
+        finally:
+            worker.exited.remove_done_callback(wake)
+
+    def _take(self) -> PendingJob:
+        """Remove the oldest job of the key whose turn it is from the queue, and return the job."""
+        turns = [key for key in self._waiting if key != self._begun_last] or [self._begun_last]
+        pending = next(iter(self._waiting[turns[0]]))
+        jobs = self._waiting.pop(pending.key_hash)
+        del jobs[pending]
+        if jobs:
+            self._waiting[pending.key_hash] = jobs
+        self._begun_last = pending.key_hash
+        return pending
+
+    async def _ask(self, worker: WorkerProcess, pending: PendingJob) -> Reply:
+        """Return a worker's reply, or raise WorkerLost if the worker died or was given up."""
+        loop = asyncio.get_running_loop()
+        began_s = pending.active_at_s = loop.time()
+        pending.is_begun = True
+        self._busy[worker] = pending
+        try:
+            async with asyncio.timeout(None) as pending.limit:
+                reply = await worker.ask(pending.message)
+        except TimeoutError:
+            if pending.answer.cancelled():
+                log.info("a worker was still at a job that no caller waits for and is replaced")
+            raise WorkerLost from None
+        except (asyncio.IncompleteReadError, OSError):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(worker.exited), END_S)
+            log.error("a worker %s and is replaced", worker.describe_end())  # noqa: TRY400 - the message is enough
+            raise WorkerLost from None
+        finally:
+            pending.limit = None
+            del self._busy[worker]
+        self._mean_s += 0.1 * (loop.time() - began_s - self._mean_s)
+        return reply
+
+    async def _watch(self) -> None:
+        """Give up workers that used too much CPU time for a job, or none for too long."""
+        loop, idle_s = asyncio.get_running_loop(), self._limits.idle_s
+        while True:
+            await asyncio.sleep(min(_LONGEST_LOOK_S, idle_s / 4, self._limits.base_s / 4))
+            watched = list(self._busy.items())
+            totals_s = await asyncio.to_thread(lambda: [worker.cpu_s() for worker, _ in watched])  # noqa: B023 - awaited here
+            for (_, pending), total_s in zip(watched, totals_s, strict=True):
+                if pending.cpu_before_s is None:
+                    pending.cpu_before_s = total_s
+                used_s = total_s - pending.cpu_before_s
+                if used_s - pending.cpu_s >= _ACTIVE_CPU_S:
+                    pending.cpu_s, pending.active_at_s = used_s, loop.time()
+                if used_s > pending.limit_s:
+                    log.error("a worker used %.0f s of CPU time for a job and is replaced", used_s)
+                    pending.give_up()
+                elif loop.time() - pending.active_at_s > idle_s:
+                    log.error("a worker used no CPU time for %.0f s of a job and is replaced", idle_s)
+                    pending.give_up()
+
+
+def _fail(pending: PendingJob, error: Exception) -> None:
+    if not pending.answer.done():
+        pending.answer.set_exception(error)
+
+
+def _discard(pending: PendingJob) -> None:
+    """Remove the file of a job whose reply is thrown away."""
+    if pending.path is not None:
+        with contextlib.suppress(OSError):
+            pending.path.unlink(missing_ok=True)

@@ -1,0 +1,396 @@
+"""Run the embedded service as a child process that never outlives its parent.
+
+The child runs the same service as ``speechframe serve``, on a free port of this
+machine. Each region has a child of its own. All children share one data folder.
+The parent holds the write end of the child's standard input. The pipe closes
+at the end of the block, or if the parent is killed. Then the child and its
+worker processes end.
+"""
+
+import atexit
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import SecretStr
+
+from speechframe.errors import SettingsError
+from speechframe.processes.child import Child, Running
+from speechframe.settings import GLOBAL_REGION, Settings, default_service_folder
+from speechframe.settings.hidden import Hidden
+from speechframe.spec.limits import REGIONS
+
+__all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"]
+
+log = logging.getLogger("speechframe.local")
+
+_MOST_WORKERS = 4
+
+
+def default_data_dir() -> Path:
+    """Return the data folder that is used when no key and no address are set.
+
+    The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
+    user's cache folder. Several processes may share the folder. Each runs a
+    service of its own with the same keys and balances.
+    """
+    return default_service_folder()
+
+
+class LocalService(Running):
+    """A running embedded service, created by :func:`local_service`.
+
+    Attributes
+    ----------
+    url
+        Address of the first region.
+    api_key
+        First key. Its text form is masked.
+    keys
+        All keys.
+    regions
+        Names of the requested regions. Empty if none were requested.
+    region_urls, pids
+        Address and process id by region. The only region is ``global`` if none were requested.
+    pid
+        Process id of the first region.
+    data
+        Data folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Sequence[Hidden],
+        data: Path | None,
+        workers: int | None,
+        options: Sequence[str],
+        regions: Sequence[str] = (),
+    ) -> None:
+        self._key_lines = list(keys)
+        self._given_data = data
+        self._options = list(options)
+        self._workers = _divided(workers, max(1, len(regions)))
+        self._children: dict[str, Child] = {}
+        self._owner_pid = 0
+        self._is_given_up = False
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self.regions = tuple(regions)
+        self.keys: tuple[SecretStr, ...] = ()
+        self.data = data
+        self.region_urls: dict[str, str] = {}
+        self.pids: dict[str, int] = {}
+
+    @property
+    def url(self) -> str:
+        """Address of the first region. Empty before the start."""
+        return next(iter(self.region_urls.values()), "")
+
+    @property
+    def pid(self) -> int:
+        """Process id of the first region. 0 before the start."""
+        return next(iter(self.pids.values()), 0)
+
+    @property
+    def api_key(self) -> SecretStr:
+        """First key of the service."""
+        if not self.keys:
+            raise SettingsError("the local service has not been started: use it as a context manager")
+        return self.keys[0]
+
+    @property
+    def settings(self) -> Settings:
+        """Settings with the addresses and the key, for a client."""
+        if not self.regions:
+            return Settings(base_url=self.url, api_key=self.api_key)
+        return Settings(api_key=self.api_key, regions=self.regions, region_urls=self.region_urls)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this process started the service and at least one region still runs."""
+        return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
+
+    def __repr__(self) -> str:
+        if self.regions and self.region_urls:
+            return f"<LocalService {', '.join(f'{name} {url}' for name, url in self.region_urls.items())}>"
+        return f"<LocalService {self.url or 'not started'}>"
+
+    def start(self) -> Self:
+        """Start one child for each region, and return when all of them accept requests.
+
+        Raises
+        ------
+        SettingsError
+            The service cannot start, for example because of a missing extra or an unusable folder. The
+            message is that of the child.
+        """
+        if self._children:
+            raise SettingsError("this local service was started before; make a new one")
+        if self._given_data is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="speechframe-", ignore_cleanup_errors=True)
+            self.data = Path(self._temporary.name)
+        self._owner_pid = os.getpid()
+        _started.add(self)
+        try:
+            # Start all children before the first wait, because loading the engines takes most of the time.
+            for region, workers in zip(self.regions or (GLOBAL_REGION,), self._workers, strict=True):
+                self._children[region] = Child(self._command(region, workers), self._key_lines)
+            if self._is_given_up:
+                self.give_up()
+            for region, child in self._children.items():
+                said = child.announcement()
+                self.region_urls[region] = said["url"]
+                self.pids[region] = said["pid"]
+                self.keys = said["keys"]
+            if left_out := said["left_out"]:
+                log.warning(
+                    "the local service left out what cannot be used (%d); `speechframe doctor` names it",
+                    left_out,
+                )
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _command(self, region: str, workers: int | None) -> list[str]:
+        return [
+            sys.executable, "-P", "-m", "speechframe.local.service",
+            "--port", "0", "--data", str(self.data), "--json", "--die-with-parent", "--keys-file", "-",
+            *(() if workers is None else ("--workers", str(workers))),
+            *self._options,
+            *(("--region", region) if self.regions else ()),
+        ]  # fmt: skip
+
+    def give_up(self) -> None:
+        """End a start that is still running in another thread."""
+        self._is_given_up = True
+        for child in list(self._children.values()):
+            child.terminate()
+
+    def stop(self) -> None:
+        """End all processes and remove the temporary folder. A second call does nothing."""
+        children, self._children = self._children, {}
+        # A forked process has a copy of this object, but it is not the parent of the children.
+        if os.getpid() != self._owner_pid:
+            return
+        for child in children.values():
+            child.terminate()
+        for child in children.values():
+            child.wait()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def let_go(self) -> None:
+        """Close this process's copies of the children's standard inputs after a fork."""
+        for child in self._children.values():
+            child.let_go()
+
+
+def local_service(
+    *,
+    quota: int | None = None,
+    concurrency: int | None = None,
+    keys: Iterable[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    regions: Iterable[str] | None = None,
+    voices: Iterable[str | os.PathLike[str]] = (),
+    translation_models: Iterable[str | os.PathLike[str]] = (),
+    allow_private_urls: bool = False,
+    options: Sequence[str] = (),
+) -> LocalService:
+    """Return the embedded service as a context manager (for ``with`` or ``async with``).
+
+    Parameters
+    ----------
+    quota
+        Characters in a billing cycle of the generated key. Default: that of the service.
+    concurrency
+        Requests in flight of the generated key, in each region and pool. Default: that of the service.
+    keys
+        Your own keys as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of a generated key. `quota` and
+        `concurrency` then apply to keys without figures of their own.
+    data
+        Folder of keys, balances and audio. Default: a temporary folder, which is removed at the end.
+    workers
+        Number of speech processes. Default: one per core, at most 4. Regions divide the number. Each region
+        has at least one.
+    regions
+        Names of the regions to serve (section 4.1), in order of preference. Each region has its own address
+        and caps (section 8). Regions share keys, balances, idempotency and audio. Default: one address.
+    voices
+        Folders of Piper voices for the gen2 catalogue. Default: those of ``SPEECHFRAME_VOICES``. The voices
+        need the extra ``speechframe[neural]``.
+    translation_models
+        Folders of Firefox-Translations models, in addition to the installed pairs. Default: those of
+        ``SPEECHFRAME_TRANSLATION_MODELS``. The models need the extra ``speechframe[translate]``.
+    allow_private_urls
+        Whether a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
+        your own server.
+    options
+        Further options of ``speechframe serve``.
+
+    Raises
+    ------
+    SettingsError
+        A region is not in the document, or a value has the wrong type. Raised on entering the block if the
+        extra ``speechframe[local]`` is missing, or if a folder is unusable.
+
+    Examples
+    --------
+    >>> with local_service(quota=1000) as service:  # doctest: +SKIP
+    ...     print(service.url)
+    http://127.0.0.1:40123
+    >>> with local_service(regions=["us-east", "eu-central"]) as service:  # doctest: +SKIP
+    ...     print(service.settings.addresses())
+    {'us-east': 'http://127.0.0.1:40125', 'eu-central': 'http://127.0.0.1:40127'}
+    """
+    keys = _hidden(keys)
+    for name, number in (("quota", quota), ("concurrency", concurrency), ("workers", workers)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
+            raise SettingsError(f"{name}={number!r}; allowed: a whole number")
+    if data is not None and not isinstance(data, (str, os.PathLike)):
+        raise SettingsError(f"data={data!r}; allowed: a folder")
+    given = _listed("keys", keys, "keys", str) if keys is not None else []
+    if not given and (quota is not None or concurrency is not None):
+        given = [Hidden(f"local-{secrets.token_urlsafe(24)}")]
+    lines = [_with_figures(key, quota, concurrency) for key in given]
+    return LocalService(
+        keys=lines,
+        data=Path(data) if data is not None else None,
+        workers=workers,
+        options=[
+            *_repeated("--voices", voices),
+            *_repeated("--translation-models", translation_models),
+            *(("--allow-private-urls",) if allow_private_urls else ()),
+            *_listed("options", options, "options", str),
+        ],
+        regions=() if regions is None else _checked_regions(regions),
+    )
+
+
+def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[str]:
+    name = option[2:].replace("-", "_")
+    given = (
+        [folders]
+        if isinstance(folders, str | os.PathLike)
+        else _listed(name, folders, "folders", str, os.PathLike)
+    )
+    return [f"{option}={os.fspath(folder)}" for folder in given]
+
+
+def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
+    """Return values as a list after a check of their types. Errors hide the values, which may be keys."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
+        kind = "str" if isinstance(values, str) else type(values).__name__
+        raise SettingsError(f"{name} is of type {kind}; allowed: a list of {what}")
+    found = list(values)
+    for one in found:
+        if not isinstance(one, kinds):
+            wrong = type(one).__name__
+            raise SettingsError(f"{name} holds something of type {wrong}; allowed: a list of {what}")
+    return found
+
+
+def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
+    # Settings splits a string at its commas, as for SPEECHFRAME_REGIONS.
+    names = Settings(regions=regions).regions  # type: ignore[arg-type]
+    unknown = [name for name in names if name not in REGIONS]
+    if unknown or not names:
+        wrong = ", ".join(unknown) or "none at all"
+        raise SettingsError(f"regions cannot be {wrong}; allowed, each once: {', '.join(REGIONS)}")
+    return names
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _divided(workers: int | None, parts: int) -> list[int | None]:
+    if workers is None and parts > 1:
+        workers = min(_MOST_WORKERS, _cores())
+    if workers is None or workers < 1:
+        # The service chooses a number instead of None, and refuses one below 1.
+        return [workers] * parts
+    return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
+
+
+def _hidden(keys: Any) -> Any:
+    if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)):
+        return [Hidden(key) if isinstance(key, str) else key for key in keys]
+    return Hidden(keys) if isinstance(keys, str) else keys
+
+
+def _with_figures(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
+    if "\n" in key or "\r" in key:
+        raise SettingsError("a key holds a line break")
+    name, own_quota, own_concurrency, *_ = map(Hidden, (*key.split(":", 2), "", ""))
+    first = own_quota or ("" if quota is None else str(quota))
+    second = own_concurrency or ("" if concurrency is None else str(concurrency))
+    return Hidden(f"{name}:{first}:{second}".rstrip(":"))
+
+
+_started: "weakref.WeakSet[LocalService]" = weakref.WeakSet()
+_shared: dict[Path, LocalService] = {}
+_shared_lock = threading.Lock()
+_inherited: list[LocalService] = []
+
+
+def shared_service(data: str | os.PathLike[str] | None = None) -> LocalService:
+    """Return this process's embedded service over a shared data folder, started on first use.
+
+    The service ends with this process. Later calls, also from other threads,
+    return the same service. After a fork or a crash of the service, a call
+    starts a new service.
+
+    Parameters
+    ----------
+    data
+        Data folder. Default: :func:`default_data_dir`.
+
+    Raises
+    ------
+    SettingsError
+        The service cannot start.
+    """
+    folder = Path(data).expanduser().absolute() if data is not None else default_data_dir().absolute()
+    with _shared_lock:
+        service = _shared.get(folder)
+        if service is None or not service.is_running:
+            if service is not None:
+                service.stop()
+            service = local_service(data=folder).start()
+            _shared[folder] = service
+            log.info(
+                "no key is set: using the embedded local service at %s (data in %s)", service.url, folder
+            )
+        return service
+
+
+def _stop_shared() -> None:
+    for service in _shared.values():
+        service.stop()
+    _shared.clear()
+
+
+def _after_fork() -> None:
+    global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
+    _shared_lock = threading.Lock()
+    _shared.clear()
+    # The children belong to the parent process. Only close the inherited pipes that keep them alive.
+    _inherited.extend(_started)
+    for service in _inherited:
+        service.let_go()
+
+
+atexit.register(_stop_shared)
+os.register_at_fork(after_in_child=_after_fork)

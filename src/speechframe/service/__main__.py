@@ -1,8 +1,0 @@
-"""``python -m speechframe.service``: the service as a process of its own."""
-
-import sys
-
-from speechframe.service.serve import main
-
-if __name__ == "__main__":
-    sys.exit(main())

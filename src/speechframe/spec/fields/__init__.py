@@ -1,0 +1,1 @@
+"""Base classes and value types of the document's models."""

@@ -1,0 +1,176 @@
+"""Base classes of the document's models, and the value types that their fields share.
+
+Each field contains its own facts (range, default, choices). Further facts are in `json_schema_extra`:
+
+- `deprecated`, `superseded_by`: the field still works, with a warning (`speechframe.spec.deprecation`)
+- `gen2_only`: the document marks the field "Gen2 only"
+- `addition`: the field is ours and not in the document
+- `chosen`: the facets (`minimum`, `maximum`, `default`, ...) that the document leaves open and we chose
+- `default_note`: the condition that the default depends on
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
+
+from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
+from speechframe.spec.fields._json import read_json
+from speechframe.spec.texts import fault_of, fault_of_sending
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+
+class DocumentModel(BaseModel):
+    """A table of the document. Instances are frozen. They ignore unknown fields, which `check` reports."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        # The input may be a key or a token.
+        hide_input_in_errors=True,
+    )
+    section: ClassVar[str]
+    """Section of the document with this table."""
+
+    @classmethod
+    def wire_names(cls) -> dict[str, str]:
+        """Return the wire name of each field by its Python name."""
+        return {name: field.alias or name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def across(cls, given: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+        """Return conflicts between fields as (fields, problem, allowed). `given` has Python names as keys."""
+        del given
+        return ()
+
+
+class CamelModel(DocumentModel):
+    """A table whose wire names are camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class SnakeModel(DocumentModel):
+    """A table whose wire names are snake_case, as in Python."""
+
+
+def refuse(problem: str, allowed: str = "") -> NoReturn:
+    """Raise a validation error with our own message. Call it inside a validator."""
+    raise PydanticCustomError("house", "{problem}", {"problem": problem, "allowed": allowed})
+
+
+_TRUTH_TYPES = frozenset({"bool", "bool_"})
+
+
+def _refuse_boolean(value: Any) -> Any:
+    # Python and pydantic accept True as the number 1. In a column of numbers it is a mistake.
+    # The type's name also matches numpy's truth values.
+    if type(value).__name__ in _TRUTH_TYPES:
+        refuse("is a truth value, not a number")
+    if isinstance(value, bytes):
+        refuse("is bytes, not a number")
+    return value
+
+
+def _plain_text(text: str) -> str:
+    if fault := fault_of_sending(text):
+        refuse(*fault)
+    return text
+
+
+def _read_json_text(value: Any) -> Any:
+    # A form cannot contain objects. Clients of such services put JSON text into the field.
+    if isinstance(value, str):
+        try:
+            return read_json(value)
+        except ValueError:
+            refuse("is no JSON object")
+    return value
+
+
+NotBoolean = BeforeValidator(_refuse_boolean)
+"""Marker of a number. It accepts 5, 5.0 and "5" but not True. Put it last, or JSON Schema loses the range."""
+PlainText = AfterValidator(_plain_text)
+"""Marker of a text that can be sent as JSON. Put it last for the same reason."""
+Number = Annotated[float, Field(allow_inf_nan=False), NotBoolean]
+"""A finite number, or its text form as in HTML forms."""
+Text = Annotated[str, Field(strict=True), PlainText]
+"""A text that can be sent."""
+Name = Annotated[str, Field(max_length=200, strict=True), PlainText]
+"""A voice, a locale or a style. It is short, because an unknown name is compared with all known names."""
+E = TypeVar("E", bound=StrEnum)
+Open = Annotated[E | str, Field(union_mode="left_to_right")]
+"""A word of an answer. It is a member of an enum, or a string that the enum does not have yet."""
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, json_schema_extra={"format": "int64"})]
+"""A 64-bit integer."""
+
+
+Reported = Annotated[int | float, WithJsonSchema({"type": "integer", "format": "int64"})]
+"""An amount in an answer, unchanged. The document requires a 64-bit integer.
+
+The model accepts any number, so that an error can name an impossible amount. `wire.answers.amount` checks
+the range.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Marker of a value that must be in a fixed list."""
+
+    values: tuple[Any, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Return a schema that checks the value after its type."""
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return a JSON Schema with the choices."""
+        del schema, handler
+        kind = "string" if isinstance(self.values[0], str) else "number"
+        return {"type": kind, "enum": [str(value) if kind == "string" else value for value in self.values]}
+
+    def _checked(self, value: Any) -> Any:
+        if value not in self.values:
+            refuse("is not one of the allowed values")
+        return value
+
+
+def _spoken_text(text: str) -> str:
+    if fault := fault_of(text):
+        refuse(*fault)
+    return text
+
+
+class _SpokenText:
+    """Marker of a text to be synthesised."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(_spoken_text, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "minLength": 1, "maxLength": MAX_TEXT_CHARACTERS}
+
+
+# Strict, because pydantic would otherwise decode bytes as UTF-8.
+SpokenText = Annotated[str, Field(strict=True), _SpokenText()]
+JsonText = BeforeValidator(_read_json_text)

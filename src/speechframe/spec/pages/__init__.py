@@ -1,0 +1,1 @@
+"""The service document as pages: tables in Markdown, JSON Schema, OpenAPI."""
