@@ -102,9 +102,12 @@ def test_a_repeat_is_free_for_the_key_that_sent_the_call_alone(services, lines, 
     kill(service, texts, tmp_path / "run", after=1, max_concurrency=2)
     kill(service, texts, tmp_path / "run", after=1, max_concurrency=2, key=bob)
     run = spf.resume(tmp_path / "run", service=service.settings, progress=False)
-    assert [times_billed(service, text) for text in texts] == [1] * 8
     # Calls of ann were repeated for nothing. Those that bob sent would have been billed to ann, too.
     lost = run.failed
+    times = {text: times_billed(service, text) for text in texts}
+    assert max(times.values()) == 1
+    # The kill may come between the note of a call and its arrival at the service.
+    assert {text for text in texts if not times[text]} <= set(lost["text"])
     of_bob = run.ledger[run.ledger["key_fingerprint"] == fingerprint(bob)]
     assert len(lost) >= 1
     assert set(lost["request_key"]) <= set(of_bob["request_key"])
