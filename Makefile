@@ -78,7 +78,7 @@ docs: $(VENV)/docs.done  ## build the HTML pages of docs with the reference, int
 	@# Pages of names that are gone would stay otherwise.
 	@rm -rf docs/reference/generated
 	@$(BIN)/python -m sphinx -W --keep-going -q docs docs/build/html
-	@echo "open docs/build/html/index.html"
+	@echo "The first page is docs/build/html/index.html"
 
 constraints:  ## pin what a fresh environment gets today
 	@scripts/make-constraints > $(CONSTRAINTS).new && mv $(CONSTRAINTS).new $(CONSTRAINTS)

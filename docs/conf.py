@@ -62,21 +62,27 @@ def insert_pages(_app: Any, docname: str, content: list[str]) -> None:
         content[0] = content[0].replace("{pages}", "\n   ".join(list_pages()))
 
 
+def _is_literal(parameter: inspect.Parameter) -> bool:
+    """Return True if the default can be shown as code, or if there is no default."""
+    return parameter.default is parameter.empty or not repr(parameter.default).startswith("<")
+
+
 def simplify_signature(  # Sphinx gives these arguments by position
     _app: Any, _what: str, _name: str, obj: Any, _options: Any, signature: str | None, _return: str | None
 ) -> tuple[str, None] | None:
-    """Return a dataclass signature without validators, and with ``...`` for a default from a factory."""
-    if not (inspect.isclass(obj) and signature and ("Annotated[" in signature or "<factory>" in signature)):
+    """Return a class signature without validators. A default that is not a literal becomes ``...``."""
+    if not (inspect.isclass(obj) and signature and ("Annotated[" in signature or "= <" in signature)):
         return None
     types = get_type_hints(obj)
     parameters = [
         parameter.replace(
-            annotation=types[name],
-            default=... if repr(parameter.default) == "<factory>" else parameter.default,
+            annotation=types.get(name, parameter.annotation),
+            default=parameter.default if _is_literal(parameter) else ...,
         )
         for name, parameter in inspect.signature(obj).parameters.items()
     ]
-    return stringify_signature(inspect.Signature(parameters), unqualified_typehints=True), None
+    text = stringify_signature(inspect.Signature(parameters), unqualified_typehints=True)
+    return text.replace("Ellipsis", "..."), None
 
 
 def setup(app: Any) -> None:
