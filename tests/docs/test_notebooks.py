@@ -18,7 +18,7 @@ PAGES = ROOT / "docs" / "notebooks"
 SMALLEST_PLOT_BYTES = 20_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
-MAKE_DOCS = runpy.run_path(str(ROOT / "scripts" / "make-docs"))
+MAKE_NOTEBOOKS = runpy.run_path(str(ROOT / "scripts" / "make-notebooks"))
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
@@ -33,7 +33,7 @@ by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 @pytest.fixture(scope="module")
 def execute(tmp_path_factory):
-    """Runs a notebook as `make docs` does, each in a folder of its own."""
+    """Runs a notebook as `make notebooks` does, each in a folder of its own."""
     folders = {path: tmp_path_factory.mktemp(path.stem) for path in NOTEBOOKS}
     kept = {}
 
@@ -41,7 +41,7 @@ def execute(tmp_path_factory):
         if path not in kept or again:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("JUPYTER_RUNTIME_DIR", str(folders[path] / "runtime"))
-                kept[path] = MAKE_DOCS["executed"](path, folders[path])
+                kept[path] = MAKE_NOTEBOOKS["executed"](path, folders[path])
         return kept[path]
 
     return run
@@ -67,8 +67,8 @@ def test_it_runs_without_errors_or_warnings(execute, path):
 @by_name
 def test_its_page_in_docs_has_what_it_shows(execute, path):
     there = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
-    made, _ = MAKE_DOCS["page_of"](path, execute(path), there)
-    assert made == there, "`make docs` makes it anew"
+    made, _ = MAKE_NOTEBOOKS["page_of"](path, execute(path), there)
+    assert made == there, "`make notebooks` makes it anew"
 
 
 @by_name
