@@ -25,8 +25,8 @@ def test_its_page_in_docs_is_of_the_cells_it_has(path):
     )
 
 
-def test_pages_in_docs_are_those_of_the_notebooks_and_the_readme_leads_to_them():
+def test_pages_in_docs_are_those_of_the_notebooks_and_getting_started_leads_to_them():
     assert [path.stem for path in sorted(PAGES.glob("*.md"))] == [path.stem for path in NOTEBOOKS]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [path.stem for path in NOTEBOOKS if f"](docs/notebooks/{path.stem}.md)" not in readme] == []
+    start = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    assert [path.stem for path in NOTEBOOKS if f"](notebooks/{path.stem}.md)" not in start] == []
     assert sum(path.stat().st_size for path in PAGES.rglob("*") if path.is_file()) < MOST_BYTES

@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING are true: every example runs, every table says what the code says."""
+"""README, CONTRIBUTING and the pages of docs/ are true. Every example runs, and every table agrees with the code."""
 
 import itertools
 import json
@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -20,43 +22,54 @@ from speechframe.engines import voice_folders
 from speechframe.local.engines.translation import firefox_models
 from speechframe.local.engines.whisper import recogniser as whisper
 from speechframe.settings import ENVIRONMENT
+from speechframe.settings.spending import prices_in_force, read_budgets
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
+NAMES = (ROOT / "docs" / "pages.txt").read_text(encoding="utf-8").split()
+PATHS = {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in NAMES}
+PAGES = {name: path.read_text(encoding="utf-8") for name, path in PATHS.items()}
+"""The text of the README and of each page, in order."""
+
 LARGEST_PICTURE_BYTES = 120_000
+MOST_LINES = {"README.md": 180, "CHANGELOG.md": 40, "CONTRIBUTING.md": 120}
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# Reads blocks as JSON, runs them one after the other in one namespace as a newcomer would, says what each printed.
+# Reads pages as JSON. Runs the blocks of each page in a namespace and a folder of its own, and writes their output.
 _RUNNER = """
-import contextlib, io, json, sys
-namespace = {"__name__": "__main__"}
-for line, source in json.load(sys.stdin):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile("\\n" * line + source, "README.md", "exec"), namespace)
-    print(json.dumps([line, printed.getvalue()]))
+import contextlib, io, json, os, sys
+home = os.getcwd()
+for page, blocks in json.load(sys.stdin):
+    os.chdir(os.path.join(home, page))
+    namespace = {"__name__": "__main__"}
+    for line, source in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\\n" * line + source, page + ".md", "exec"), namespace)
+        print(json.dumps([page, line, printed.getvalue()]))
 """
 
 
 @dataclass(frozen=True)
 class Block:
+    page: str
     language: str
     source: str
     line: int
 
 
-def blocks_of(text):
+def blocks_of(text, page=""):
     return [
-        Block(found[1], found[2], text[: found.start()].count("\n") + 1) for found in _FENCE.finditer(text)
+        Block(page, found[1], found[2], text[: found.start()].count("\n") + 1)
+        for found in _FENCE.finditer(text)
     ]
 
 
-BLOCKS = blocks_of(README)
+BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(text, page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language == "sh"]
 
@@ -84,9 +97,11 @@ def names_in(words):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A newcomer's folder, as after a clone; and their environment, with nothing of speechframe set."""
+    """A folder for each page, as after a clone, and an environment without settings of speechframe."""
     folder = tmp_path_factory.mktemp("clone")
-    (folder / "datasets").symlink_to(ROOT / "datasets")
+    for page in PAGES:
+        (folder / page).mkdir()
+        (folder / page / "datasets").symlink_to(ROOT / "datasets")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPEECHFRAME_", "HF_"))}
     env |= {
         "SPEECHFRAME_SERVICE": str(folder / ".service"),
@@ -100,33 +115,40 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def executed(home):
-    """What each python block printed, by its line in the README."""
+    """The output of each python block, by page and line. One process and one local service run all pages."""
     folder, env = home
+    pages = itertools.groupby(PYTHON, key=lambda block: block.page)
     done = subprocess.run(
         [sys.executable, "-c", _RUNNER],
-        input=json.dumps([(block.line, block.source) for block in PYTHON]),
+        input=json.dumps([(page, [(block.line, block.source) for block in blocks]) for page, blocks in pages]),
         cwd=folder, env=env, capture_output=True, text=True, timeout=170, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    return {(page, line): printed for page, line, printed in map(json.loads, done.stdout.splitlines())}
 
 
 # -- examples ------------------------------------------------------------------------
 
 
-def test_every_python_block_runs_in_order(executed):
-    assert list(executed) == [block.line for block in PYTHON]
-    assert len(PYTHON) >= 6
+def test_every_python_block_runs_in_order_and_each_page_alone(executed):
+    assert list(executed) == [(block.page, block.line) for block in PYTHON]
+    assert len(PYTHON) >= 25
 
 
-def test_what_a_block_prints_is_what_the_readme_shows(executed):
+def test_blocks_that_are_not_run_are_python_too():
+    for block in BLOCKS:
+        if block.language == "py":
+            compile(block.source, f"{block.page}.md", "exec")
+
+
+def test_what_a_block_prints_is_what_the_page_shows(executed):
     shown = 0
     for block, after in itertools.pairwise(BLOCKS):
         if block.language == "python" and after.language == "text" and "──" not in after.source:
-            assert _unmeasured(executed[block.line]) == _unmeasured(after.source)
+            assert _unmeasured(executed[block.page, block.line]) == _unmeasured(after.source), block.page
             shown += 1
-    assert shown == 2
+    assert shown == 3
 
 
 def _unmeasured(printed):
@@ -140,10 +162,9 @@ def test_the_first_example_has_ten_lines_at_most():
 
 def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
     del executed
-    drawn = set(re.findall(r"[├└]── ([\w.]+)", section(README, "A run is a folder")))
-    there = {
-        path.name for path in (home[0] / "runs/hello").iterdir() if path.name not in {"lock", "holder.json"}
-    }
+    drawn = set(re.findall(r"[├└]── ([\w.]+)", section(PAGES["tables-and-runs"], "A run is a folder")))
+    run = home[0] / "tables-and-runs/runs/hello"
+    there = {path.name for path in run.iterdir() if path.name not in {"lock", "holder.json"}}
     # The log is empty once everything in it is in parts, and no call of this run failed.
     assert drawn - {"log", "failed"} == there - {"log"}
     assert {"log", "failed"} <= drawn
@@ -151,7 +172,7 @@ def test_the_tree_shows_what_lies_in_a_run_folder(executed, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"line {b.line}"
+    "block", [b for b in SHELL if b.source.startswith("speechframe")], ids=lambda b: f"{b.page} {b.line}"
 )
 def test_shell_blocks_run(block, home, service):
     # One service for all of them: that each command can start its own is tested with the commands.
@@ -159,21 +180,22 @@ def test_shell_blocks_run(block, home, service):
     hosted = {"SPEECHFRAME_BASE_URL": service.url, "SPEECHFRAME_API_KEY": service.api_key.get_secret_value()}
     # Doctor tries every engine for seconds: it is tested with the commands, too.
     source = "\n".join(line for line in block.source.splitlines() if line != "speechframe doctor")
-    done = shell(source, (folder, {**env, **hosted}))
+    done = shell(source, (folder / block.page, {**env, **hosted}))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_three_lines_reach_a_hosted_service(home, service):
-    """The block of the README, with another service's address and key in place of the made-up ones."""
+    """The block of the page, with another service's address and key in place of the made-up ones."""
     (block,) = [b for b in SHELL if b.source.startswith("export")]
     assert len(block.source.splitlines()) == 3
     source = re.sub(r"(?<=BASE_URL=)\S+", service.url, block.source)
     source = re.sub(r"(?<=API_KEY=)\S+", service.api_key.get_secret_value(), source)
-    done = shell(source, home)
+    folder, env = home
+    done = shell(source, (folder / block.page, env))
     assert done.returncode == 0, done.stdout + done.stderr
     # It was this service and not one of the program's own.
-    made = json.loads((home[0] / "runs/hosted/run.json").read_text(encoding="utf-8"))
+    made = json.loads((folder / block.page / "runs/hosted/run.json").read_text(encoding="utf-8"))
     assert made["key_fingerprint"] == speechframe.settings.fingerprint(service.api_key)
 
 
@@ -187,17 +209,31 @@ def shell(source, home):
 # -- tables --------------------------------------------------------------------------
 
 
-def test_the_table_of_variables_is_the_code_s():
+def test_the_tables_of_settings_are_those_of_the_code():
     models = (voice_folders.FOLDERS_VARIABLE, firefox_models.FOLDERS_VARIABLE, whisper.MODEL_VARIABLE)
-    assert [row[0] for row in table(README, "variable")] == [*ENVIRONMENT, *models]
+    page = PAGES["settings"]
+    assert [row[0] for row in table(page, "variable")] == [*ENVIRONMENT, *models]
     # And no variable is named that nothing reads.
-    named = set(re.findall(r"SPEECHFRAME_[A-Z_]+", README))
-    assert named == {*ENVIRONMENT, *models}
+    named = set(re.findall(r"SPEECHFRAME_[A-Z_]+", "".join(PAGES.values())))
+    assert named == {*ENVIRONMENT, *models, "SPEECHFRAME_DEBUG"}
+    settings = {field.name for field in fields(speechframe.Settings)}
+    assert {name for row in table(page, "field") for name in row[0].split(", ")} == settings
+    (example,) = [block for block in blocks_of(page) if block.language == "toml"]
+    assert set(tomllib.loads(example.source)) - {"profiles"} <= settings
+
+
+def test_the_examples_of_budgets_and_prices_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks_of(PAGES["quota-and-cost"]):
+        if block.language == "toml":
+            Path(block.source.split()[1]).write_text(block.source, encoding="utf-8")
+    assert prices_in_force().of("generate", "local", date(2026, 11, 1)).price == Decimal("0.00003")
+    assert [budget.name for budget in read_budgets(Path("budgets.toml"))] == ["ads"]
 
 
 def test_the_table_of_extras_is_the_project_s():
     extras = PROJECT["project"]["optional-dependencies"]
-    rows = {row[0]: row for row in table(README, "extra")}
+    rows = {row[0]: row for row in table(PAGES["extras"], "extra")}
     assert set(rows) == {"(none)", *extras}
     for name, requirements in {"(none)": PROJECT["project"]["dependencies"], **extras}.items():
         if name == "all":
@@ -207,44 +243,75 @@ def test_the_table_of_extras_is_the_project_s():
         assert names_in(packages.split(",")) == names_in(requirements), name
 
 
-def test_the_readme_says_what_the_gpl_engine_means():
-    row = next(row for row in table(README, "extra") if row[0] == "local")
+def test_the_extras_say_what_the_gpl_engine_means():
+    row = next(row for row in table(PAGES["extras"], "extra") if row[0] == "local")
     assert "GPL-3.0-or-later" in row[2]
-    assert "worker processes" in section(README, "What can be installed")
+    assert "worker processes" in section(PAGES["extras"], "Licences")
 
 
 def test_the_tables_of_the_command_line_are_the_command_s():
-    text = section(README, "In a shell")
+    text = PAGES["command-line"]
     assert {row[0] for row in table(text, "command")} == set(commands())
     assert [(int(code), words) for code, words in table(text, "exit code")] == list(EXIT_CODES.items())
 
 
 def test_the_names_to_rely_on_are_the_public_ones():
-    text = section(README, "Names to rely on").partition("| |")[2]
+    text = PAGES["names"].partition("| | |")[2].partition("\n\n")[0]
     named = re.findall(r"`(\w+)`", text)
     assert sorted(named) == sorted(speechframe.__all__)
 
 
 def test_make_targets_exist():
-    blocks = [*SHELL, *blocks_of(CONTRIBUTING)]
-    named = {t for block in blocks for t in re.findall(r"^make ([a-z-]+)", block.source, re.MULTILINE)}
-    named |= set(re.findall(r"`make ([a-z-]+)", _FENCE.sub("", README + CONTRIBUTING)))
+    texts = [*PAGES.values(), CONTRIBUTING]
+    named = {
+        t
+        for text in texts
+        for b in blocks_of(text)
+        for t in re.findall(r"^make ([a-z-]+)", b.source, re.MULTILINE)
+    }
+    named |= set(re.findall(r"`make ([a-z-]+)", _FENCE.sub("", "".join(texts))))
     assert named >= {"demo", "test", "lab"}
     assert named <= MAKE_TARGETS
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "datasets/README.md"])
-def test_files_that_are_named_exist(name):
-    text = (ROOT / name).read_text(encoding="utf-8")
-    linked = re.findall(r"\]\((?!http)([^)#]+)\)", text)
-    named = re.findall(r"`((?:src|tests|datasets|notebooks)/[\w./-]*\w)`", text)
-    missing = [path for path in (*linked, *named) if not (ROOT / name).parent.joinpath(path).exists()]
+# -- pages, links and pictures -------------------------------------------------------
+
+
+def test_each_page_is_listed_and_the_readme_leads_to_it():
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} == set(NAMES)
+    assert [name for name in NAMES if f"](docs/{name}.md)" not in PAGES["README"]] == []
+
+
+def test_files_and_headings_that_are_named_exist():
+    paths = [
+        *PATHS.values(),
+        *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "datasets/README.md")),
+    ]
+    missing = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for name, heading in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", text):
+            target = path.parent / name if name else path
+            if not target.exists() or (heading and heading not in headings_of(target)):
+                missing.append(f"{path.name}: {name}#{heading}")
+        named = re.findall(r"`((?:src|tests|datasets|notebooks|docs)/[\w./-]*\w)`", text)
+        missing += [f"{path.name}: {name}" for name in named if not (ROOT / name).exists()]
     assert missing == []
 
 
-def test_pictures_are_shown_small_and_there_for_dark_pages_too():
-    shown = re.findall(r"!\[[^\]]+\]\((docs/pictures/[\w-]+-light\.png)\)", README)
-    assert len(shown) == len(set(shown)) == README.count("![") >= 6
+def headings_of(path):
+    """Return the anchors of a page, as GitHub and Sphinx make them."""
+    found = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in found}
+
+
+def test_pictures_are_small_and_exist_for_dark_pages_too():
+    shown = [
+        path.parent.joinpath(name).relative_to(ROOT).as_posix()
+        for page, path in PATHS.items()
+        for name in re.findall(r"!\[[^\]]+\]\(([\w/-]+-light\.png)\)", PAGES[page])
+    ]
+    assert len(shown) == sum(text.count("![") for text in PAGES.values()) >= 6
     kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/pictures").iterdir()}
     assert kept == {name.replace("-light", f"-{look}") for name in shown for look in ("light", "dark")}
     pictures = {name: (ROOT / name).read_bytes() for name in kept}
@@ -260,11 +327,12 @@ def test_the_picture_of_the_layers_is_the_one_lint_keeps():
     assert rooms == contract["layers"]
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_lines_are_short_enough_to_read(name):
-    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    long = [line for line in lines if len(line) > 128 and not line.startswith("|")]
-    assert long == [], textwrap.shorten(str(long), 300)
+def test_pages_and_their_lines_are_short_enough_to_read():
+    lines = {path: path.read_text(encoding="utf-8").splitlines() for path in PATHS.values()}
+    lines |= {ROOT / name: (ROOT / name).read_text(encoding="utf-8").splitlines() for name in MOST_LINES}
+    wide = [line for text in lines.values() for line in text if len(line) > 128 and not line.startswith("|")]
+    assert wide == [], textwrap.shorten(str(wide), 300)
+    assert [name for name, most in MOST_LINES.items() if len(lines[ROOT / name]) > most] == []
 
 
 # -- notebooks, which run with the long tests ----------------------------------------
