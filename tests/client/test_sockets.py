@@ -150,7 +150,7 @@ async def test_a_turn_that_lacks_a_piece_or_all_of_its_audio_has_failed(desk, se
     desk.acts = [act]
     for heard, _ in messages:
         stream = session.speak("Hello.")
-        with pytest.raises(BadAnswer, match=r"no Base64|no audio"):
+        with pytest.raises(BadAnswer, match=r"not Base64|no audio"):
             await stream.read()
         assert (stream.audio, stream.is_complete) == (heard, False)
     assert await session.speak("Next.").read() == b"Next."

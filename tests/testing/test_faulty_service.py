@@ -132,7 +132,7 @@ def test_the_page_of_limits_tells_what_it_is_told_to_tell_or_is_not_there(faulty
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [(b"{", "no JSON"), (b"[]", "no JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],
+    [(b"{", "not JSON"), (b"[]", "not a JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],
 )  # fmt: skip
 def test_a_bad_request_is_400_and_free(plain, tools, body, says):
     before = plain.books().billed
@@ -495,8 +495,8 @@ def test_it_dies_with_its_parent(tmp_path):
      ({"keys": 5}, "list of keys"), ({"keys": [5]}, "list of keys"), ({"data": 5}, "a folder"),
      ({"regions": "us-east"}, "regions: .*list of names"), ({"regions": 5}, "regions: .*list of names"),
      ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice"), ({"down_regions": 5}, "down_regions: .*list of names"),
-     ({"regions": ["us-east"], "down_regions": ["uk"]}, "uk is none of its regions; it has us-east"),
-     ({"down_regions": ["uk"]}, "uk is none of its regions; it has global")],
+     ({"regions": ["us-east"], "down_regions": ["uk"]}, "uk is not a region of this service; it has us-east"),
+     ({"down_regions": ["uk"]}, "uk is not a region of this service; it has global")],
 )  # fmt: skip
 def test_a_knob_that_cannot_be_set_so_is_refused_at_once(knobs, says):
     with pytest.raises(errors.SettingsError, match=says):

@@ -1,4 +1,4 @@
-"""Another sample rate, piece by piece: long audio is never in memory at two rates as a whole."""
+"""Conversion to another sample rate in pieces, so that long audio is never in memory at two rates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +10,7 @@ from speechframe.errors import AudioError
 
 
 class Rate:
-    """Samples at another rate, as they come: the same as of the whole, and as many.
-
-    Parameters
-    ----------
-    input_rate_hz, output_rate_hz
-        The rate of what is added and of what comes back.
-    """
+    """Resampler of a stream. The result and its length are the same as for the whole audio at once."""
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
         self._rates_hz = input_rate_hz, output_rate_hz
@@ -25,16 +19,16 @@ class Rate:
         self.frames_in = self._frames_out = 0
 
     def add(self, samples: Samples) -> Samples:
-        """Return what is certain already."""
+        """Return the output samples that later input cannot change."""
         if not self.frames_in:
             self._open(samples)
         elif samples.shape[1:] != self._shape:
-            raise AudioError("a stream keeps its number of channels from the first samples on")
+            raise AudioError("the number of channels of a stream must not change")
         self.frames_in += len(samples)
         return self._changed(samples, last=False)
 
     def rest(self) -> Samples:
-        """Return what is left, to the length that the whole has."""
+        """Return the remaining output, so that the total length is exact."""
         missing = self._frames_whole() - self._frames_out
         return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
 
@@ -53,7 +47,7 @@ class Rate:
         if self._stream is None:
             changed = samples
         else:
-            # Never past the length that the whole would have if this were all.
+            # Do not pass the total length that the input so far would have.
             made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
             changed = made[: self._frames_whole() - self._frames_out]
         self._frames_out += len(changed)
@@ -65,16 +59,10 @@ class Rate:
 
 
 def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
-    """Yield samples at another rate in blocks of `size` frames, cut or filled up with silence to `frames`.
+    """Yield samples at another rate in blocks of `size` frames, cut or filled with silence to `frames`.
 
-    Parameters
-    ----------
-    samples
-        At least one frame.
-    rates_hz
-        The rate that they have and the one that they get.
-    frames, size
-        At the new rate: of everything, and of every block but the last.
+    `rates_hz` are the input and the output rate. `size` and `frames` count at the output rate. The last block
+    may be shorter. `samples` must have at least one frame.
     """
     rate = Rate(*rates_hz)
 

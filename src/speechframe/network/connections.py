@@ -51,7 +51,7 @@ Refusal = Callable[[HTTPStatus, str], web.Response]
 
 
 class Watcher(Protocol):
-    """Gets a call for each new and each lost connection."""
+    """Interface that is called for each new and each lost connection."""
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
         """Note a new connection."""
@@ -207,7 +207,7 @@ class _Connection(RequestHandler):
         """Answer broken HTTP, and exceptions that the application did not catch."""
         del message
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun; it can only be cut off")
+            raise ConnectionError("the answer has begun, so it can only be cut off")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             words = f"the request is not valid HTTP: {type(exc).__name__}"
             response = self._all.refusal(HTTPStatus.BAD_REQUEST, words)

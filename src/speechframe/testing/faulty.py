@@ -1,8 +1,7 @@
 """The child process of a FaultyService: ``python -m speechframe.testing.faulty``.
 
-It is told what to be by one line of JSON on its standard input, says where it
-is by one line on its standard output, and ends when its standard input does:
-with the process that started it, however that one ends.
+It reads its settings from the first line of its standard input, as JSON. It writes its addresses as one line
+of JSON to its standard output. It ends when its standard input ends, so also when its parent process dies.
 """
 
 import asyncio
@@ -50,14 +49,14 @@ async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
             servers.push_async_callback(_closed, server)
             urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         desk.open(urls)
-        # What is there now stays: the collector need not look at it again and again.
+        # The garbage collector need not check the objects that exist now.
         gc.freeze()
         _say({"urls": urls, "pid": os.getpid()})
         await _end_of_input()
 
 
 async def _closed(server: asyncio.Server) -> None:
-    # Not waited for: clients that hold their connections open must not hold up the end.
+    # Do not wait, because clients may keep their connections open.
     server.close()
 
 

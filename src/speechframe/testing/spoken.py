@@ -1,4 +1,4 @@
-"""What a call is answered, with all that can be wrong with it."""
+"""The answers to calls, with all their faults."""
 
 import base64
 import json
@@ -15,11 +15,11 @@ from speechframe.testing.wanted import Wanted, WantedTranslation
 
 __all__ = ["generated", "made_odd", "streamed", "translated"]
 
-# Not what holds a digit: a number, or a token that replaces a placeholder.
+# Words with digits are left out, because they are numbers or tokens that replace placeholders.
 _WORD = re.compile(r"\b[^\W\d_]+\b")
 _NO_AUDIO = base64.b64encode(b"no audio at all")
 _WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
-"""Ways to bill and give nothing that can be heard: for a stream there is only one."""
+"""Faults that bill and give no audio. A stream has only one form of them."""
 
 
 def generated(
@@ -32,23 +32,7 @@ def generated(
     remaining: int,
     used: int,
 ) -> bytes:
-    """Return the answer to a generate call.
-
-    Parameters
-    ----------
-    wanted
-        What was asked for.
-    fault
-        What is wrong with the answer; None for a good one.
-    audio_bytes
-        The size of its audio; None for what the text takes.
-    trace
-        The service's id of the answer.
-    url
-        The address of the region, which an audio URL begins with.
-    remaining, used
-        The account's characters.
-    """
+    """Return the answer to a generate call. `url` is the address of the region, for audio URLs."""
     shape = _shape(wanted, audio_bytes)
     audio_url = ""
     encoded: tuple[bytes | memoryview, ...] = ()
@@ -72,12 +56,12 @@ def generated(
         warning=wanted.warning,
     )
     answer = answers.http(200, body, trace=trace)
-    # Its last brace makes it JSON.
+    # Without the last brace the body is not JSON.
     return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
 
 
 def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
-    """Return the answer to a stream call; the parameters are those of :func:`generated`."""
+    """Return the answer to a stream call."""
     audio = streamed_clip(_shape(wanted, audio_bytes), wanted.tag, wanted.take)
     if fault in _WITHOUT_AUDIO:
         audio = _NO_AUDIO
@@ -94,21 +78,7 @@ def translated(
     *,
     trace: str,
 ) -> bytes:
-    """Return the answer to a translation call: words turned round, numbers and tokens as they are.
-
-    Parameters
-    ----------
-    wanted
-        What was asked for.
-    fault
-        What is wrong with the answer; None for a good one.
-    odd
-        Text to what is odd about its entry, or to a whole body: see :func:`made_odd`.
-    billed_times
-        How many times its price a call is billed.
-    trace
-        The service's id of the answer.
-    """
+    """Return the answer to a translation call. Words are reversed, numbers and tokens stay."""
     used = float(sum(round(n * billed_times) for n in wanted.characters_of.values()))
     entries = []
     for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
@@ -125,16 +95,9 @@ def translated(
 
 
 def made_odd(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
-    r"""Return a good answer with other fields, or another body altogether.
+    r"""Return a good answer with some fields replaced, or with another body.
 
-    Parameters
-    ----------
-    answer
-        A whole answer, as :func:`generated` returns it.
-    odd
-        Field to its JSON, or ``content-type`` to a whole body of that type.
-    trace
-        The service's id of the answer.
+    `odd` maps a field to its JSON, or a content type to a whole body.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Read the message, code and waiting time of an error answer in any known shape."""
+"""Reading of the message, code and waiting time of an error answer in any known shape."""
 
 import re
 from collections.abc import Mapping

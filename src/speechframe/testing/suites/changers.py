@@ -1,4 +1,4 @@
-"""The behaviour every voice changer has."""
+"""Tests of the behaviour that all voice changers share."""
 
 import inspect
 from collections.abc import Callable
@@ -20,20 +20,20 @@ _USUAL_RATES_HZ = (8000, 16_000, 44_100, 48_000)
 
 
 class ChangerSuite:
-    """Tests of a voice changer: derive a class, name the engine, and let pytest find it.
+    """Tests of a voice changer. Derive a class and set `engine`, and pytest collects the tests.
 
     Attributes
     ----------
     engine
-        The changer's class; another process imports it by name.
+        The changer's class. Another process imports it by name.
     speaker
-        The class of the speech engine that says the clips and has the targets.
+        Class of the speech engine that speaks the clips and the target voices.
     source
-        What the clips are made of.
+        Utterance of the clips.
     targets
-        Voices and locales: one higher, one lower than the clip's.
+        Pairs of a voice and a locale. One voice is higher and one lower than the voice of the clips.
     f0_tolerance, duration_tolerance
-        How far pitch and length may be off, as a share.
+        Largest allowed relative error of pitch and length.
 
     Examples
     --------
@@ -53,20 +53,20 @@ class ChangerSuite:
     duration_tolerance: ClassVar[float] = 0.02
 
     def conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
-        """Return how the clip is changed, into the first target unless another is named."""
+        """Return the conversion of the clip, by default into the first target."""
         voice_id, locale = target or self.targets[0]
         return Conversion(voice_id, locale, **how)
 
     def clip(self) -> Recording:
-        """Return the clip; remembered."""
+        """Return the clip, from a cache."""
         return _clip(type(self).speaker, self.source)
 
     def changed(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
-        """Return the clip in another voice; remembered."""
+        """Return the clip in another voice, from a cache."""
         return _changed(type(self).engine, type(self).speaker, self.source, self.conversion(target, **how))
 
     def of(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
-        """Return any clip in another voice, by the engine made once unless another is given."""
+        """Return any clip in another voice. The default changer is created only once."""
         changer = changer or made(type(self).engine)
         return changer.change(clip, self.conversion(**how), speak=made(type(self).speaker).speak)
 
@@ -136,7 +136,7 @@ class ChangerSuite:
 
 
 class _Pair:
-    """A changer and the speaker of the voices it is to give, as another process makes them."""
+    """A changer and the speaker of its target voices, which another process can create."""
 
     def __init__(self, engine: Callable[[], Changer], speaker: Callable[[], Speaker]) -> None:
         self._changer, self._speak = engine(), speaker().speak

@@ -1,4 +1,4 @@
-"""The behaviour every speech recogniser has."""
+"""Tests of the behaviour that all speech recognisers share."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,20 +18,20 @@ _RATE_HZ = 16_000
 
 
 class RecogniserSuite:
-    """Tests of a speech recogniser: derive a class, name the engine and who speaks to it.
+    """Tests of a speech recogniser. Derive a class and set `engine`, `speaker` and `voice_id`.
 
     Attributes
     ----------
     engine
         The recogniser's class.
     speaker
-        The class of a speech engine that it listens to. Or give a :meth:`clip` of your own.
+        Class of the speech engine that speaks the clip. Instead, a subclass may define its own :meth:`clip`.
     voice_id
-        The voice that speaks.
+        Voice of the clip.
     text
-        What is said.
+        Text of the clip.
     most_errors
-        The share of words that may be wrong.
+        Largest allowed share of wrong words.
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -42,21 +42,21 @@ class RecogniserSuite:
 
     @property
     def recogniser(self) -> Recogniser:
-        """The engine, made once."""
+        """The engine, which is created only once."""
         recogniser: Recogniser = made(type(self).engine)
         return recogniser
 
     @property
     def locale(self) -> str:
-        """The locale of what is said."""
+        """Locale of the clip."""
         return "-".join(self.voice_id.split("-")[:2])
 
     def clip(self) -> Recording:
-        """Return somebody saying the text."""
+        """Return a clip that speaks the text."""
         return _spoken(type(self).speaker, Utterance(self.text, self.voice_id, self.locale, variation=0))
 
     def heard(self, *, language: str | None = None, words: bool = False) -> Transcript:
-        """Return what is heard in the clip; remembered."""
+        """Return the transcript of the clip, from a cache."""
         return _recognised(type(self).engine, self.clip(), language, words)
 
     def test_it_has_the_parts_of_a_recogniser(self) -> None:
