@@ -16,7 +16,7 @@ from speechframe.errors import (
     ServiceError,
     StreamBroken,
 )
-from speechframe.wire.client_contexts import Audio, Ended, Odd, Retried, Warned
+from speechframe.wire.client_contexts import Audio, Ended, Retried, UnexpectedMessage, Warned
 
 
 async def vanish(desk, socket):
@@ -128,7 +128,13 @@ async def test_what_nobody_knows_survives(desk, session):
     context = await session.open()
     await context.send("Hello.")
     await context.end()
-    assert [type(event) async for event in context] == [Odd, Warned, Odd, Audio, Ended]
+    assert [type(event) async for event in context] == [
+        UnexpectedMessage,
+        Warned,
+        UnexpectedMessage,
+        Audio,
+        Ended,
+    ]
     assert context.audio().summary.warnings == ("NEW_WARNING: a new word",)
 
 

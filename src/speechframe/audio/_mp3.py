@@ -108,7 +108,7 @@ class Mp3:
         """Length in samples of each channel."""
         return max(0, self.count * self.kind.frame_samples - self.before - self.behind)
 
-    def whole(self, data: bytes) -> bytes:
+    def for_decoder(self, data: bytes) -> bytes:
         """Return the file in a form that the decoder reads completely, without messages."""
         head = data[self.spans[0].start : self.spans[0].start + _HEADER_BYTES]
         head = bytes((head[0], head[1] | 1, _PLAIN_BITS | head[2] & 0x0C, head[3]))
@@ -127,7 +127,7 @@ class Mp3:
             )
         )
         first = head.ljust(self.kind.tag_at, b"\0") + tag
-        sound = (_with_its_beginning(data[span.start : span.end], self.kind) for span in self.spans)
+        sound = (_silence_broken_start(data[span.start : span.end], self.kind) for span in self.spans)
         return b"".join((first.ljust(len(silent), b"\0"), silent * more, *sound, silent * self.is_cut))
 
 
@@ -179,7 +179,7 @@ def _spans(data: bytes) -> Iterator[_Span]:
         at = _next_frame(data, at)
 
 
-def _with_its_beginning(frames: bytes, kind: Kind) -> bytes:
+def _silence_broken_start(frames: bytes, kind: Kind) -> bytes:
     """Return frames, the first of them silenced if they need bytes of earlier frames that are lost."""
     silent: list[bytes] = []
     kept_bytes = at = 0

@@ -25,12 +25,12 @@ class Rate:
         elif samples.shape[1:] != self._shape:
             raise AudioError("the number of channels of a stream must not change")
         self.frames_in += len(samples)
-        return self._changed(samples, last=False)
+        return self._convert(samples, last=False)
 
     def rest(self) -> Samples:
         """Return the remaining output, so that the total length is exact."""
         missing = self._frames_whole() - self._frames_out
-        return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
+        return fitted(self._convert(np.zeros((0, *self._shape), np.float32), last=True), missing)
 
     def _open(self, samples: Samples) -> None:
         self._shape = samples.shape[1:]
@@ -43,13 +43,13 @@ class Rate:
             raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
         self._stream = soxr.ResampleStream(rate_in_hz, rate_out_hz, *(self._shape or (1,)), dtype="float32")
 
-    def _changed(self, samples: Samples, *, last: bool) -> Samples:
+    def _convert(self, samples: Samples, *, last: bool) -> Samples:
         if self._stream is None:
             changed = samples
         else:
             # Do not pass the total length that the input so far would have.
-            made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
-            changed = made[: self._frames_whole() - self._frames_out]
+            converted = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
+            changed = converted[: self._frames_whole() - self._frames_out]
         self._frames_out += len(changed)
         return changed
 
@@ -66,7 +66,7 @@ def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: in
     """
     rate = Rate(*rates_hz)
 
-    def made() -> Iterator[Samples]:
+    def converted() -> Iterator[Samples]:
         for start in range(0, len(samples), size):
             yield rate.add(samples[start : start + size])
         yield rate.rest()
@@ -74,7 +74,7 @@ def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: in
             yield np.zeros((size, *samples.shape[1:]), np.float32)
 
     waiting, left = samples[:0], frames
-    for some in made():
+    for some in converted():
         waiting = np.concatenate([waiting, some])
         while len(waiting) >= min(size, left):
             yield waiting[: min(size, left)]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.saving import PLAYABLE, converted, save_audio
+from speechframe.audio.saving import PLAYABLE, convert, save_audio
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 
@@ -92,7 +92,7 @@ class Clip:
         data, kind = self.audio, self.format
         if kind not in PLAYABLE:
             rate_hz, channels = self.sample_rate, self.channels
-            data = converted(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            data = convert(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
             kind = Format.WAV
         return data, CONTENT_TYPES[kind]
 

@@ -102,14 +102,14 @@ class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is unty
         return False
 
 
-def opened(data: bytes, found: Format) -> OnePass:
+def open_encoded(data: bytes, found: Format) -> OnePass:
     """Open a complete file with a correct length, also if its header does not give the length.
 
     AudioError if the headers show a fault, for example MP3 that is cut off. soundfile.LibsndfileError if the
     decoder cannot read the file.
     """
     mp3 = _mp3.read(data) if found is Format.MP3 else None
-    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.whole(data)))
+    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.for_decoder(data)))
 
 
 def forced_shape(
@@ -217,20 +217,20 @@ def write(
     seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
     frames = max(1, seconds_to_frames(seconds, rate_hz))
 
-    def made() -> Iterator[Samples]:
+    def resampled_blocks() -> Iterator[Samples]:
         return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
 
     # The peak must be known before writing. Long audio is resampled twice for this, short audio is kept.
-    kept = list(made()) if frames <= _KEPT_FRAMES else None
-    peak = max(np.abs(block).max() for block in kept or made())
+    kept = list(resampled_blocks()) if frames <= _KEPT_FRAMES else None
+    peak = max(np.abs(block).max() for block in kept or resampled_blocks())
     gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
-    blocks = kept or made()
+    blocks = kept or resampled_blocks()
     # Lossy encoders get floats, because libsndfile 1.2 damages interleaved integers for MP3.
     lossy = format in {Format.MP3, Format.OGG}
-    levelled = (
+    scaled = (
         block * gain if lossy else np.rint(block * (gain * _FULL_SCALE)).astype("<i2") for block in blocks
     )
-    _write_blocks(file, levelled, rate_hz, format, channels)
+    _write_blocks(file, scaled, rate_hz, format, channels)
 
 
 def decode(
@@ -262,9 +262,9 @@ def decode(
     1.0
     """
     if format is not None and format in _RAW:
-        opened_file = _opened_raw(data, format, sample_rate_hz, channels)
+        opened_file = _open_raw(data, format, sample_rate_hz, channels)
     else:
-        opened_file = _opened_file(data, _headers.recognise(data, format))
+        opened_file = _open_file(data, _headers.recognise(data, format))
     with opened_file as file:
         try:
             blocks = list(_blocks(file))
@@ -304,10 +304,10 @@ def inspect(
     found = _headers.recognise(data, format)
     shape = _headers.shape_of(data, found)
     if shape is None:
-        with _opened_file(data, found) as file:
+        with _open_file(data, found) as file:
             shape = _headers.Shape(file.samplerate, file.channels, file.frames)
     else:
-        _refuse_odd(shape.sample_rate_hz, shape.channels)
+        _refuse_unusual(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
 
 
@@ -390,21 +390,21 @@ def _write_blocks(
         file.write(_ogg.with_fixed_serial(target.getvalue()))
 
 
-def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
+def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
     _headers.refuse_truncated(data, found)
     try:
-        file = opened(data, found)
+        file = open_encoded(data, found)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
-        _refuse_odd(file.samplerate, file.channels)
+        _refuse_unusual(file.samplerate, file.channels)
     except AudioError:
         file.close()
         raise
     return file
 
 
-def _refuse_odd(rate_hz: int, channels: int) -> None:
+def _refuse_unusual(rate_hz: int, channels: int) -> None:
     if rate_hz not in _RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
         raise AudioError(
             f"{channels} channels at {rate_hz} Hz cannot be read. "
@@ -412,7 +412,7 @@ def _refuse_odd(rate_hz: int, channels: int) -> None:
         )
 
 
-def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
+def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
     rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
     return OnePass(
         io.BytesIO(data),

@@ -10,7 +10,7 @@ from typing import Any
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import demuxed, opened, placed_blocks, refuse_truncated
+from speechframe.audio.media import demuxed, opened, read_blocks, refuse_truncated
 from speechframe.audio.tracks import audio_track, moving_pictures, start_seconds
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
@@ -196,6 +196,6 @@ def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
         rate_hz = audio_track(container).rate
         # Containers round their length or have none. So decode to the end.
-        frames = max((at + len(block) for at, block in placed_blocks(container, rate_hz)), default=0)
+        frames = max((at + len(block) for at, block in read_blocks(container, rate_hz)), default=0)
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
         return Length(frames / rate_hz, media_type)

@@ -98,28 +98,28 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     if format is Format.OGG:
         _headers.refuse_truncated(data, format)
     if format in {Format.OGG, Format.FLAC}:
-        return _in_places(data, format, most_samples)
+        return _measure_windows(data, format, most_samples)
     if format is Format.MP3:
-        return _of_file(data, format, most_samples)
+        return _measure_file(data, format, most_samples)
     if format is Format.WAV:
         wav = _headers.plain_wav(data)
         if wav is None or wav.bits != _BITS:
             codec.inspect(data, format=format)  # raises if the file cannot be read
             _headers.refuse_truncated(data, format)
-            return _of_file(data, format, most_samples)
+            return _measure_file(data, format, most_samples)
         samples, channels = np.frombuffer(data, "<i2", wav.size // 2, wav.start), wav.channels
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
     else:
         samples = _g711_table(format)[np.frombuffer(data, np.uint8)]
-        return _measured(_in_blocks(samples, channels), channels, full=float(_g711_table(format).max()))
-    return _measured(_in_blocks(samples, channels), channels)
+        return _measure(_split(samples, channels), channels, full=float(_g711_table(format).max()))
+    return _measure(_split(samples, channels), channels)
 
 
-def _in_places(data: bytes, format: Format, most_samples: int | None) -> Levels:
+def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> Levels:
     """Return the level of two windows of a file. If the file is short or they look wrong, measure all."""
     try:
-        with codec.opened(data, format) as file:
+        with codec.open_encoded(data, format) as file:
             frames, channels = file.frames, file.channels
             if frames > _WHOLE_FRAMES:
                 windows = []
@@ -132,27 +132,27 @@ def _in_places(data: bytes, format: Format, most_samples: int | None) -> Levels:
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
                     full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
                     seen = [samples.reshape(-1)]
-                    found = _measured(seen, channels, full=full, unit=1.0, claimed=frames * channels)
+                    found = _measure(seen, channels, full=full, unit=1.0, claimed=frames * channels)
                     if _HEARD_DB <= found.peak_db <= _FULL_DB and abs(found.correlation) >= _NOISE:
                         return found
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _of_file(data, format, most_samples)
+    return _measure_file(data, format, most_samples)
 
 
-def _of_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
+def _measure_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
     """Return the level of a file, decoded from the beginning to the end or to `most_samples`."""
     try:
-        with codec.opened(data, format) as file:
+        with codec.open_encoded(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
             full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
-            return _measured(_decoded(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
+            return _measure(_decode(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged, or the data is not audio") from error
 
 
-def _decoded(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
+def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
     """Yield samples in pieces, because a file may claim, or unpack to, more frames than memory holds."""
     at_once = max(1, _BLOCK_SAMPLES // file.channels)
     for first in range(0, most, at_once):
@@ -171,12 +171,12 @@ def _g711_table(format: Format) -> NDArray[np.int16]:
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
 
-def _in_blocks(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
+def _split(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
     at_once = max(1, _BLOCK_SAMPLES // channels) * channels
     return [samples[first : first + at_once] for first in range(0, len(samples), at_once)]
 
 
-def _measured(
+def _measure(
     blocks: Iterable[NDArray[Any]],
     channels: int,
     *,

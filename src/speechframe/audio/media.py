@@ -131,7 +131,7 @@ def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
 @contextlib.contextmanager
 def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
     # Pass an open file, because libsndfile may read a file as raw samples by its name.
-    with _looked_at(medium, max_seconds) as stream, OnePass(stream) as file:
+    with _open_checked(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
@@ -140,9 +140,9 @@ def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
         yield _media(_sound_blocks(file), file.samplerate, max_seconds)
 
 
-def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
+def _open_checked(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
     """Return a file for the decoder, after its headers have been checked."""
-    with _mapped(medium) as data:
+    with _map_file(medium) as data:
         mp3 = _refuse_truncated(data)
         found = _headers.container(data[: _headers.MAGIC_BYTES])
         if found is not None and _headers.is_open_ended(data, found):
@@ -150,7 +150,7 @@ def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
-            return io.BytesIO(mp3.whole(data))
+            return io.BytesIO(mp3.for_decoder(data))
     return _stream(medium)
 
 
@@ -160,13 +160,13 @@ def refuse_truncated(medium: Path | bytes) -> float:
     Returns the seconds in the header of MP4, M4A or MOV, which FFmpeg does not return. 0 for all other files.
     """
     _refuse_empty(medium)
-    with _mapped(medium) as data:
+    with _map_file(medium) as data:
         _refuse_truncated(data)
         return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
 
 
 @contextlib.contextmanager
-def _mapped(medium: Path | bytes) -> Iterator[bytes]:
+def _map_file(medium: Path | bytes) -> Iterator[bytes]:
     if not isinstance(medium, Path):
         yield medium
         return
@@ -212,7 +212,7 @@ def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
     with demuxed(medium) as container:
         found = audio_track(container)
         refuse_shape(found.rate or 0, found.channels or 0)
-        media = _media(gapless(placed_blocks(container, found.rate)), found.rate, max_seconds)
+        media = _media(gapless(read_blocks(container, found.rate)), found.rate, max_seconds)
         warning = track_warning(container, None, use="read", instead="give a file with that track alone")
         yield replace(media, warning=warning)
 
@@ -247,7 +247,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
         yield container
 
 
-def placed_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
+def read_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
     """Yield the audio of a container as mono blocks, each with the frame at which the block begins.
 
     It raises the errors of :func:`~speechframe.audio.tracks.placed`.
@@ -277,13 +277,13 @@ def _too_long(max_seconds: float) -> AudioError:
 
 
 def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media:
-    bounded = _bounded(blocks, rate_hz, max_seconds)
+    bounded = _limit_length(blocks, rate_hz, max_seconds)
     if rate_hz <= TOP_RATE_HZ:
         return Media(rate_hz, bounded)
-    return Media(TOP_RATE_HZ, _slower(bounded, rate_hz))
+    return Media(TOP_RATE_HZ, _lower_rate(bounded, rate_hz))
 
 
-def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
+def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
     # Count the samples instead of trusting the header, because hours of silence may be a few bytes.
     frames = 0
     for block in blocks:
@@ -299,7 +299,7 @@ def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Ite
         raise AudioError("no audio: the file has no samples")
 
 
-def _slower(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
+def _lower_rate(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
     rate = Rate(rate_hz, TOP_RATE_HZ)
     for block in blocks:
         if len(made := rate.add(block)):

@@ -40,13 +40,11 @@ def save_audio(
     if wanted == format.value:
         target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)
         return target
-    target.write_bytes(
-        converted(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
-    )
+    target.write_bytes(convert(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels))
     return target
 
 
-def converted(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
+def convert(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
     """Return audio in another format.
 
     Raises

@@ -118,7 +118,7 @@ class StreamEncoder:
             raise AudioError("the stream is finished. Make a new StreamEncoder for a new stream.")
         array = np.asarray(samples)
         # Stay mono until the end, so that a doubled channel is resampled only once.
-        return self._written(self._rate.add(self._narrowed(array))) if array.size else self._written(None)
+        return self._write(self._rate.add(self._match_channels(array))) if array.size else self._write(None)
 
     def finish(self) -> bytes:
         """Return the remaining bytes, which complete the file. A second call returns no bytes.
@@ -134,19 +134,19 @@ class StreamEncoder:
         if not self._rate.frames_in:
             self._close()
             raise AudioError("no audio: the stream was finished before there were samples")
-        data = self._written(self._rate.rest())
+        data = self._write(self._rate.rest())
         self._close()
-        return data + self._taken()
+        return data + self._take()
 
-    def _narrowed(self, array: NDArray[np.generic]) -> Samples:
+    def _match_channels(self, array: NDArray[np.generic]) -> Samples:
         if self.channels == 1 or array.ndim == 1 or array.shape[1] != self.channels:
             return mono(array)
         return checked(array)
 
-    def _written(self, samples: Samples | None) -> bytes:
+    def _write(self, samples: Samples | None) -> bytes:
         head = b"" if self._begun else self._begin()
         if samples is None or not len(samples):
-            return head + self._taken()
+            return head + self._take()
         if self.channels > samples.ndim:
             samples = np.repeat(samples[:, None], self.channels, axis=1)
         clipped = np.clip(samples, -1.0, 1.0)
@@ -155,7 +155,7 @@ class StreamEncoder:
             return head + data.tobytes()
         self._waiting.append(data)
         self._write_blocks(last=False)
-        return head + self._taken()
+        return head + self._take()
 
     def _write_blocks(self, *, last: bool) -> None:
         if self._file is None or not self._waiting:
@@ -188,7 +188,7 @@ class StreamEncoder:
         if self._file is not None:
             self._file.close()
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         data = self._sink.take()
         # The encoder writes whole pages, so each page can get the fixed serial number here.
         return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
@@ -203,7 +203,7 @@ class _Sink(io.RawIOBase):
 
     def __init__(self, *, without_tag: bool) -> None:
         self._bytes = bytearray()
-        self._taken = self._at = 0
+        self._take = self._at = 0
         self._without_tag = without_tag
 
     def seekable(self) -> bool:
@@ -216,7 +216,7 @@ class _Sink(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._taken + len(self._bytes)}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._take + len(self._bytes)}[whence]
         self._at = start + offset
         return self._at
 
@@ -225,8 +225,8 @@ class _Sink(io.RawIOBase):
         if self._without_tag:
             # MP3 reserves its first frame for the length. Players would play this frame as silence.
             self._without_tag = False
-            self._taken = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
-        where = self._at - self._taken
+            self._take = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
+        where = self._at - self._take
         if where >= 0:
             self._bytes[where : where + len(given)] = given
         self._at += len(given)
@@ -236,7 +236,7 @@ class _Sink(io.RawIOBase):
         """Return the bytes written since the last call."""
         data = bytes(self._bytes)
         self._bytes.clear()
-        self._taken += len(data)
+        self._take += len(data)
         return data
 
 

@@ -70,7 +70,7 @@ def track_warning(source: Any, locale: str | None, *, use: str, instead: str) ->
     if len(tracks) < 2:  # noqa: PLR2004 - several
         return None
     chosen = audio_track(source, locale)
-    names = ", ".join(_described(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
+    names = ", ".join(_describe(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
     number = list(tracks).index(chosen) + 1
     why = "the default or first one"
     if locale is not None and _language(chosen) in _codes(locale):
@@ -81,7 +81,7 @@ def track_warning(source: Any, locale: str | None, *, use: str, instead: str) ->
     )
 
 
-def _described(number: int, track: Any) -> str:
+def _describe(number: int, track: Any) -> str:
     words = [_language(track) or "language unknown"]
     if title := track.metadata.get("title"):
         words.append(repr(title[:40]))

@@ -76,7 +76,7 @@ class Child:
     """One service process and the pipes to it."""
 
     def __init__(self, command: Sequence[str], key_lines: Sequence[Hidden]) -> None:
-        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
             command,
             stdin=subprocess.PIPE,
@@ -90,7 +90,7 @@ class Child:
         assert self._process.stderr is not None  # noqa: S101 - same
         self._log_thread = threading.Thread(
             target=_drain,
-            args=(self._process.stderr, self._last_words),
+            args=(self._process.stderr, self._last_lines),
             name="speechframe-local-log",
             daemon=True,
         )
@@ -110,8 +110,8 @@ class Child:
         process = self._process
         assert process.stdout is not None  # noqa: S101 - true, because the arguments request a pipe
         try:
-            said: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
-            said["keys"] = tuple(map(hidden_key, said.get("keys", ())))
+            message: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
+            message["keys"] = tuple(map(hidden_key, message.get("keys", ())))
         except ValueError:
             code = process.poll()
             how = (
@@ -120,16 +120,16 @@ class Child:
                 else f"did not answer within {_START_S:.0f} s"
             )
             raise SettingsError(
-                f"the local service {how}: {' / '.join(self._last_words) or 'it wrote nothing'}"
+                f"the local service {how}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
             ) from None
-        if "error" in said:
+        if "error" in message:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_S)
             self._log_thread.join(_KILL_S)
             # If the cause lies below the service, the last line of the child's log names it.
-            hints = [line for line in self._last_words if said["error"] not in line][-1:]
-            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
-        return said
+            hints = [line for line in self._last_lines if message["error"] not in line][-1:]
+            raise SettingsError("; ".join((f"the local service cannot start: {message['error']}", *hints)))
+        return message
 
     def terminate(self) -> None:
         """Send the process SIGTERM."""

@@ -45,7 +45,7 @@ def hold(work: Unfinished) -> None:
     """Register `work`, so that SIGTERM ends it in good order."""
     _unfinished.add(work)
     if _is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
 def release(work: Unfinished) -> None:
@@ -57,10 +57,10 @@ def release(work: Unfinished) -> None:
 @contextlib.contextmanager
 def gentle_termination() -> Iterator[None]:
     """Raise :class:`Terminated` on SIGTERM in the block, unless the program handles the signal itself."""
-    if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _terminated}:
+    if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _handle_sigterm}:
         yield
         return
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     _blocks.append(None)
     try:
         yield
@@ -117,11 +117,11 @@ def _is_main() -> bool:
 
 def _restore_default() -> None:
     is_wanted = _blocks or _unfinished
-    if not is_wanted and _is_main() and signal.getsignal(signal.SIGTERM) is _terminated:
+    if not is_wanted and _is_main() and signal.getsignal(signal.SIGTERM) is _handle_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminated(number: int, _: FrameType | None) -> None:
+def _handle_sigterm(number: int, _: FrameType | None) -> None:
     works, order, loop = tuple(_unfinished), Terminated(128 + number), running_loop()
     if _blocks:
         raise order

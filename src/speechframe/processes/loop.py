@@ -92,10 +92,10 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         tasks[0].cancel(INTERRUPT)
 
     with gentle_termination():
-        return _patiently(loop, start, cancel, done)
+        return _wait_for_result(loop, start, cancel, done)
 
 
-def _patiently(
+def _wait_for_result(
     loop: asyncio.AbstractEventLoop,
     start: Callable[[], None],
     cancel: Callable[[], None],

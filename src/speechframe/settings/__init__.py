@@ -48,16 +48,16 @@ GLOBAL_REGION = "global"
 _T = TypeVar("_T")
 
 
-def _hides_keys(kind: type[_T]) -> type[_T]:
+def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
     """Hide keys in the arguments of a dataclass, because tracebacks show the locals of ``__init__``."""
-    made: Any = kind.__init__
+    original_init: Any = kind.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(original_init)
     def init(self: _T, **values: Any) -> None:
         try:
-            made(self, **hide(values))
+            original_init(self, **hide(values))
         except ValidationError as error:
-            raise _refused(error) from None
+            raise _settings_error(error) from None
 
     # If __init__ fails, error reports show the repr of the half-made object, which needs this field.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def _hides_keys(kind: type[_T]) -> type[_T]:
     return kind
 
 
-@_hides_keys
+@_hide_keys_in_init
 @dataclass(frozen=True, kw_only=True, config=typed.CONFIG)
 class Settings:
     """Address and key of a hosted service, and files and limits on this machine.
@@ -176,9 +176,11 @@ class Settings:
         return urlsplit(url).hostname or "unknown"
 
 
-def _refused(error: ValidationError, told_by: Mapping[str, str] = MappingProxyType({})) -> SettingsError:
+def _settings_error(
+    error: ValidationError, set_in: Mapping[str, str] = MappingProxyType({})
+) -> SettingsError:
     hint = "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
-    return typed.refused(error, "setting", [one.name for one in fields(Settings)], told_by, hint=hint)
+    return typed.refused(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
 
 
 def fingerprint(key: SecretStr | str) -> str:
@@ -329,7 +331,7 @@ def read(**arguments: Any) -> Settings:
         If a name or profile is unknown, a value is not allowed, or a file cannot be read.
     """
     given = {name: value for name, value in hide(arguments).items() if value is not None}
-    return _merged(given, "")[0]
+    return _merge(given, "")[0]
 
 
 def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
@@ -338,13 +340,13 @@ def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
     Fields with other than default values in `service` come first. The other fields come from
     :func:`configure`, the environment and the file.
     """
-    said = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
-    own = {name: value for name, value in said.items() if value != getattr(Settings, name)}
+    given = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
+    own = {name: value for name, value in given.items() if value != getattr(Settings, name)}
     # The file need not contain the profile of these settings.
-    return _merged(own, "the settings given as service=", is_any_profile=True)
+    return _merge(own, "the settings given as service=", is_any_profile=True)
 
 
-def _merged(
+def _merge(
     given: Mapping[str, Any], given_by: str, *, is_any_profile: bool = False
 ) -> tuple[Settings, dict[str, str]]:
     content, profiles = _read_file()
@@ -363,23 +365,23 @@ def _merged(
         (given_by, given),
     ]
     values: dict[str, Any] = {}
-    told_by: dict[str, str] = {}
-    for where, said in places:
+    set_in: dict[str, str] = {}
+    for where, found in places:
         # A setting that only repeats an earlier place keeps the name of that place.
-        told_by |= {
-            name: where for name, value in said.items() if name not in values or value != values[name]
+        set_in |= {
+            name: where for name, value in found.items() if name not in values or value != values[name]
         }
-        values |= said
+        values |= found
     try:
-        return TypeAdapter(Settings).validate_python(values), told_by
+        return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
-        raise _refused(error, told_by) from None
+        raise _settings_error(error, set_in) from None
 
 
-def _hidden(table: dict[str, Any]) -> dict[str, Any]:
+def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:
     """Return a table of the file with all keys hidden, also in nested tables."""
     tables = {
-        name: _hidden(value)
+        name: _hide_in_table(value)
         for name, value in table.items()
         if isinstance(value, dict) and name != "region_urls"
     }
@@ -391,7 +393,7 @@ def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
     path, content, problem = Path(FILE_NAME), {}, ""
     try:
         with path.open("rb") as file:
-            content = _hidden(tomllib.load(file))
+            content = _hide_in_table(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
     # ValueError: the file is not TOML, or not UTF-8.

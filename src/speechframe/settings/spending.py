@@ -48,7 +48,7 @@ class BudgetRule:
         Whether a call that would pass the limit is refused. Otherwise it is only counted.
     account
         Service and key fingerprint whose calls count. None for all keys.
-    told_by
+    set_in
         Place where the budget was set, in words.
     """
 
@@ -60,7 +60,7 @@ class BudgetRule:
     alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
     hard: bool = True
     account: tuple[str, str] | None = None
-    told_by: str = ""
+    set_in: str = ""
     # Tags are text, so convert numbers of the file to text.
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
@@ -123,7 +123,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
         if rule.name in taken:
             raise SettingsError(f"{where}: name={rule.name!r} is taken. Give each budget a name of its own.")
         taken.add(rule.name)
-        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where))
+        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), set_in=where))
     return tuple(found)
 
 
@@ -169,7 +169,7 @@ class SpendingRules:
         if self.max_credits_per_month is None:
             return [*self.budgets]
         name, account = "max_credits_per_month", (service, key_fingerprint)
-        month = BudgetRule(name, self.max_credits_per_month, account=account, told_by=self.month_rule_from)
+        month = BudgetRule(name, self.max_credits_per_month, account=account, set_in=self.month_rule_from)
         return [month, *self.budgets]
 
     def of_run(self, max_credits: float | None) -> float | None:
@@ -206,16 +206,16 @@ def spending_rules(service: Settings) -> SpendingRules:
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    said, told_by = for_runs_on(service)
-    budgets = said.budgets or Path(BUDGETS_FILE)
+    settings, set_in = for_runs_on(service)
+    budgets = settings.budgets or Path(BUDGETS_FILE)
     return SpendingRules(
-        _limit(said.max_credits_per_run),
-        told_by.get("max_credits_per_run", ""),
-        _limit(said.max_credits_per_month),
-        told_by.get("max_credits_per_month", ""),
-        said.ledger or default_ledger_folder(),
-        budgets=read_budgets(budgets) if said.budgets or budgets.exists() else (),
-        require_tags=said.require_tags,
+        _limit(settings.max_credits_per_run),
+        set_in.get("max_credits_per_run", ""),
+        _limit(settings.max_credits_per_month),
+        set_in.get("max_credits_per_month", ""),
+        settings.ledger or default_ledger_folder(),
+        budgets=read_budgets(budgets) if settings.budgets or budgets.exists() else (),
+        require_tags=settings.require_tags,
     )
 
 
@@ -231,8 +231,12 @@ def cache_rules(service: Settings) -> dict[str, Any]:
     SettingsError
         If a file cannot be read, or a setting is not allowed.
     """
-    said, _ = for_runs_on(service)
-    return {"folder": said.cache, "max_gb": said.cache_max_gb, "max_age_days": said.cache_max_age_days}
+    settings, _ = for_runs_on(service)
+    return {
+        "folder": settings.cache,
+        "max_gb": settings.cache_max_gb,
+        "max_age_days": settings.cache_max_age_days,
+    }
 
 
 # -- prices ----------------------------------------------------------------------------

@@ -77,24 +77,24 @@ def refused(
     error: ValidationError,
     what: str,
     known: Iterable[str],
-    told_by: Mapping[str, str] = MappingProxyType({}),
+    set_in: Mapping[str, str] = MappingProxyType({}),
     *,
     hint: str = "",
 ) -> SettingsError:
     """Return a SettingsError for a refusal by pydantic.
 
-    `told_by` gives the place where each name was set. `hint` is added if the name is not in `known`.
+    `set_in` gives the place where each name was set. `hint` is added if the name is not in `known`.
     """
     first = _first(error)
     (name, *inner), kind, words = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
     if kind == _UNKNOWN:
-        said = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
+        message = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
     else:
         path = f"{name}{''.join(f'[{part!r}]' for part in inner if part != '[key]')}"
         given = "" if kind == _MASKED else f"={shown(first['input'])}"
         choices = words if kind == ALLOWED else first.get("ctx", {}).get("expected")
-        said = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
-    return SettingsError(f"{where}: {said}" if (where := told_by.get(str(name))) else said)
+        message = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
+    return SettingsError(f"{where}: {message}" if (where := set_in.get(str(name))) else message)
 
 
 def _first(error: ValidationError) -> Any:

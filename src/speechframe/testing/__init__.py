@@ -1,11 +1,11 @@
 """Tools for your own tests: a service with planned faults, and audio with a tag of its text.
 
 :class:`FaultyService` in `service` is the part for users. It starts a child process from `faulty`. In the
-child, `protocol` speaks HTTP and `desk` handles each request:
+child, `protocol` speaks HTTP and `handler` handles each request:
 
 - `wanted` reads the request, and `plan` chooses its fault and its latency
 - `accounts` and `journal` bill it
-- `spoken`, `answers`, `audio` and `shelf` make the answer
+- `spoken`, `answers`, `audio` and `audio_urls` make the answer
 - `books` counts everything, and `knobs` has all settings
 """
 

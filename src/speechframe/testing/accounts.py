@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from speechframe.settings import fingerprint
-from speechframe.testing.books import Gauge, Keeper
+from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Bill, Journal
 
 __all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
@@ -25,9 +25,9 @@ class QuotaUsedUpError(Exception):
 class Account:
     """The account of one key. It has the key's fingerprint, and for each region a meter of its calls."""
 
-    def __init__(self, key: str, gauges: dict[str, Gauge]) -> None:
+    def __init__(self, key: str, meters: dict[str, InFlightMeter]) -> None:
         self.fingerprint = fingerprint(key)
-        self.gauges = gauges
+        self.meters = meters
         self.used = 0
         self.marks: dict[str, str] = {}
         self._tokens = 0.0
@@ -58,13 +58,18 @@ class Bank:
     """
 
     def __init__(
-        self, keys: Sequence[str], regions: Sequence[str], cap: int | None, journal: Journal, keeper: Keeper
+        self,
+        keys: Sequence[str],
+        regions: Sequence[str],
+        cap: int | None,
+        journal: Journal,
+        counters: Counters,
     ) -> None:
-        self._by_key = {key: Account(key, {region: Gauge(cap) for region in regions}) for key in keys}
+        self._by_key = {key: Account(key, {region: InFlightMeter(cap) for region in regions}) for key in keys}
         self._by_fingerprint = {account.fingerprint: account for account in self._by_key.values()}
         self._regions = tuple(regions)
         self._journal = journal
-        self._keeper = keeper
+        self._counters = counters
         for bill in journal.bills():
             self._count(bill)
 
@@ -72,10 +77,10 @@ class Bank:
         """Return the account of a key. None for a wrong key."""
         return self._by_key.get(key) if key is not None else None
 
-    def gauges(self) -> dict[str, list[Gauge]]:
+    def meters(self) -> dict[str, list[InFlightMeter]]:
         """Return the meters of each region."""
         accounts = self._by_key.values()
-        return {region: [account.gauges[region] for account in accounts] for region in self._regions}
+        return {region: [account.meters[region] for account in accounts] for region in self._regions}
 
     def remaining(self, quota: int | None) -> dict[str, int]:
         """Return the characters left by key fingerprint. Empty without a quota."""
@@ -112,7 +117,7 @@ class Bank:
         return True
 
     def _count(self, bill: Bill) -> None:
-        self._keeper.bill(bill.tag, bill.characters)
+        self._counters.bill(bill.tag, bill.characters)
         account = self._by_fingerprint.get(bill.key)
         # The journal may contain keys of an earlier service in the same folder.
         if account is not None:

@@ -1,4 +1,4 @@
-"""Counts of a faulty service: `Keeper` and `Gauge` count while it runs, `Books` is the result."""
+"""Counts of a faulty service: `Counters` and `InFlightMeter` count while it runs, `Books` is the result."""
 
 import time
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-__all__ = ["Billed", "Books", "Gauge", "Keeper"]
+__all__ = ["Billed", "Books", "Counters", "InFlightMeter"]
 
 _EARLY_S = 0.001
 """Two clocks of one machine differ by less than this."""
@@ -96,15 +96,15 @@ class Books:
         )
 
 
-class Gauge:
+class InFlightMeter:
     """Meter of the calls of one key that are in flight in one region, now and over time.
 
     Examples
     --------
-    >>> gauge = Gauge(cap=2)
-    >>> gauge.enter(10.0)
-    >>> gauge.leave(11.0)
-    >>> gauge.utilisation, gauge.most
+    >>> meter = InFlightMeter(cap=2)
+    >>> meter.enter(10.0)
+    >>> meter.leave(11.0)
+    >>> meter.utilisation, meter.most
     (0.5, 1)
     """
 
@@ -154,7 +154,7 @@ class Gauge:
         self._at_s = now_s
 
 
-class Keeper:
+class Counters:
     """Counters of the service. Their memory grows with the number of texts, not of calls."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Keeper:
         self._billed: dict[int, list[int]] = {}
         self._due_s: dict[tuple[str, int], float] = {}
 
-    def came(self) -> bool:
+    def count_call(self) -> bool:
         """Count a new call. Return True for the first one."""
         self.requests += 1
         if self.started_at is not None:
@@ -181,23 +181,23 @@ class Keeper:
         self.started_at = time.time()
         return True
 
-    def asked(self, what: tuple[str, int], now_s: float) -> None:
+    def count_retry(self, what: tuple[str, int], now_s: float) -> None:
         """Count a call for a text in a region as early, if its waiting time is not over."""
         due_s = self._due_s.pop(what, None) if self._due_s else None
         if due_s is not None and now_s < due_s - _EARLY_S:
             self.early_retries += 1
             self._due_s[what] = due_s
 
-    def told_to_wait(self, what: tuple[str, int], until_s: float) -> None:
+    def set_wait(self, what: tuple[str, int], until_s: float) -> None:
         """Record that a text must not be sent to a region before `until_s`."""
         self._due_s[what] = until_s
 
-    def entered(self) -> None:
+    def add_in_flight(self) -> None:
         """Add one call in flight."""
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
-    def replied(self, status: int) -> None:
+    def count_answer(self, status: int) -> None:
         """Count an answer."""
         self.statuses[status] += 1
         self.last_at = time.time()
@@ -209,9 +209,9 @@ class Keeper:
         billed[1] += characters
         self.billed_characters += characters
 
-    def books(self, gauges: Mapping[str, list[Gauge]], remaining: Mapping[str, int]) -> Books:
-        """Return all counts. `gauges` has meters of all keys by region, `remaining` the characters left."""
-        shares = {region: [g.utilisation for g in found] for region, found in gauges.items()}
+    def books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
+        """Return all counts. `meters` has meters of all keys by region, `remaining` the characters left."""
+        shares = {region: [g.utilisation for g in found] for region, found in meters.items()}
         known = {region: [s for s in of if s is not None] for region, of in shares.items()}
         return Books(
             requests=self.requests,
@@ -226,7 +226,7 @@ class Keeper:
             remaining=dict(remaining),
             in_flight=self.in_flight,
             most_in_flight=self.most_in_flight,
-            most_in_flight_of={region: max(g.most for g in found) for region, found in gauges.items()},
+            most_in_flight_of={region: max(g.most for g in found) for region, found in meters.items()},
             utilisation={region: sum(of) / len(of) for region, of in known.items() if of},
             started_at=self.started_at,
             last_at=self.last_at,

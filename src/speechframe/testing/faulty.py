@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import SpeechframeError
-from speechframe.testing.desk import Desk
+from speechframe.testing.handler import RequestHandler
 from speechframe.testing.knobs import Knobs
 
 __all__ = ["HOST", "main"]
@@ -32,26 +32,26 @@ def main() -> int:
     try:
         asyncio.run(_serve(Knobs.of(told["knobs"]), Path(told["data"]), told["ports"]))
     except (OSError, SpeechframeError) as error:
-        _say({"error": str(error)})
+        _write_line({"error": str(error)})
         return 1
     return 0
 
 
 async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
     loop = asyncio.get_running_loop()
-    desk = Desk(knobs, data)
+    handler = RequestHandler(knobs, data)
     async with contextlib.AsyncExitStack() as servers:
         urls = {}
         for region in knobs.regions:
             server = await loop.create_server(
-                functools.partial(desk.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
+                functools.partial(handler.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
             )
             servers.push_async_callback(_closed, server)
             urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
-        desk.open(urls)
+        handler.open(urls)
         # The garbage collector need not check the objects that exist now.
         gc.freeze()
-        _say({"urls": urls, "pid": os.getpid()})
+        _write_line({"urls": urls, "pid": os.getpid()})
         await _end_of_input()
 
 
@@ -74,7 +74,7 @@ async def _end_of_input() -> None:
     loop.remove_reader(source)
 
 
-def _say(value: dict[str, Any]) -> None:
+def _write_line(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

@@ -21,7 +21,7 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 _END = b"\r\n\r\n"
 # If a connection is closed with a linger of 0 s, it sends a reset, as a crashed or restarted service does.
 _NO_LINGER = struct.pack("ii", 1, 0)
-_DROPS = 20
+_PIECES = 20
 
 
 def _line(name: str) -> bytes:
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
     """One connection of a client.
 
     It calls `handle` with each request and itself. The handler, now or later, calls exactly one of
-    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`drip` and :meth:`hold`.
+    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`.
     """
 
     def __init__(self, handle: Callable[[Request, "Connection"], None]) -> None:
@@ -112,24 +112,24 @@ class Connection(asyncio.Protocol):
         self._gone = done
         asyncio.get_running_loop().call_later(seconds, self._transport.close)
 
-    def drip(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
+    def send_slowly(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
         """Write an answer in pieces over `seconds`. Then call `done` with whether the client stayed."""
-        size = max(1, -(-len(answer) // _DROPS))
+        size = max(1, -(-len(answer) // _PIECES))
         loop = asyncio.get_running_loop()
 
-        def drop(start: int) -> None:
+        def send_piece(start: int) -> None:
             if self._transport.is_closing():
                 done(False)
                 return
             end = start + size
             if end < len(answer):
                 self._transport.write(answer[start:end])
-                loop.call_later(seconds / _DROPS, drop, end)
+                loop.call_later(seconds / _PIECES, send_piece, end)
             else:
                 done(True)
                 self.reply(answer[start:])
 
-        drop(0)
+        send_piece(0)
 
     def _let_go(self) -> None:
         gone, self._gone = self._gone, None

@@ -20,7 +20,7 @@ from speechframe.processes.child import Running, line_within
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
-from speechframe.testing.desk import BOOKS_PATH, CONTROL_PATH, identity_of
+from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, identity_of
 from speechframe.testing.knobs import DEFAULT_KEY, Knobs
 from speechframe.testing.plan import Form, Latency
 
@@ -313,7 +313,7 @@ class FaultyService(Running):
         )
         assert process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._told().encode() + b"\n")
+            process.stdin.write(self._start_message().encode() + b"\n")
             process.stdin.flush()
         assert process.stdout is not None  # noqa: S101 - same
         line = line_within(process.stdout, _START_S)
@@ -326,7 +326,7 @@ class FaultyService(Running):
         self._urls = said["urls"]
         self.pid = said["pid"]
 
-    def _told(self) -> str:
+    def _start_message(self) -> str:
         folder = self._given_data if self._given_data is not None else self._temporary
         data = folder.name if isinstance(folder, tempfile.TemporaryDirectory) else os.fspath(folder or "")
         # Send keys through the pipe, because every user of the machine can read arguments.

@@ -38,7 +38,7 @@ MAX_WARNINGS = 20
 MAX_LOOKED_AT = 65_536
 """Characters of a text that are read, even if only a few are shown. Some services send megabytes."""
 
-Clean = Callable[[str], str]
+SecretMasker = Callable[[str], str]
 """Function that masks secrets. It gets the whole text, before it is shortened, so half a key never remains.
 
 ``str`` returns a text unchanged, if there are no secrets to mask.
@@ -147,12 +147,12 @@ def decode_base64(value: bytes | memoryview) -> bytes | None:
         if pybase64 is not None:
             decoded: bytes = pybase64.b64decode(value, validate=True)
             return decoded
-        return _decoded(value)
+        return _decode_slowly(value)
     except ValueError:
         return None
 
 
-def _decoded(value: bytes | memoryview) -> bytes:
+def _decode_slowly(value: bytes | memoryview) -> bytes:
     string = b"".join((b'"', value, b'"'))
     if not any(letter in string for letter in _NOT_MEANT):
         try:
@@ -259,7 +259,9 @@ def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
     return paces
 
 
-def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
+def warnings_of(
+    headers: MultiMapping[str], *further: str | None, clean: SecretMasker = str
+) -> tuple[str, ...]:
     """Return `further` and each warning header once, on one line, shortened, up to a limit of warnings.
 
     Headers are percent-encoded UTF-8. A body warning that only repeats the headers is left out.
@@ -282,7 +284,7 @@ def _only_repeats(text: str, said: list[str]) -> bool:
     return bool(said) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
+def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
     """Return `text` masked, on one line, without control characters, with at most `max_characters`."""
     text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():
@@ -306,7 +308,7 @@ def tells_its_end(headers: MultiMapping[str]) -> bool:
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str], clean: Clean = str) -> str | None:
+def words_instead(headers: Mapping[str, str], clean: SecretMasker = str) -> str | None:
     """Return a message if a good answer cannot be audio, by its content type. Else None.
 
     This check exists because any bytes would pass as a raw format.

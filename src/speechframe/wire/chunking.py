@@ -149,14 +149,18 @@ class Chunker:
         for match in _BREAKS[self.mode].finditer(self._buffer, start, bound + 1):
             if match["marks"] and match["end"] is None:
                 continue
-            if match.end() <= bound and not self._is_none(match, start) and not self._in_marker(match.end()):
+            if (
+                match.end() <= bound
+                and not self._is_not_a_stop(match, start)
+                and not self._in_marker(match.end())
+            ):
                 yield match.end()
 
     def _in_marker(self, end: int) -> bool:
         """Return whether a cut would fall inside a pause marker, such as after the colon of `[pause: 1s]`."""
         return UNFINISHED_MARKER.search(self._buffer[max(0, end - _MARKER_TAIL) : end]) is not None
 
-    def _is_none(self, match: re.Match[str], start: int) -> bool:
+    def _is_not_a_stop(self, match: re.Match[str], start: int) -> bool:
         """Return whether a full stop belongs to an abbreviation, an initial or a number."""
         if match["marks"] != "." or match.end() - match.start() > len(". "):
             return False

@@ -23,7 +23,7 @@ from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.texts import speaks
-from speechframe.wire.answers import MAX_TRACE_CHARACTERS, Clean, one_line
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, one_line
 from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
@@ -84,14 +84,14 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class UnexpectedMessage:
     """The service sent an unknown message, or one for no open turn. The caller only logs it."""
 
     turn: int | None
     words: str
 
 
-Event = Audio | Ended | Failed | Retried | Warned | Odd
+Event = Audio | Ended | Failed | Retried | Warned | UnexpectedMessage
 
 
 @dataclass(eq=False, slots=True)
@@ -161,7 +161,7 @@ class ClientContexts:
     """
 
     def __init__(
-        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: Clean = str
+        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: SecretMasker = str
     ) -> None:
         self._slots = slots
         self._clean = clean
@@ -173,7 +173,7 @@ class ClientContexts:
         # Abandoned attempts that still need their end, each with whether it holds a slot until then.
         self._closing: list[tuple[str, bool]] = []
         # Abandoned attempts of this connection that may still send messages.
-        self._left: set[str] = set()
+        self._abandoned: set[str] = set()
         self._connected = False
 
     @property
@@ -224,7 +224,7 @@ class ClientContexts:
         # An end that was sent cannot be taken back. A clear drops the text that the service still holds.
         found.frames = ([_CLEAR] if found.wire_id else []) + ending
         found.sent = 0
-        return [] if found.wire_id else self._over_if_ended(found)
+        return [] if found.wire_id else self._finish_if_ended(found)
 
     def end(self, turn: int) -> list[Event]:
         """Mark the end of the text of a turn."""
@@ -234,7 +234,7 @@ class ClientContexts:
         found.ended = True
         if found.wire_id is None and not found.has_text:
             # The service does not have this turn, so there is nothing to wait for.
-            return self._over(found, Ended(turn))
+            return self._finish(found, Ended(turn))
         found.frames.append(_END)
         return []
 
@@ -261,10 +261,10 @@ class ClientContexts:
             if has_slot:
                 self._slots.free()
         self._closing.clear()
-        self._left.clear()
+        self._abandoned.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lost(turn, code)
+            events += self._lose_connection(turn, code)
         return events
 
     def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
@@ -276,34 +276,34 @@ class ClientContexts:
             wire_id, has_slot = self._closing.pop(0)
             if has_slot:
                 self._slots.free()
-            yield _addressed(_CLEAR, wire_id)
-            yield _addressed(_END, wire_id)
+            yield _address(_CLEAR, wire_id)
+            yield _address(_END, wire_id)
         for number in list(self._turns):
             turn = self._turns.get(number)
             if turn is None or not self._connected:
                 continue
-            if turn.wire_id is None and self._begins(turn, now_s):
-                yield _addressed(turn.opening, turn.wire_id)
+            if turn.wire_id is None and self._begin_attempt(turn, now_s):
+                yield _address(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
                 frame = turn.next_frame()
                 if frame.end:
                     self._free(turn)
-                yield _addressed(frame, turn.wire_id)
+                yield _address(frame, turn.wire_id)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
         """Read a message of the service and return its events."""
         frame = parse_server_frame(message, self._clean)
         said = frame.said if isinstance(frame, AudioReceived) else None
         # First process an error or warning in the frame. If it ends the turn, the audio is not needed.
-        before = self._meaning(said, now_s) if said is not None else []
-        return before + self._meaning(frame, now_s)
+        before = self._events_of(said, now_s) if said is not None else []
+        return before + self._events_of(frame, now_s)
 
-    def _meaning(self, frame: ServerFrame, now_s: float) -> list[Event]:
-        if frame.context_id in self._left:
+    def _events_of(self, frame: ServerFrame, now_s: float) -> list[Event]:
+        if frame.context_id in self._abandoned:
             # This attempt was abandoned, so drop its message.
             is_fatal = isinstance(frame, ErrorFrame) and frame.fatal
             if is_fatal or (isinstance(frame, FinalFrame | AudioReceived) and frame.final):
-                self._left.discard(frame.context_id)
+                self._abandoned.discard(frame.context_id)
             return []
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
@@ -315,19 +315,19 @@ class ClientContexts:
             return self._error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
-                return [Odd(number, frame.why)]
+                return [UnexpectedMessage(number, frame.why)]
             self._give_up(turn)
-            return self._over(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
+            return self._finish(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
         if turn is None:
             context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
-            return [Odd(None, f"a frame for the context {context_id!r}, which is not open")]
+            return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
         heard: list[Event] = []
         if isinstance(frame, AudioReceived) and frame.audio:
             turn.heard = True
             heard.append(Audio(turn.number, frame.audio, frame.trace_id))
         return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
-    def _begins(self, turn: _Turn, now_s: float) -> bool:
+    def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
         """Begin an attempt if there is text and a free slot."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
@@ -339,70 +339,70 @@ class ClientContexts:
 
     def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
-            return [Odd(turn.number, "a final frame before the turn was ended")]
+            return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
         if not turn.heard and speaks("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
-            return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
-        return self._over(turn, Ended(turn.number, trace_id))
+            return self._finish(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
+        return self._finish(turn, Ended(turn.number, trace_id))
 
     def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
-            return [Odd(None, f"an error of no open context: {code} {words}")]
+            return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
-            return self._refused(turn, frame, now_s)
+            return self._wait_after_refusal(turn, frame, now_s)
         failed = Failed(turn.number, str(code), words, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
-            return self._tried(turn, failed)
+            return self._count_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
-            return self._over(turn, failed)
-        return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
+            return self._finish(turn, failed)
+        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {words}")]
 
-    def _refused(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _wait_after_refusal(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
             code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
-            return self._over(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
+            return self._finish(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
         # A refusal does not count as a failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
-        return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
+        return self._send_again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
+    def _lose_connection(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
-            return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
+            return self._finish(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
         if turn.heard:
             words = "the connection was lost before all of the audio had come"
-            return self._over(turn, Failed(turn.number, None, words))
+            return self._finish(turn, Failed(turn.number, None, words))
         self._detach(turn)
         _rewind(turn)
-        return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
+        return self._count_failure(turn, Failed(turn.number, None, "the connection was lost"))
 
-    def _tried(self, turn: _Turn, failed: Failed) -> list[Event]:
+    def _count_failure(self, turn: _Turn, failed: Failed) -> list[Event]:
         """Note that an attempt failed. Send the turn again, unless this was the last attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:
-            return self._over(turn, failed)
-        return self._again(turn, failed.code)
+            return self._finish(turn, failed)
+        return self._send_again(turn, failed.code)
 
-    def _again(self, turn: _Turn, code: str | None) -> list[Event]:
+    def _send_again(self, turn: _Turn, code: str | None) -> list[Event]:
         """Send a turn again. If all of its text was cleared, there is nothing to send."""
-        return [Retried(turn.number, code)] if turn.has_text else self._over_if_ended(turn)
+        return [Retried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
 
-    def _over_if_ended(self, turn: _Turn) -> list[Event]:
-        return self._over(turn, Ended(turn.number)) if turn.ended else []
+    def _finish_if_ended(self, turn: _Turn) -> list[Event]:
+        return self._finish(turn, Ended(turn.number)) if turn.ended else []
 
     def _give_up(self, turn: _Turn) -> None:
         """Abandon an attempt, which is then ended on the wire. Its text will be sent from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
-            self._left.add(turn.wire_id)
+            self._abandoned.add(turn.wire_id)
             turn.has_slot = False
         self._detach(turn)
         _rewind(turn)
@@ -418,7 +418,7 @@ class ClientContexts:
             turn.has_slot = False
             self._slots.free()
 
-    def _over(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
+    def _finish(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
         self._detach(turn)
         del self._turns[turn.number]
         # A slot may be free now, so refused turns need not wait any longer.
@@ -427,7 +427,7 @@ class ClientContexts:
         return [event]
 
 
-def _addressed(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
+def _address(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
     return frame.model_copy(update={"context_id": wire_id})
 
 

@@ -58,7 +58,7 @@ def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     (2650, ['Good morning, everybody.', 'It is a fine day for a walk.'], 0)
     """
     wanted = [cue for each in sorted(said, key=lambda each: each.start_ms) for cue in _cut(each)]
-    made = _in_time(wanted, media_ms)
+    made = _arrange(wanted, media_ms)
     return made, sum(map(_misses, made))
 
 
@@ -71,7 +71,7 @@ def _misses(cue: Cue) -> bool:
     return not _needed_ms(cue.text) <= length_ms <= 1000 * CUE_SECONDS.high
 
 
-def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
+def _arrange(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
     """Return consecutive cues, each with the time to read its text if there is room."""
     starts: list[int] = []
     free = 0
@@ -97,7 +97,7 @@ def _cut(said: Cue) -> Iterator[Cue]:
         if text:
             yield replace(said, text="\n".join(lines))
         return
-    left, right = _best(text, breaks or _anywhere(text))
+    left, right = _best(text, breaks or _places_in_words(text))
     left_ms, right_ms = (said.start_ms + length_ms * place // len(text) for place in (left, right))
     yield from _cut(replace(said, end_ms=left_ms, text=text[:left]))
     yield from _cut(replace(said, start_ms=right_ms, text=text[right:]))
@@ -110,7 +110,7 @@ def _lines(text: str) -> list[str] | None:
         return [text]
     if len(text) > CUE_LINES * longest + 1:
         return None
-    places = list(_breaks(text)) or _anywhere(text)
+    places = list(_breaks(text)) or _places_in_words(text)
     places = [(left, right) for left, right in places if left <= longest and len(text) - right <= longest]
     if not places:
         return None
@@ -152,7 +152,7 @@ def _is_wide(character: str) -> bool:
     return unicodedata.east_asian_width(character) in {"W", "F"}
 
 
-def _anywhere(text: str) -> list[tuple[int, int]]:
+def _places_in_words(text: str) -> list[tuple[int, int]]:
     """Return all places inside a word. A letter keeps its combining marks if possible."""
     places = [(at, at) for at in range(1, len(text))]
     return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
@@ -188,11 +188,11 @@ def vtt(cues: Iterable[Cue]) -> str:
     <BLANKLINE>
     """
     return "WEBVTT\n\n" + "".join(
-        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{_tagged(cue)}\n\n" for cue in cues
+        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{_with_speaker(cue)}\n\n" for cue in cues
     )
 
 
-def _tagged(cue: Cue) -> str:
+def _with_speaker(cue: Cue) -> str:
     text = html.escape(cue.text, quote=False)
     return f"<v {html.escape(cue.speaker, quote=False)}>{text}" if cue.speaker else text
 

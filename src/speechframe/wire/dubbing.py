@@ -81,7 +81,7 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
 
 def decode_value(model: type[M], value: object) -> M:
     """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
-    value = _cleaned(value)
+    value = _clean(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -96,14 +96,14 @@ def decode_value(model: type[M], value: object) -> M:
         raise BadAnswer(f"the answer has an unusable {', '.join(map(str, wrong))}") from None
 
 
-def _cleaned(value: Any, name: str = "") -> Any:
+def _clean(value: Any, name: str = "") -> Any:
     """Return a JSON value with each text for people, at any depth, on one line without control characters."""
     if isinstance(value, str):
         return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
     if isinstance(value, list):
-        return [_cleaned(item, name) for item in value]
+        return [_clean(item, name) for item in value]
     if isinstance(value, dict):
-        return {field: _cleaned(held, field) for field, held in value.items()}
+        return {field: _clean(held, field) for field, held in value.items()}
     return value
 
 

@@ -48,13 +48,13 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
         raise BadEncodingError("the body has a Content-Encoding that was not requested")
     for wbits in _KINDS[name]:
         try:
-            return _inflated(body, wbits, max_bytes)
+            return _inflate(body, wbits, max_bytes)
         except zlib.error:
             continue
     raise BadEncodingError(f"the body is not {name}, although its Content-Encoding header has this value")
 
 
-def _inflated(body: bytes, wbits: int, max_bytes: int) -> bytes:
+def _inflate(body: bytes, wbits: int, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(wbits)
     data = stream.decompress(body, max_bytes + 1)
     if len(data) > max_bytes:

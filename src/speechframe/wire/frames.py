@@ -31,8 +31,8 @@ from speechframe.spec.socket import (
 from speechframe.wire.answers import (
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACE_CHARACTERS,
-    Clean,
     NotJsonError,
+    SecretMasker,
     decode_base64,
     loads,
     one_line,
@@ -135,7 +135,7 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
     given = {name: value for name, value in fields.items() if value is not None}
     warnings = [_warning("context_id", given.pop("context_id"))] if _has_long_id(given) else []
     warnings += [_warning(name, given.pop(name)) for name in _BUFFERS if not _is_number(given.get(name, 0))]
-    warnings += _without_wrong(given)
+    warnings += _remove_wrong(given)
     if given.get("clear", False) is not False and "text" in given:
         del given["text"]
         words = "text beside clear is dropped; send it in the next frame"
@@ -165,7 +165,7 @@ def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> Audio
     return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
 
 
-def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
+def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> ServerFrame:
     r"""Return the frame in a server's WebSocket message. New or broken messages become an `UnknownFrame`.
 
     Unknown codes stay text, missing fields are None, and extra fields are ignored. Words, codes and trace ids
@@ -194,7 +194,7 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
     context_id = _text(fields.get("context_id"))
     trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    said = _said(fields, about, clean)
+    said = _error_or_warning(fields, about, clean)
     audio, final = fields.get("audio"), fields.get("final")
     if said is not None and not (audio or final):
         return said
@@ -209,8 +209,8 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
     return UnknownFrame("not a known frame", context_id)
 
 
-def _said(
-    fields: Mapping[str, Any], about: Mapping[str, Any], clean: Clean
+def _error_or_warning(
+    fields: Mapping[str, Any], about: Mapping[str, Any], clean: SecretMasker
 ) -> ErrorFrame | WarningFrame | None:
     """Return the error or warning in a frame, which may have other fields too."""
     # Some services send all fields in every frame, most of them null or empty.
@@ -260,7 +260,7 @@ def _is_number(value: Any) -> bool:
     return _NUMBER.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
 
 
-def _without_wrong(given: dict[str, Any]) -> list[FrameWarning]:
+def _remove_wrong(given: dict[str, Any]) -> list[FrameWarning]:
     """Remove the wrong fields from a frame and from its voice_config, and return a warning for each."""
     warnings = []
     config = given.get("voice_config")
@@ -303,9 +303,9 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _line(value: Any, max_characters: int, clean: Clean) -> str:
+def _line(value: Any, max_characters: int, clean: SecretMasker) -> str:
     return one_line(_text(value) or "", max_characters, clean)
 
 
-def _code(value: Any, clean: Clean) -> str:
+def _code(value: Any, clean: SecretMasker) -> str:
     return code_of(_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""

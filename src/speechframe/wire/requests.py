@@ -46,7 +46,7 @@ def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str,
     """
     boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
     parts = [
-        _part(boundary, f'name="{name}"', _written(value))
+        _part(boundary, f'name="{name}"', _field_bytes(value))
         for name, values in sorted(fields.items())
         for value in (values if isinstance(values, list) else [values])
     ]
@@ -89,6 +89,6 @@ def _part(boundary: str, disposition: str, value: bytes) -> bytes:
     return head.encode() + value + b"\r\n"
 
 
-def _written(value: Any) -> bytes:
+def _field_bytes(value: Any) -> bytes:
     # Write values as JSON does: 24000.0, true, and an object as text. Text stays as it is.
     return (value if isinstance(value, str) else _encoder.encode(value)).encode()

@@ -101,7 +101,7 @@ def read(text: str) -> Subtitles:
         fault = None
         is_left_out &= not row.begins_block or row is rows[0]
         if row.is_times:
-            cue, fault = _timed(row.text)
+            cue, fault = _read_times(row.text)
             is_skipped, is_left_out = cue is None, False
             cues += [] if cue is None else [cue]
         elif is_left_out or _is_name_of(row, following, is_webvtt=is_webvtt):
@@ -178,7 +178,7 @@ def _is_alone(row: _Row, following: _Row | None) -> bool:
     return row.begins_block and (following is None or following.begins_block)
 
 
-def _timed(line: str) -> tuple[TimedLines | None, str | None]:
+def _read_times(line: str) -> tuple[TimedLines | None, str | None]:
     """Return an empty cue with the times of a line, or None and why the line cannot be used."""
     before, _, after = line.partition("->")
     start, end = _TIME.fullmatch(before.rstrip("- ")), _TIME.match(after.lstrip())

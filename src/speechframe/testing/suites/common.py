@@ -16,12 +16,12 @@ from speechframe.engines.kinds import Kind
 from speechframe.errors import EngineError
 
 __all__ = [
+    "cached_engine",
+    "call_in_new_process",
     "check_shape",
     "check_words",
-    "elsewhere",
+    "digest_of",
     "f0_hz",
-    "hashed",
-    "made",
     "refusal",
     "word_error",
     "words_of",
@@ -37,7 +37,7 @@ sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 
 
 @lru_cache(maxsize=8)
-def made(engine: Callable[[], Any]) -> Any:
+def cached_engine(engine: Callable[[], Any]) -> Any:
     """Return the engine, one for all tests of a suite."""
     return engine()
 
@@ -72,7 +72,7 @@ def refusal(call: Callable[[], Any]) -> str:
     raise AssertionError(f"this should have raised EngineError, and returned {answer!r:.200}")
 
 
-def elsewhere(
+def call_in_new_process(
     engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
 ) -> list[Any]:
     """Return the results of calls in a fresh process, each converted by ``told``.
@@ -94,7 +94,7 @@ def elsewhere(
     return answer
 
 
-def hashed(speech: Speech) -> str:
+def digest_of(speech: Speech) -> str:
     """Return a digest of all data of a speech."""
     facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
     return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()

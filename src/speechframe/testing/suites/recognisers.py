@@ -10,7 +10,14 @@ from speechframe.audio import codec
 from speechframe.engines.base import Recogniser, Recording, Speaker, Transcript, Utterance
 from speechframe.engines.kinds import RECOGNISERS
 from speechframe.spec.locales import language_of
-from speechframe.testing.suites.common import check_shape, check_words, made, refusal, word_error, words_of
+from speechframe.testing.suites.common import (
+    cached_engine,
+    check_shape,
+    check_words,
+    refusal,
+    word_error,
+    words_of,
+)
 
 __all__ = ["RecogniserSuite"]
 
@@ -43,7 +50,7 @@ class RecogniserSuite:
     @property
     def recogniser(self) -> Recogniser:
         """The engine, which is created only once."""
-        recogniser: Recogniser = made(type(self).engine)
+        recogniser: Recogniser = cached_engine(type(self).engine)
         return recogniser
 
     @property
@@ -110,7 +117,7 @@ class RecogniserSuite:
 
 @lru_cache(maxsize=8)
 def _spoken(speaker: Callable[[], Speaker], utterance: Utterance) -> Recording:
-    speech = made(speaker).speak(utterance)
+    speech = cached_engine(speaker).speak(utterance)
     return Recording(speech.samples, speech.sample_rate_hz)
 
 
@@ -121,5 +128,5 @@ def _recognised(
     language: str | None,
     words: bool,  # noqa: FBT001
 ) -> Transcript:
-    recogniser: Recogniser = made(engine)
+    recogniser: Recogniser = cached_engine(engine)
     return recogniser.recognise(clip, language=language, words=words)
