@@ -1,8 +1,8 @@
 """Conversion of bytes to values and back, without any input or output.
 
 - `requests`: JSON and forms. Equal requests give equal bytes.
-- `answers`: the parts that good answers share. Chapters of the document have
-  `speech`, `changer`, `translate` and `dubbing`.
+- `answers`: the parts that good answers share
+- `speech`, `changer`, `translate`, `dubbing`: bodies of these chapters of the document
 - `errors`: error answers
 - `encoding`: compressed bodies, unpacked up to a limit
 - `frames`: WebSocket messages of both sides

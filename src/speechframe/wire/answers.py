@@ -213,7 +213,7 @@ def odd_amount(name: str, value: Any) -> str:
 
 
 def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field with a whole number from 0 to 64 bits, or None."""
+    """Return a field with a whole number of at least 0 that fits in 64 bits, or None."""
     value = amount(fields.get(name), _MAX_INT64)
     return int(value) if value is not None and value == int(value) else None
 

@@ -36,7 +36,7 @@ _END = ClientFrame.model_validate({"end": True})
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Audio of a turn. In WAV a header stands only at the start of bytes that begin with RIFF."""
+    """Audio of a turn. WAV bytes that begin with RIFF begin with a header, and other WAV bytes have none."""
 
     turn: int
     audio: bytes

@@ -218,8 +218,8 @@ def _error_or_warning(
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
-            # Only a certainly fatal error ends a context, because a client that continues will notice the
-            # end. Nothing follows a final frame, so an error in it counts as fatal.
+            # Only a certainly fatal error ends a context. A client that continues by mistake notices, but one
+            # that stops by mistake does not. Nothing follows a final frame, so its error is fatal too.
             fatal=fields.get("fatal") is True or bool(fields.get("final")),
             **about,
         )
