@@ -126,12 +126,12 @@ def test_faster_audio_is_brought_down_to_the_fastest_of_any_answer(tmp_path, rat
 @pytest.mark.parametrize("rate_hz", [3999, 192001])
 def test_rates_that_no_speech_has_are_refused(tmp_path, rate_hz):
     path = written(tmp_path / "a.wav", np.zeros(1000), rate_hz)
-    assert refused(path) == f"a sample rate of {rate_hz} Hz; 4000 to 192000 are read"
+    assert refused(path) == f"the sample rate {rate_hz} Hz cannot be read. Allowed: 4000 to 192000."
 
 
 def test_more_channels_than_are_mixed_are_refused(tmp_path):
     path = written(tmp_path / "a.wav", np.zeros((100, 33)))
-    assert refused(path) == "33 channels; 1 to 32 are read"
+    assert refused(path) == "33 channels cannot be read. Allowed: 1 to 32."
 
 
 # WAVEX of a sub-format that there is not.
@@ -149,7 +149,7 @@ UNKNOWN_CODEC = (
         (b"RIFF\xff\xff\xff\xffWAVEfmt ", "no audio that can be read"),
         (b"fLaC" + bytes(300), "no audio that can be read"),
         (b"OggS" + bytes(10), "truncated"),
-        (UNKNOWN_CODEC, "it is encoded in a way that is not known here"),
+        (UNKNOWN_CODEC, "the encoding of the audio is unknown here"),
     ],
 )
 def test_what_is_no_audio_is_refused_by_what_it_is(tmp_path, data, words):
@@ -166,7 +166,7 @@ def test_a_video_without_sound_says_so(tmp_path):
 @pytest.mark.parametrize("container", ["WAV", "CAF", "AIFF"])
 def test_a_file_without_samples_is_refused(tmp_path, container):
     path = written(tmp_path / "upload", np.zeros(0), format=container)
-    assert "no audio: the file holds no samples" in refused(path)
+    assert "no audio: the file has no samples" in refused(path)
 
 
 @pytest.mark.parametrize("container", ["WAV", "FLAC", "OGG", "MP3"])
@@ -184,7 +184,7 @@ def test_mkv_and_webm_that_are_cut_off_are_refused(tmp_path, name, video):
     whole = path.read_bytes()
     for size in (len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert refused(path) == f"the file is truncated: {size} bytes where its header says {len(whole)}"
+        assert refused(path) == f"the file is truncated: it has {size} of {len(whole)} bytes"
 
 
 def test_webm_that_was_written_as_a_stream_is_read_to_its_end(tmp_path):
@@ -208,7 +208,7 @@ def test_a_wav_that_was_written_as_a_stream_is_read_to_its_end(tmp_path, size):
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_values_that_are_no_numbers_are_refused(tmp_path, value):
     path = written(tmp_path / "a.wav", np.full(100, value, np.float32), subtype="FLOAT")
-    assert refused(path) == "the audio holds values that are no numbers"
+    assert refused(path) == "the audio has values that are not numbers"
 
 
 def test_floats_beyond_full_scale_are_cut(tmp_path):
@@ -227,7 +227,7 @@ def test_the_longest_is_taken_and_a_little_more_is_not(tmp_path, seconds, kind):
         assert media.read(path, max_seconds=2.0).audio_seconds == 2.0
     else:
         assert refused(path, max_seconds=2.0) == (
-            "the audio is longer than 2 seconds, which is the longest that is taken"
+            "the audio is longer than 2 seconds, the longest that is allowed"
         )
 
 

@@ -138,7 +138,7 @@ def test_projects_and_reviews_without_await(odd, settings):
         assert client.dubbing.update_project("p1", target_locales="pt") == made
         status = client.dubbing.update_utterances("j1", "pt-br", [{"utterance_id": 2, "text": "Oi"}])
         assert status.status == "IN_PROGRESS"
-        with pytest.raises(BadAnswer, match="holds an unusable"):
+        with pytest.raises(BadAnswer, match="has an unusable"):
             client.dubbing.utterances("j1", "pt-BR")
     assert odd.gets("/v1/dub/projects/list")[0].path.endswith("?limit=1&next=a+b")
     bodies = [json.loads(seen.body) for seen in odd.seen if seen.method == "PUT"]

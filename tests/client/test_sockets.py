@@ -16,7 +16,7 @@ from speechframe.errors import (
     ServiceError,
     StreamBroken,
 )
-from speechframe.wire.client_contexts import Audio, Ended, Odd, Retried, Warned
+from speechframe.wire.client_contexts import Audio, Ended, Retried, UnexpectedMessage, Warned
 
 
 async def vanish(desk, socket):
@@ -128,7 +128,13 @@ async def test_what_nobody_knows_survives(desk, session):
     context = await session.open()
     await context.send("Hello.")
     await context.end()
-    assert [type(event) async for event in context] == [Odd, Warned, Odd, Audio, Ended]
+    assert [type(event) async for event in context] == [
+        UnexpectedMessage,
+        Warned,
+        UnexpectedMessage,
+        Audio,
+        Ended,
+    ]
     assert context.audio().summary.warnings == ("NEW_WARNING: a new word",)
 
 
@@ -150,7 +156,7 @@ async def test_a_turn_that_lacks_a_piece_or_all_of_its_audio_has_failed(desk, se
     desk.acts = [act]
     for heard, _ in messages:
         stream = session.speak("Hello.")
-        with pytest.raises(BadAnswer, match=r"no Base64|no audio"):
+        with pytest.raises(BadAnswer, match=r"not Base64|no audio"):
             await stream.read()
         assert (stream.audio, stream.is_complete) == (heard, False)
     assert await session.speak("Next.").read() == b"Next."

@@ -123,7 +123,7 @@ async def test_what_is_no_audio_is_a_bad_answer(odd, client):
             b'{"error_message": "busy"}',
             {"Content-Type": "application/json"},
             {"format": "PCM"},
-            "no audio but application/json",
+            "not audio but application/json",
         ),
         (gzip.compress(b"x"), {"Content-Encoding": "gzip"}, {}, "Content-Encoding"),
         (b"\xff\xfb\x90" * 100, {}, {}, "it is no WAV"),

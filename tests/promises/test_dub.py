@@ -211,7 +211,8 @@ def test_an_impossible_amount_voids_no_budget_and_the_computed_price_counts(serv
     assert set(run.ledger["credits_basis"]) == {"computed"}
     frame = run.to_pandas()
     assert all(
-        "which no call costs" in "".join(told) for told in frame["warnings"][frame["status"] == "done"]
+        "which is not a possible price" in "".join(told)
+        for told in frame["warnings"][frame["status"] == "done"]
     )
 
 

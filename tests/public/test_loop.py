@@ -54,7 +54,7 @@ def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever():
     async def inner():
         return run_sync(double(1))
 
-    with pytest.raises(RuntimeError, match="await its async twin"):
+    with pytest.raises(RuntimeError, match="Await the async version"):
         run_sync(inner())
 
 

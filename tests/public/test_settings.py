@@ -83,7 +83,7 @@ def test_profiles_of_the_file(tmp_path):
     [
         ({"api_key": KEY}, "SPEECHFRAME_BASE_URL"),
         ({"base_url": "https://speech.example"}, "SPEECHFRAME_API_KEY"),
-        ({"base_url": "https://speech.example", "dub_api_key": KEY}, "to the dubbing key"),
+        ({"base_url": "https://speech.example", "dub_api_key": KEY}, "only a dubbing key"),
         ({"api_key": KEY, "base_url": "speech.example"}, "is not an address"),
         ({"api_key": KEY, "base_url": "https://me:pw@speech.example"}, "user name or password"),
         ({"api_key": KEY, "base_url": "http://speech.example"}, "plain http"),
@@ -99,7 +99,7 @@ def test_profiles_of_the_file(tmp_path):
             "a number of credits from 0 to 1,000,000,000,000,000, inf for no limit",
         ),
         ({"cache": Path("s3://bucket/calls")}, "is an address; allowed: a path of this machine"),
-        ({"ledger": "a\0b"}, "holds a NUL character"),
+        ({"ledger": "a\0b"}, "has a NUL character"),
         ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice; allowed, each once: global, us-east"),
         ({"service": "~nosuchuser/x"}, "without ~"),
     ],

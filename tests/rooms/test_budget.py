@@ -258,7 +258,7 @@ def test_with_a_ledger_at_an_address_what_other_machines_spend_counts_from_the_n
 
 def test_a_house_that_requires_tags_refuses_a_run_without(tmp_path):
     spf.configure(require_tags=["team", "client"])
-    with pytest.raises(spf.SettingsError, match=r"no tag client.*nothing was sent"):
+    with pytest.raises(spf.SettingsError, match=r"no tag client.*Nothing was sent"):
         make(tmp_path / "run", ["a"], tags={"team": "ads"})
     assert not (tmp_path / "run").exists()
     assert make(tmp_path / "run", ["a"], tags={"team": "ads", "client": "x"}).stats["done"] == 1

@@ -85,8 +85,8 @@ async def test_everything_that_is_wrong_is_said_at_once(http):
     [
         (b"", "the file is empty"),
         (b"hello, this is a letter. " * 50, "no audio that can be read"),
-        (clip(0.0), "the file holds no samples"),
-        (clip(rate_hz=1000), "a sample rate of 1000 Hz"),
+        (clip(0.0), "the file has no samples"),
+        (clip(rate_hz=1000), "the sample rate 1000 Hz"),
         (CLIP[:9000], "truncated"),
         (clip(2000.0, 4000, format="FLAC"), "longer than 1800 seconds"),
     ],

@@ -1,4 +1,4 @@
-"""Gauges, books and the journal, without a service around them."""
+"""Meters, books and the journal, without a service around them."""
 
 import json
 import resource
@@ -9,39 +9,39 @@ from hypothesis import strategies as st
 
 from speechframe.testing import Billed, Books
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
-from speechframe.testing.books import Gauge, Keeper
+from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Bill, Journal
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=40))
-def test_a_gauge_integrates_what_is_in_flight_from_the_first_in_to_the_last_change(cap, moves):
-    gauge, now_s, in_flight, area, start_s, most = Gauge(cap), 100.0, 0, 0.0, None, 0
+def test_a_meter_integrates_what_is_in_flight_from_the_first_in_to_the_last_change(cap, moves):
+    meter, now_s, in_flight, area, start_s, most = InFlightMeter(cap), 100.0, 0, 0.0, None, 0
     for passed, comes in moves:
         if not comes and not in_flight:
             continue
         if start_s is not None:
             area += passed / 8 * min(in_flight, cap) / cap
         now_s += passed / 8
-        (gauge.enter if comes else gauge.leave)(now_s)
+        (meter.enter if comes else meter.leave)(now_s)
         in_flight += 1 if comes else -1
         most = max(most, in_flight)
         start_s = now_s if start_s is None else start_s
     timed_s = now_s - start_s if start_s is not None else 0.0
-    assert gauge.utilisation == (pytest.approx(area / timed_s) if timed_s else None)
-    assert (gauge.in_flight, gauge.most, gauge.is_full) == (in_flight, most, in_flight >= cap)
+    assert meter.utilisation == (pytest.approx(area / timed_s) if timed_s else None)
+    assert (meter.in_flight, meter.most, meter.is_full) == (in_flight, most, in_flight >= cap)
 
 
-def test_a_gauge_counts_each_stretch_against_the_cap_of_its_time_and_none_without_a_cap():
-    gauge = Gauge(4)
-    gauge.enter(0.0)
-    gauge.enter(0.0)
-    gauge.set_cap(2, 1.0)  # one second at 2 of 4
-    gauge.set_cap(1, 2.0)  # one second at 2 of 2
-    gauge.set_cap(None, 3.0)  # one second at 2 of 1, which is full and no more
-    gauge.leave(9.0)
-    assert gauge.utilisation == pytest.approx((0.5 + 1 + 1) / 3)
-    assert Gauge(None).utilisation is None
-    assert not gauge.is_full
+def test_a_meter_counts_each_stretch_against_the_cap_of_its_time_and_none_without_a_cap():
+    meter = InFlightMeter(4)
+    meter.enter(0.0)
+    meter.enter(0.0)
+    meter.set_cap(2, 1.0)  # one second at 2 of 4
+    meter.set_cap(1, 2.0)  # one second at 2 of 2
+    meter.set_cap(None, 3.0)  # one second at 2 of 1, which is full and no more
+    meter.leave(9.0)
+    assert meter.utilisation == pytest.approx((0.5 + 1 + 1) / 3)
+    assert InFlightMeter(None).utilisation is None
+    assert not meter.is_full
 
 
 @given(st.floats(0.5, 200), st.integers(1, 5), st.lists(st.floats(0, 0.2), min_size=1, max_size=200))
@@ -56,13 +56,13 @@ def test_a_rate_lets_through_its_burst_and_then_what_the_time_brings_and_never_m
 
 
 def test_books_survive_json_to_the_letter():
-    keeper = Keeper()
-    keeper.came()
-    keeper.replied(200)
-    keeper.bill(2**64 - 1, 7)
-    keeper.bill(2**64 - 1, 7)
-    keeper.bill(3, 1)
-    books = keeper.books({"global": [Gauge(3)]}, {"abc": 5})
+    counters = Counters()
+    counters.count_call()
+    counters.count_answer(200)
+    counters.bill(2**64 - 1, 7)
+    counters.bill(2**64 - 1, 7)
+    counters.bill(3, 1)
+    books = counters.books({"global": [InFlightMeter(3)]}, {"abc": 5})
     assert books.billed == {2**64 - 1: Billed(2, 14), 3: Billed(1, 1)}
     assert books.duplicates == {2**64 - 1: 2}
     assert Books.of_json(json.loads(json.dumps(books.to_json()))) == books
@@ -100,10 +100,10 @@ def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
 
 def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
     def opened():
-        keeper = Keeper()
-        return keeper, Bank(["one", "two"], ["global"], None, Journal(tmp_path), keeper)
+        counters = Counters()
+        return counters, Bank(["one", "two"], ["global"], None, Journal(tmp_path), counters)
 
-    keeper, bank = opened()
+    counters, bank = opened()
     one, two = bank.account("one"), bank.account("two")
     assert bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
     assert not bank.pay(one, {1: 6}, quota=10, mark=("k", b"body"))
@@ -113,8 +113,8 @@ def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
         bank.pay(one, {2: 5}, quota=10, mark=None)
     assert bank.pay(one, {2: 4}, quota=10, mark=None)
     assert bank.pay(two, {1: 6}, quota=10, mark=("k", b"body")), "a mark is its key's own"
-    keeper, bank = opened()
-    assert keeper.billed_characters == 16
+    counters, bank = opened()
+    assert counters.billed_characters == 16
     assert sorted(bank.remaining(10).values()) == [0, 4]
     assert not bank.pay(bank.account("one"), {1: 6}, quota=10, mark=("k", b"body"))
     assert bank.account("three") is None

@@ -132,7 +132,7 @@ def test_the_page_of_limits_tells_what_it_is_told_to_tell_or_is_not_there(faulty
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [(b"{", "no JSON"), (b"[]", "no JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],
+    [(b"{", "not JSON"), (b"[]", "not a JSON object"), ({}, "text"), (HELLO | {"text": "  "}, "text"), ({"text": "a"}, "voiceId"), (HELLO | {"format": "AIFF"}, "format"), (HELLO | {"sampleRate": 1}, "sampleRate"), (HELLO | {"channelType": 5}, "channelType")],
 )  # fmt: skip
 def test_a_bad_request_is_400_and_free(plain, tools, body, says):
     before = plain.books().billed
@@ -487,7 +487,7 @@ def test_it_dies_with_its_parent(tmp_path):
 
 @pytest.mark.parametrize(
     ("knobs", "says"),
-    [({"faults": {"flood": 0.1}}, "no step"), ({"faults": {"500": 2}}, "share"), ({"cap": 0}, "cap"), ({"latency": -1}, "latency"), ({"retry_after": "weeks"}, "retry_after"), ({"regions": ["moon"]}, "moon"), ({"scripts": {"a": ["200"]}}, "no step"), ({"quota": -1}, "quota"), ({"keys": []}, "key"),
+    [({"faults": {"flood": 0.1}}, "not a step"), ({"faults": {"500": 2}}, "share"), ({"cap": 0}, "cap"), ({"latency": -1}, "latency"), ({"retry_after": "weeks"}, "retry_after"), ({"regions": ["moon"]}, "moon"), ({"scripts": {"a": ["200"]}}, "not a step"), ({"quota": -1}, "quota"), ({"keys": []}, "key"),
      ({"colour": 1}, "no 'colour'; it has .*cap_plan"), ({"cap_plan": 5}, r"cap_plan: .*allowed: .*\(seconds, cap\)"),
      ({"cap_plan": [5]}, r"cap_plan: .*allowed: .*\(seconds, cap\)"), ({"faults": 5}, "faults: .*allowed: .*'500'"),
      ({"scripts": {"a": "ok"}}, "scripts: .*allowed: .*'503'"), ({"latency": "x"}, "latency: .*allowed: .*Fixed"),
@@ -495,8 +495,8 @@ def test_it_dies_with_its_parent(tmp_path):
      ({"keys": 5}, "list of keys"), ({"keys": [5]}, "list of keys"), ({"data": 5}, "a folder"),
      ({"regions": "us-east"}, "regions: .*list of names"), ({"regions": 5}, "regions: .*list of names"),
      ({"regions": ["us-east", "uk", "us-east"]}, "us-east twice"), ({"down_regions": 5}, "down_regions: .*list of names"),
-     ({"regions": ["us-east"], "down_regions": ["uk"]}, "uk is none of its regions; it has us-east"),
-     ({"down_regions": ["uk"]}, "uk is none of its regions; it has global")],
+     ({"regions": ["us-east"], "down_regions": ["uk"]}, "uk is not a region of this service; it has us-east"),
+     ({"down_regions": ["uk"]}, "uk is not a region of this service; it has global")],
 )  # fmt: skip
 def test_a_knob_that_cannot_be_set_so_is_refused_at_once(knobs, says):
     with pytest.raises(errors.SettingsError, match=says):
@@ -508,8 +508,8 @@ def test_knobs_are_checked_while_it_runs_too(faulty, tools):
     for knobs, says in (
         ({"cap": "many"}, "cap"),
         ({"colour": 1}, "no 'colour'"),
-        ({"seed": 1}, "fixed"),
-        ({"keys": ["a"]}, "fixed"),
+        ({"seed": 1}, "cannot change"),
+        ({"keys": ["a"]}, "cannot change"),
     ):
         with pytest.raises(errors.SettingsError, match=says):
             service.set(**knobs)

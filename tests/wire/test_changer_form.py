@@ -117,8 +117,8 @@ def test_base64_beside_the_url_is_the_audio(audio, escaped):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no JSON"), (b"[]", "no JSON object"), (answer(audio_file=""), "neither audio_file nor encoded_audio"),
-        (answer(audio_file=..., encoded_audio=None), "neither"), (answer(encoded_audio="%"), "encoded_audio is no Base64"),
+        (b"", "not JSON"), (b"[]", "not a JSON object"), (answer(audio_file=""), "neither audio_file nor encoded_audio"),
+        (answer(audio_file=..., encoded_audio=None), "neither"), (answer(encoded_audio="%"), "encoded_audio is not Base64"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_says_why(body, words):

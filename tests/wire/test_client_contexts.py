@@ -10,7 +10,15 @@ from pydantic import ValidationError
 from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
-from speechframe.wire.client_contexts import Audio, ClientContexts, Ended, Failed, Odd, Retried, Warned
+from speechframe.wire.client_contexts import (
+    Audio,
+    ClientContexts,
+    Ended,
+    Failed,
+    Retried,
+    UnexpectedMessage,
+    Warned,
+)
 from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Cancel, Finish, Generate, Send, Slots
@@ -222,7 +230,10 @@ HEARD = Audio(1, b"\0\1")
         ({"error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": False}, [HEARD]),
         ({"warning": "w", "warning_code": "NEW"}, [Warned(1, "NEW", "w"), HEARD]),
         ({"warning": "w", "final": True}, [Warned(1, "", "w"), HEARD, Ended(1)]),
-        ({"error": "e", "error_code": "NEW"}, [Odd(1, "an error that is not fatal: NEW e"), HEARD]),
+        (
+            {"error": "e", "error_code": "NEW"},
+            [UnexpectedMessage(1, "an error that is not fatal: NEW e"), HEARD],
+        ),
         # It is sent again, or there is an end to it: nobody waits for this piece any more.
         ({"error": "e", "error_code": "INTERNAL_ERROR"}, [Retried(1, "INTERNAL_ERROR")]),
         ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [Failed(1, "NEW", "e")]),
@@ -277,7 +288,7 @@ def test_a_turn_that_is_abandoned_is_cleared_and_ended_and_no_longer_heard():
     # What was under way still comes, and is no oddity; behind its end nothing should.
     for late in ({"audio": "AAE="}, {"warning": "w", "warning_code": "NEW"}, {"final": True}):
         assert got(contexts, **late, context_id="1.1") == []
-    assert isinstance(got(contexts, audio="AAE=", context_id="1.1")[0], Odd)
+    assert isinstance(got(contexts, audio="AAE=", context_id="1.1")[0], UnexpectedMessage)
 
 
 def test_a_turn_that_was_ended_and_cleared_before_it_began_is_over():

@@ -284,7 +284,7 @@ def test_broken_text_is_repaired_and_said():
     body = _answer(wordDurations=[{"word": "\ud800\ud83d\ude00", "startMs": 0, "endMs": 1}])
     got = decode_generate(body)
     assert got.words[0][0] == "\ufffd😀"
-    assert got.notes == ["text in the answer was no valid Unicode and was repaired"]
+    assert got.notes == ["text in the answer was not valid Unicode and was repaired"]
     body = _answer(wordDurations=[{"word": "\ud83d\ude00", "startMs": 0, "endMs": 1}])
     assert decode_generate(body).notes == []
     assert decode_generate(_answer(warning="x").replace(b'"x"', b'"\xff"')).warning == "\ufffd"
@@ -292,7 +292,7 @@ def test_broken_text_is_repaired_and_said():
 
 def test_the_balance_is_read_from_a_broken_answer():
     body = _answer(remainingCharacterCount=1234)
-    with pytest.raises(BadAnswer, match="no JSON") as caught:
+    with pytest.raises(BadAnswer, match="not JSON") as caught:
         decode_generate(body[:-4])
     assert caught.value.remaining_characters == 1234
     cut = body[: body.index(b"1234") + 2]

@@ -87,7 +87,7 @@ def test_one_odd_cue_is_skipped_or_guessed_and_its_line_is_named():
     assert [len(one.cues) for one in found.values()] == [1, 1, 1, 1, 2]
     behind = read("00:01 --> 00:02\nOne.\n\nTwo." + good)
     assert plain_cues(behind)[0].text == "One.\nTwo."
-    assert behind.warnings == ("line 4: this text behind a blank line is read with the cue in front of it",)
+    assert behind.warnings == ("line 4: this text after a blank line is read as part of the cue before it",)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_a_source_may_be_composed_otherwise():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (answer(GOOD, translations={"a": 1}), "no list of translations"),
         (answer(GOOD, translations=["Salut", "Bonjour"]), "no translated_text for this text"),
     ],
@@ -125,5 +125,5 @@ def test_half_a_character_is_repaired_and_said(bad):
     body = answer([("Hello", "HERE")]).replace(b'"HERE"', bad)
     found = decode_translate(body, ["Hello"])
     assert found.texts == ("Sal\ufffdut",)
-    assert found.notes == ("text in the answer was no valid Unicode and was repaired",)
+    assert found.notes == ("text in the answer was not valid Unicode and was repaired",)
     assert found.texts[0].encode()

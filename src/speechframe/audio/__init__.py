@@ -1,7 +1,6 @@
-"""Audio as numbers: formats (`codec`), what is heard (`measure`), exact lengths (`stretch`).
+"""Audio in memory: formats (`codec`), measurements (`measure`) and exact lengths (`stretch`).
 
-Everywhere in this room, and in whatever uses it, samples are float32 in [-1, 1]
-with the shape ``(frames,)`` for mono or ``(frames, channels)``. Nothing here
-opens files or sockets: bytes and arrays in, bytes and arrays out. What cannot
-be done raises :class:`speechframe.errors.AudioError`.
+Samples are float32 in [-1, 1] with the shape ``(frames,)`` for mono, or ``(frames, channels)``. Most modules
+take and return bytes and arrays and open no files. `media`, `lengths` and `saving` also take paths. Audio
+that cannot be used raises :class:`speechframe.errors.AudioError`.
 """

@@ -1,4 +1,4 @@
-"""Formants: the resonances of the vocal tract, by linear prediction over the voiced frames."""
+"""Formants, the resonances of the vocal tract, by linear prediction over the voiced frames."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +10,9 @@ from speechframe.audio._spectrum import band_limited
 Array = NDArray[np.float64]
 
 _RATE_HZ = 11_000
-"""Twice the frequency below which a tract has about five formants."""
+"""Twice the frequency in Hz below which a vocal tract has about five formants."""
 _ORDER = 12
-"""Two coefficients a formant and two for the slope of the source."""
+"""Two coefficients for each formant, and two for the slope of the source."""
 _FRAME_MS = 30.0
 _HOP_MS = 10.0
 _PRE_EMPHASIS_HZ = 50.0
@@ -28,14 +28,14 @@ def formants_hz(samples: ArrayLike, sample_rate_hz: int, count: int = 3) -> Arra
     samples
         float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)`` (mixed to mono).
     sample_rate_hz
-        Their rate; at 8000 Hz and below the higher formants are out of reach.
+        Sample rate in Hz. At 8000 Hz and below, the higher formants cannot be measured.
     count
-        How many formants, from F1 upwards.
+        Number of formants, from F1 upwards (default 3).
 
     Returns
     -------
     array of float
-        ``count`` frequencies in Hz, rising; NaN where no voiced frame showed that formant.
+        ``count`` frequencies in Hz, rising. NaN if no voiced frame has that formant.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def _median(values: Array) -> float:
 
 
 def _voiced_frames(signal: Array, rate_hz: float, f0_hz: Array, times_s: Array) -> Array:
-    """Return windowed, pre-emphasised frames around the voiced moments that are not far below the loudest."""
+    """Return windowed, pre-emphasised frames around voiced times, without those far below the loudest."""
     width = round(_FRAME_MS / 1000 * rate_hz)
     if len(signal) < width:
         return np.zeros((0, width))
@@ -72,7 +72,7 @@ def _voiced_frames(signal: Array, rate_hz: float, f0_hz: Array, times_s: Array) 
 
 
 def _linear_prediction(frames: Array, order: int) -> Array:
-    """Return the prediction polynomials of all frames at once, first coefficient 1 (Levinson's recursion)."""
+    """Return the prediction polynomial of each frame by Levinson's recursion. The first coefficient is 1."""
     size = 1 << (2 * frames.shape[1] - 1).bit_length()
     correlation = np.fft.irfft(np.abs(np.fft.rfft(frames, size, axis=1)) ** 2, axis=1)[:, : order + 1]
     polynomial = np.zeros((len(frames), order + 1))
@@ -86,7 +86,7 @@ def _linear_prediction(frames: Array, order: int) -> Array:
 
 
 def _resonances(polynomials: Array, rate_hz: float) -> Array:
-    """Return the frequencies of the sharp enough roots, rising, NaN behind the last."""
+    """Return the frequencies of the narrow resonances in rising order, then NaN."""
     order = polynomials.shape[1] - 1
     companion = np.zeros((len(polynomials), order, order))
     companion[:, 0, :] = -polynomials[:, 1:]

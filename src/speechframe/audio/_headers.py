@@ -1,8 +1,8 @@
-"""What bytes say about themselves before a decoder is opened, which takes longer than all the rest.
+"""Facts that the first bytes of a file show without a decoder, because to open a decoder takes far longer.
 
-Which container they are, whether it is whole, and what its headers say. Only what is plainly right is read;
-anything unusual is None, and the decoder is asked. Whether every sample can be decoded is seen by decoding
-alone.
+The facts are the container, whether it is complete, and the content of its headers. These functions read only
+usual files and return None for all others, which the decoder then reads. Only decoding can show whether every
+sample is intact.
 """
 
 import struct
@@ -15,16 +15,16 @@ from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
 UNKNOWN_LENGTH = 0x7FFF_0000
-"""A stream's header cannot know its length: whoever writes one puts a size near the largest there is."""
+"""A stream's header is written before its length is known. Writers then use a size near the largest one."""
 
 MATROSKA = b"\x1a\x45\xdf\xa3"
-"""How MKV and WebM begin: the identifier of their head, an element like all that follow."""
+"""First bytes of MKV and WebM. They are the identifier of the head element."""
 
 MP4 = b"ftyp"
-"""What stands behind the first four bytes of MP4, M4A and MOV."""
+"""Bytes of MP4, M4A and MOV after the first four."""
 
 MAGIC_BYTES = 12
-"""Beginning of a file that tells its format."""
+"""Number of first bytes that show the format of a file."""
 
 _MAX_CHUNKS = 10_000
 _MP4_PARTS = frozenset({b"moov", b"mdat", b"moof"})
@@ -37,8 +37,8 @@ _WAV_BITS = {_PCM: {8, 16, 24, 32}, _FLOAT: {32, 64}, _EXTENSIBLE: {16}}
 _FIRST_LETTER = ord(" ")
 _CHUNK, _FMT, _FMT_AT = struct.Struct("<4sI"), struct.Struct("<12x4sIHHIIHH"), 20
 
-# FLAC, RFC 9639: a block of STREAMINFO opens the metadata; frames begin with 15 bits of sync and a bit that
-# says whether they count frames or samples.
+# FLAC, RFC 9639. The STREAMINFO block comes first. Each frame begins with 15 bits of sync, and one bit that
+# shows whether frames or samples are counted.
 _STREAMINFO_SIZE = (34).to_bytes(3, "big")
 _FIRST_BLOCK_END = 42
 _SYNCS = frozenset({b"\xff\xf8", b"\xff\xf9"})
@@ -49,52 +49,46 @@ _RATE_BYTES = {12: 1, 13: 2, 14: 2}
 _MOST_FLAC_FRAMES = (1 << 36) - 1
 _MAX_BLOCKS = 1000
 _MAX_CANDIDATES = 10_000
-"""Places that are looked at because they look like the beginning of a frame; by chance one in 32 KB does."""
+"""Largest number of places to check that look like the start of a frame. By chance, one in 32 KB does."""
 
 
 def recognise(data: bytes, asked: Format | None = None) -> Format:
-    """Return the format of a file by its first bytes.
-
-    Raises
-    ------
-    AudioError
-        No bytes, bytes that are none of the containers that are read here, or another than the one asked for.
-    """
+    """Return the format of a file by its first bytes. Raise AudioError if it is unknown or not `asked`."""
     if not data:
         raise AudioError("no audio: there are no bytes")
     found = container(data)
     if found is None:
         start = data[:MAGIC_BYTES].decode("ascii", "backslashreplace")
-        raise AudioError(f"no audio that can be read: the bytes begin with {start!r}. Read are {_READABLE}")
+        raise AudioError(f"no audio that can be read: the bytes begin with {start!r}. Allowed: {_READABLE}")
     if asked not in {None, found}:
-        raise AudioError(f"asked to read {asked}, but the bytes are {found}")
+        raise AudioError(f"the bytes are {found}, not {asked}. Leave the format out, or give {found}.")
     return found
 
 
 def refuse_container(data: bytes, asked: Format) -> None:
-    """Raise when bytes that are to be read as raw samples are a file of another format."""
+    """Raise AudioError if bytes given as raw samples are a file of another format."""
     if not data:
         raise AudioError("no audio: there are no bytes")
     found = container(data)
-    if found is not None and found is not Format.MP3:  # two bytes of MP3 sync also occur in raw samples
-        raise AudioError(f"asked to read raw {asked} samples, but the bytes are a {found} file")
+    if found is not None and found is not Format.MP3:  # raw samples may also begin like MP3
+        raise AudioError(
+            f"the bytes are a {found} file, not raw {asked} samples. Leave the format out, or give {found}."
+        )
 
 
 def refuse_truncated(data: bytes, found: Format, *, needs_end: bool = True) -> None:
-    """Raise when a container ends before its own headers say so.
+    """Raise AudioError if a file ends before the end that its headers give.
 
-    With `needs_end` an OGG stream without the mark of its end counts as truncated. Answers of services have
-    the mark, and recordings need not.
+    With `needs_end`, an OGG stream without its end mark counts as truncated. Answers of services have the
+    mark, but some recorders do not write it.
 
-    The decoder would hand over what there is and keep quiet; so it would of OGG and FLAC that were joined.
-    FLAC and MP3 say their length in frames, which :mod:`speechframe.audio.codec` compares.
+    This check exists because the decoder returns the part that it finds without an error. The same is true of
+    OGG and FLAC files that were joined. :mod:`speechframe.audio.codec` compares the lengths of FLAC and MP3.
     """
     if found is Format.WAV:
         for name, _, size, present in wav_chunks(data):
             if name == b"data" and present < size < UNKNOWN_LENGTH:
-                raise AudioError(
-                    f"the WAV file is truncated: {present} bytes of samples where its header says {size}"
-                )
+                raise AudioError(f"the WAV file is truncated: it has {present} of {size} bytes of samples")
     elif found is Format.OGG:
         _ogg.refuse_damaged(data, needs_end=needs_end)
     elif found is Format.FLAC and data.find(_FLAC_START, len(_FLAC_START)) > 0:
@@ -102,19 +96,19 @@ def refuse_truncated(data: bytes, found: Format, *, needs_end: bool = True) -> N
 
 
 def refuse_truncated_matroska(data: bytes) -> None:
-    """Raise when MKV or WebM ends before its segment, which holds everything, says so; streams do not say."""
+    """Raise AudioError if MKV or WebM ends before its segment does. Streams do not give the segment's end."""
     head_end = _element_end(data, len(MATROSKA))
     if head_end is None or data[head_end : head_end + len(_SEGMENT)] != _SEGMENT:
         return
     end = _element_end(data, head_end + len(_SEGMENT))
     if end is not None and end > len(data):
-        raise AudioError(f"the file is truncated: {len(data)} bytes where its header says {end}")
+        raise AudioError(f"the file is truncated: it has {len(data)} of {end} bytes")
 
 
 def _element_end(data: bytes, at: int) -> int | None:
-    """Return where an element ends whose size stands at a place; None for a size that is none or unknown."""
+    """Return the end of an element whose size is stored at `at`. None if the size is unknown or invalid."""
     width = 9 - data[at].bit_length() if at < len(data) else 9
-    if width > 8 or at + width > len(data):  # noqa: PLR2004  (bytes that a size has at most)
+    if width > 8 or at + width > len(data):  # noqa: PLR2004  (a size has at most 8 bytes)
         return None
     highest = (1 << 7 * width) - 1
     size = int.from_bytes(data[at : at + width], "big") & highest
@@ -122,26 +116,27 @@ def _element_end(data: bytes, at: int) -> int | None:
 
 
 def refuse_truncated_mp4(data: bytes) -> None:
-    """Raise when MP4, M4A or MOV ends before one of its parts does, as far as their headers say."""
+    """Raise AudioError if MP4, M4A or MOV ends before one of its parts does, by their headers."""
     end = max((end for name, _, end in _boxes(data, 0) if name in _MP4_PARTS), default=0)
     if end > len(data):
-        raise AudioError(f"the file is truncated: {len(data)} bytes where its header says {end}")
+        raise AudioError(f"the file is truncated: it has {len(data)} of {end} bytes")
 
 
 def movie_seconds(data: bytes) -> float:
-    """Return how long MP4, M4A or MOV says it is; 0 where it does not."""
+    """Return the seconds in the header of MP4, M4A or MOV. 0 if the header has none."""
     movie = next((start for name, start, _ in _boxes(data, 0) if name == b"moov"), None)
     head = next((start for name, start, _ in _boxes(data, movie) if name == b"mvhd"), None) if movie else None
     if head is None or len(data) < head + 32:
         return 0.0
-    # Version and flags, two dates, ticks in a second, length in ticks; version 1 has longer dates and length.
+    # Version and flags, two dates, ticks in a second, length in ticks. Version 1 has longer dates and
+    # lengths.
     at, form = (head + 20, ">IQ") if data[head] else (head + 12, ">II")
     rate, ticks = struct.unpack_from(form, data, at)
     return ticks / rate if rate else 0.0
 
 
 def _boxes(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, start of the content and end of boxes that stand one behind the other."""
+    """Yield name, start of the content, and end of consecutive boxes."""
     for _ in range(_MAX_CHUNKS):
         if at + 16 > len(data):
             return
@@ -157,20 +152,20 @@ def _boxes(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def container(data: bytes) -> Format | None:
-    """Return the format of a file by its first bytes, :data:`MAGIC_BYTES` of them; None for any other."""
+    """Return the format by the first :data:`MAGIC_BYTES` bytes of a file. None for other formats."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return Format.WAV
     if data[:4] == b"fLaC":
         return Format.FLAC
     if data[:4] == b"OggS":
         return Format.OGG
-    # MPEG audio, layer III: eleven bits of sync, then a version and layer that exist.
+    # MPEG audio layer III begins with eleven bits of sync, then a valid version and layer.
     mp3_frame = len(data) > 3 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 and data[1] & 0x18 != 0x08  # noqa: PLR2004
     return Format.MP3 if data[:3] == b"ID3" or mp3_frame else None
 
 
 def is_open_ended(data: bytes, found: Format) -> bool:
-    """Return True for a stream that libsndfile does not read: OGG without its end, WAV of size 0."""
+    """Return True for streams that libsndfile cannot read: OGG without its end, and WAV with size 0."""
     if found is Format.OGG:
         return not _ogg.has_end(data)
     return found is Format.WAV and any(
@@ -180,15 +175,11 @@ def is_open_ended(data: bytes, found: Format) -> bool:
 
 
 def wav_chunks(data: bytes, at: int = 12) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield name, start, declared size and present size of every chunk, from one on.
+    """Yield name, start, declared size and present size of each chunk, from the chunk at `at` on.
 
-    If the header of a stream was written before the samples, it may give size 0. The declared size is then
-    :data:`UNKNOWN_LENGTH`.
-
-    Raises
-    ------
-    AudioError
-        More chunks than any writer makes: looking at millions of empty ones takes minutes.
+    If a header was written before the samples, it may give size 0. The declared size is then
+    :data:`UNKNOWN_LENGTH`. More chunks than any writer creates raise AudioError, because to walk through
+    millions of empty chunks takes minutes.
     """
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(data):
@@ -208,7 +199,7 @@ def _riff_end(data: bytes) -> int:
 
 
 class Wav(NamedTuple):
-    """What the headers of a WAV file say; its samples are `size` bytes from `start` on."""
+    """Facts in the headers of a WAV file. The samples are `size` bytes that begin at `start`."""
 
     channels: int
     sample_rate_hz: int
@@ -219,12 +210,9 @@ class Wav(NamedTuple):
 
 
 def plain_wav(data: bytes) -> Wav | None:
-    """Return what a whole WAV file is that every decoder reads alike; None for any other.
+    """Return the facts of a WAV file that all decoders read alike. None for any other file.
 
-    Raises
-    ------
-    AudioError
-        More chunks than any writer makes.
+    AudioError if the file has more chunks than any writer creates.
     """
     if len(data) < _FMT.size:
         return None
@@ -235,7 +223,7 @@ def plain_wav(data: bytes) -> Wav | None:
     wav = None
     for name, start, size, present in wav_chunks(data, _FMT_AT + fmt_size + fmt_size % 2):
         is_whole = present == size or (name == b"data" and size >= UNKNOWN_LENGTH)
-        # Of two, of half a chunk, and of what has no name, decoders make what they like, or refuse the file.
+        # Decoders disagree on two data chunks, on half a chunk, and on a chunk without a name.
         if not is_whole or name == b"fmt " or min(name) < _FIRST_LETTER or (wav and name == b"data"):
             return None
         if name == b"data":
@@ -252,12 +240,9 @@ class Shape(NamedTuple):
 
 
 def shape_of(data: bytes, found: Format) -> Shape | None:
-    """Return what the headers of a file say; None where only the decoder can tell.
+    """Return the shape by the headers of a file, or None if only the decoder can find it.
 
-    Raises
-    ------
-    AudioError
-        A file of FLAC or MP3 that ends before the last of the frames its header announces.
+    AudioError if FLAC or MP3 has fewer frames than its header says.
     """
     if found is Format.WAV:
         wav = plain_wav(data)
@@ -269,15 +254,9 @@ def shape_of(data: bytes, found: Format) -> Shape | None:
 
 
 def with_length(data: bytes, found: Format) -> bytes:
-    """Return a file whose header says how long it is, where the one of a stream leaves it open.
+    """Return a WAV or FLAC file with its length in the header, if the header left it open.
 
-    WAV and FLAC are meant; of other formats, and where the length is told already, the bytes come back as
-    they are.
-
-    Raises
-    ------
-    AudioError
-        A WAV file with more chunks than any writer makes.
+    All other files come back unchanged. AudioError if a WAV file has more chunks than any writer creates.
     """
     if found is Format.FLAC and len(data) > _FIRST_BLOCK_END:
         packed = int.from_bytes(data[18:26], "big")
@@ -305,25 +284,25 @@ def _flac(data: bytes) -> Shape | None:
     if not rate_hz or not block_frames:
         return None
     sync, at, is_found = data[start : start + 2], len(data), False
-    # From the last frame backwards; also looked at are places that are none and look like one.
+    # Search backwards for the last frame. Some places only look like a frame.
     for _ in range(_MAX_CANDIDATES):
         at = data.rfind(sync, start, at)
         if at < 0:
             break
         end = _end_of_frame(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
-        # A stream does not know its length when its header is written.
+        # The header of a stream has no length.
         if end is not None and end == (announced or end):
             return Shape(rate_hz, channels, end)
         is_found |= end is not None
     if is_found:
         raise AudioError(
-            f"the FLAC file is truncated: no frame ends at {announced} frames, which its header says it has"
+            f"the FLAC file is truncated: no frame ends at frame {announced}, its length by its header"
         )
     return None
 
 
 def _first_frame(data: bytes) -> int | None:
-    """Return where the first frame begins, behind the metadata that STREAMINFO opens."""
+    """Return the position of the first frame, after the metadata that STREAMINFO begins."""
     if len(data) < _FIRST_BLOCK_END or data[4] & 0x7F or data[5:8] != _STREAMINFO_SIZE:
         return None
     at, is_last = 4, False
@@ -336,11 +315,11 @@ def _first_frame(data: bytes) -> int | None:
 
 
 def _end_of_frame(header: bytes, block_frames: int) -> int | None:
-    """Return at which sample frame a frame ends; None where the bytes are no header of a frame."""
+    """Return the sample frame at which a FLAC frame ends. None if the bytes are not a frame header."""
     if len(header) < _SHORTEST_FRAME_HEADER or header[3] & 1:
         return None
     block_code, rate_code = header[2] >> 4, header[2] & 0x0F
-    # The number is written like a letter of UTF-8, of up to seven bytes.
+    # The number is encoded like a character of UTF-8, but with up to seven bytes.
     first = header[4]
     further = 0 if first < 0x80 else 7 - (first ^ 0xFF).bit_length()  # noqa: PLR2004
     at = 5 + further
@@ -372,4 +351,4 @@ def _crc_8_of(byte: int) -> int:
 
 
 _CRC_8 = bytes(map(_crc_8_of, range(256)))
-"""Of the checksum that ends the header of a FLAC frame."""
+"""Table of the checksum that ends the header of a FLAC frame."""

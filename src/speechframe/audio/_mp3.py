@@ -1,8 +1,8 @@
-"""The frames of MP3 (MPEG audio, layer III): how long it really is, and a file that its decoder reads whole.
+"""The frames of MP3 (MPEG audio, layer III): the true length, and a file that the decoder reads completely.
 
-The decoder believes what the first frame says of the file. Of files that were joined it reads the first
-alone, of a stream, which says nothing, it guesses the length, and about anything between two frames it writes
-to the error stream. So it is given frames alone, behind one that says how many there are.
+The decoder trusts the first frame's figures for the whole file. It reads only the first of several joined
+files. It guesses the length of a stream, whose first frame has no figures. It also prints complaints about
+bytes between frames. So it gets only frames here, after a first frame with the correct number of frames.
 """
 
 import re
@@ -14,32 +14,32 @@ from itertools import product
 from speechframe.errors import AudioError
 
 _RATES_HZ = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
-"""By the two bits that a header has for the version of MPEG: 1, 2 and 2.5."""
+"""Rates by the two header bits for the version of MPEG. These stand for versions 1, 2 and 2.5."""
 _MPEG_1 = 3
 _KBITS_1 = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 _KBITS_2 = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 _BEGINNING = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]|ID3")
 _MAX_CANDIDATES = 10_000
-"""Places that are looked at because they look like the beginning of a frame; by chance one in 10 KB does."""
+"""Largest number of places to check that look like the start of a frame. By chance, one in 10 KB does."""
 _HEADER_BYTES = 4
 _MONO = 3
 _ID3_BYTES = 10
 
 _PLAIN_BITS = 0x80
-"""Of the frame that says how many follow: a bit rate at which it has room for that."""
+"""A bit rate at which the frame with the number of frames is large enough."""
 _VBRI_AT, _VBRI_FRAMES_AT = 36, 50
 _HAS_FRAMES = 1
 _TAG_PARTS_BYTES = {_HAS_FRAMES: 4, 2: 4, 4: 100, 8: 4}
-"""What may stand before the encoder's name: frames, bytes, a table of places, quality."""
+"""Sizes of the optional parts before the encoder's name: frames, bytes, seek table, quality."""
 _ENCODERS = frozenset({b"LAME", b"Lavf", b"Lavc"})
 _PADDING_AT = 21
-"""From the encoder's name: twelve bits of samples put in before the sound, twelve of those behind."""
+"""Offset from the encoder's name to twelve bits of padding before the sound and twelve bits after it."""
 _DECODER_DELAY = 529
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the frames of one file have in common, as their headers write it."""
+    """Header fields that all frames of a file share."""
 
     version: int
     rate: int
@@ -47,12 +47,12 @@ class Kind:
 
     @property
     def sample_rate_hz(self) -> int:
-        """The rate in Hz."""
+        """Sample rate in Hz."""
         return _RATES_HZ[self.version][self.rate]
 
     @property
     def channels(self) -> int:
-        """1 or 2."""
+        """Number of channels, 1 or 2."""
         return 1 if self.is_mono else 2
 
     @property
@@ -62,7 +62,7 @@ class Kind:
 
     @property
     def tag_at(self) -> int:
-        """Where in a frame the sound begins, or what stands in place of it."""
+        """Offset in a frame at which its sound begins, or the information that replaces the sound."""
         if self.version == _MPEG_1:
             return 21 if self.is_mono else 36
         return 13 if self.is_mono else 21
@@ -70,7 +70,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Frames that stand one behind another: from where to where, and how many are whole."""
+    """A run of consecutive frames: start, end, and number of complete frames."""
 
     kind: Kind
     start: int
@@ -80,20 +80,20 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class Mp3:
-    """What there is in the frames of a file.
+    """The frames of an MP3 file.
 
-    Parameters
+    Attributes
     ----------
     kind
         Rate and channels.
     count
-        How many frames of sound there are.
+        Number of frames with sound.
     spans
-        From where to where they stand in the file.
+        Start and end of each run of frames in the file.
     before, behind
-        Samples that the encoder put in before and behind the sound; nobody is to hear them.
+        Samples of padding that the encoder added before and after the sound.
     is_cut
-        Whether a stream was broken off in its last frame, which counts and is silent.
+        Whether a stream was cut off in its last frame. This frame counts and is silent.
     """
 
     kind: Kind
@@ -108,13 +108,13 @@ class Mp3:
         """Length in samples of each channel."""
         return max(0, self.count * self.kind.frame_samples - self.before - self.behind)
 
-    def whole(self, data: bytes) -> bytes:
-        """Return the file for the decoder, which plays all frames of sound and prints nothing about them."""
+    def for_decoder(self, data: bytes) -> bytes:
+        """Return the file in a form that the decoder reads completely, without messages."""
         head = data[self.spans[0].start : self.spans[0].start + _HEADER_BYTES]
         head = bytes((head[0], head[1] | 1, _PLAIN_BITS | head[2] & 0x0C, head[3]))
         silent = head.ljust(_sizes(self.kind)[head[:3]], b"\0")
-        # It leaves out its own delay whatever it is told. Where that is to be heard, it gets a frame of
-        # silence more, and is told to leave out just that.
+        # The decoder always removes its own delay from the start. If nothing is to be removed, put a silent
+        # frame first and make the decoder remove just that frame.
         more = 0 if self.before else 1
         left_out = (self.before or self.kind.frame_samples) - _DECODER_DELAY, self.behind + _DECODER_DELAY
         tag = b"".join(
@@ -127,18 +127,15 @@ class Mp3:
             )
         )
         first = head.ljust(self.kind.tag_at, b"\0") + tag
-        sound = (_with_its_beginning(data[span.start : span.end], self.kind) for span in self.spans)
+        sound = (_silence_broken_start(data[span.start : span.end], self.kind) for span in self.spans)
         return b"".join((first.ljust(len(silent), b"\0"), silent * more, *sound, silent * self.is_cut))
 
 
 def read(data: bytes) -> Mp3 | None:
-    """Return the frames of a file, cut at both ends as FFmpeg cuts them; None where none tells its bit rate.
+    """Return the frames of a file, with the padding that FFmpeg would remove. None without a known bit rate.
 
-    Raises
-    ------
-    AudioError
-        Fewer frames than the file says it has; none with sound; another rate or number of channels on the
-        way; much that is neither frame nor tag.
+    AudioError if the file has fewer frames than it says, no sound, a change of rate or channels, or much data
+    that is neither a frame nor a tag.
     """
     spans = list(_spans(data))
     if not spans:
@@ -150,17 +147,17 @@ def read(data: bytes) -> Mp3 | None:
         spans[0] = replace(spans[0], start=start + len(first), count=spans[0].count - 1)
     count = sum(span.count for span in spans)
     missing = max(0, (announced or 0) - count)
-    # The last frames may hold nothing but what the encoder put in behind the sound. Encoders that say nothing
-    # of that may count their first frame, too.
+    # The last frames may hold only padding. Some encoders do not record the padding, and may count their
+    # first frame too.
     if missing * kind.frame_samples > (behind or kind.frame_samples):
         raise AudioError(f"the MP3 file is truncated: it has {count} of {announced} frames")
     is_cut = _kind(data[spans[-1].end : spans[-1].end + _HEADER_BYTES]) == kind
-    # Of files that were joined the first one's end is in the middle.
+    # If files were joined, the end of the first one lies in the middle.
     missing_samples = max(0, missing - is_cut) * kind.frame_samples
     behind = max(0, behind - missing_samples) if count <= (announced or 0) else 0
     found = Mp3(kind, count + is_cut, tuple(spans), before, behind, is_cut)
     if not found.frames:
-        raise AudioError("no audio: the MP3 file holds no samples")
+        raise AudioError("no audio: the MP3 file has no samples")
     return found
 
 
@@ -170,7 +167,7 @@ def _spans(data: bytes) -> Iterator[_Span]:
     while at is not None:
         found = _kind(data[at : at + _HEADER_BYTES])
         if found is None or kind not in {None, found}:
-            raise AudioError("the MP3 data changes its sample rate or channels on the way; split it there")
+            raise AudioError("the MP3 data changes its sample rate or channels midway. Split it there.")
         kind, sizes = found, _sizes(found)
         start, count = at, 0
         while at + (size := sizes.get(data[at : at + 3], len(data) + 1)) <= len(data):
@@ -182,8 +179,8 @@ def _spans(data: bytes) -> Iterator[_Span]:
         at = _next_frame(data, at)
 
 
-def _with_its_beginning(frames: bytes, kind: Kind) -> bytes:
-    """Return frames of which the first are silent where they begin in bytes that went before and are lost."""
+def _silence_broken_start(frames: bytes, kind: Kind) -> bytes:
+    """Return frames, the first of them silenced if they need bytes of earlier frames that are lost."""
     silent: list[bytes] = []
     kept_bytes = at = 0
     while head := frames[at : at + 3]:
@@ -200,14 +197,14 @@ def _with_its_beginning(frames: bytes, kind: Kind) -> bytes:
 
 
 def _next_frame(data: bytes, at: int) -> int | None:
-    """Return where the next frame begins that another of its kind follows, or the end of the file."""
+    """Return the position of the next frame that is followed by a frame of its kind, or by the file's end."""
     for _ in range(_MAX_CANDIDATES):
         found = _BEGINNING.search(data, at)
         if found is None:
             return None
         at = found.start()
         if found.group() == b"ID3":
-            # Its size is written in seven bits a byte.
+            # The size has seven bits in each byte.
             at += _ID3_BYTES + sum(
                 (byte & 0x7F) << shift
                 for byte, shift in zip(data[at + 6 : at + 10], (21, 14, 7, 0), strict=False)
@@ -219,11 +216,11 @@ def _next_frame(data: bytes, at: int) -> int | None:
             if end == len(data) or _kind(data[end : end + _HEADER_BYTES]) == kind:
                 return at
         at += 1
-    raise AudioError("the MP3 data is damaged: there is too much in it that is no sound")
+    raise AudioError("the MP3 data is damaged: too much of it is not sound")
 
 
 def _kind(head: bytes) -> Kind | None:
-    """Return what the four bytes of a header say of all frames of their file; None where they are none."""
+    """Return the fields that all frames share, by the four bytes of a header. None for other bytes."""
     if len(head) < _HEADER_BYTES:
         return None
     version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3
@@ -235,7 +232,7 @@ def _kind(head: bytes) -> Kind | None:
 
 @cache
 def _sizes(kind: Kind) -> Mapping[bytes, int]:
-    """Return the size in bytes of a frame by the first three of them, where these tell a bit rate."""
+    """Return the size in bytes of a frame by its first three bytes, for every bit rate."""
     kbits = _KBITS_1 if kind.version == _MPEG_1 else _KBITS_2
     found = {}
     for (code, rate), padding, others in product(enumerate(kbits, 1), (0, 1), product((0, 1), (0, 1))):
@@ -248,9 +245,10 @@ def _sizes(kind: Kind) -> Mapping[bytes, int]:
 
 
 def _tag(first: bytes, kind: Kind) -> tuple[int | None, int, int]:
-    """Return what the first frame says of the file, None where it is one of sound.
+    """Return the figures for the whole file in its first frame. The first is None if that frame is sound.
 
-    These are the frames behind it (0 for unknown), and what to cut before and behind their sound.
+    The figures are the number of frames after the first (0 if unknown), and the padding before and after
+    their sound.
     """
     if first[_VBRI_AT : _VBRI_AT + 4] == b"VBRI":
         return int.from_bytes(first[_VBRI_FRAMES_AT : _VBRI_FRAMES_AT + 4]), 0, 0

@@ -1,8 +1,7 @@
-"""Ogg pages: a fixed serial number instead of a random one, and whether a file is whole.
+"""Ogg pages: set a fixed serial number, and check whether a file is complete.
 
-An Ogg stream carries a serial number that encoders draw at random, and every
-page a checksum over it. Equal audio must give equal bytes, so the number is
-rewritten after encoding and the checksums with it.
+Encoders give each Ogg stream a random serial number, and each page has a checksum that includes it. Equal
+audio must give equal bytes. So the serial number and the checksums are rewritten after encoding.
 """
 
 import struct
@@ -13,23 +12,23 @@ from dataclasses import dataclass
 from speechframe.errors import AudioError
 
 SERIAL = 0x73666F67
-"""The serial number of every stream we write; a stream of one file needs no other."""
+"""Serial number of every stream that we write. The only stream in a file needs no special number."""
 
-JOINED = "of several files, one behind another: decode each for itself"
-"""The decoder would hand over one of them, and keep quiet about the others."""
+JOINED = "several files, one after another. Decode each file by itself."
+"""End of an error message. The decoder would return only one of the files, without an error."""
 
 _HEADER = struct.Struct("<4sBBqIIIB")
 _BEGINNING_OF_STREAM, _END_OF_STREAM = 0x02, 0x04
 _FLAGS_AT, _SERIAL_AT, _CHECKSUM_AT = 5, 14, 22
 
-# Ogg's checksum runs through the bits of each byte from the top, zlib's from the bottom. Mirrored bytes in,
-# a mirrored sum out: so the fast one serves.
+# Ogg's checksum reads the bits of each byte from the top, zlib's from the bottom. If the bytes and the result
+# are mirrored, the fast function of zlib computes Ogg's checksum.
 _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where one page lies in the bytes, and whether it ends its stream."""
+    """Start and end of a page in the bytes, and whether the page ends its stream."""
 
     start: int
     end: int
@@ -37,17 +36,11 @@ class Page:
 
 
 def pages(data: bytes | bytearray) -> Iterator[Page]:
-    """Yield the whole pages of an Ogg file in order.
-
-    Raises
-    ------
-    AudioError
-        Bytes between pages that are none, or a last page that is cut off.
-    """
+    """Yield the pages of an Ogg file in order. AudioError if a page is missing or cut off."""
     at = 0
     while at < len(data):
         if len(data) - at < _HEADER.size or data[at : at + 4] != b"OggS":
-            raise AudioError("the OGG file is truncated or damaged: a page is missing where one must begin")
+            raise AudioError("the OGG file is truncated or damaged: a page does not begin where it must")
         *_, flags, _, _, _, _, segments = _HEADER.unpack_from(data, at)
         lacing = data[at + _HEADER.size : at + _HEADER.size + segments]
         end = at + _HEADER.size + segments + sum(lacing)
@@ -58,7 +51,7 @@ def pages(data: bytes | bytearray) -> Iterator[Page]:
 
 
 def has_end(data: bytes) -> bool:
-    """Return True if the last page ends its stream. Some recorders write no such mark."""
+    """Return True if the last page ends its stream. Some recorders do not write this mark."""
     ends = False
     for page in pages(data):
         ends = page.ends_stream
@@ -66,10 +59,10 @@ def has_end(data: bytes) -> bool:
 
 
 def refuse_damaged(data: bytes, *, needs_end: bool = True) -> None:
-    """Raise when a page is missing, cut off or changed, and when the stream has no end or another follows.
+    """Raise AudioError for missing, cut-off or changed pages, for joined streams and for a missing end.
 
-    The Vorbis decoder conceals all of these and hands over what it makes of them. Without `needs_end` a
-    stream may stop behind any whole page.
+    This check exists because the Vorbis decoder hides all of these. Without `needs_end`, a stream may stop
+    after any complete page.
     """
     last = None
     for page in pages(data):
@@ -82,7 +75,7 @@ def refuse_damaged(data: bytes, *, needs_end: bool = True) -> None:
 
 
 def with_fixed_serial(data: bytes) -> bytes:
-    """Return the same Ogg stream under :data:`SERIAL`, its checksums made anew."""
+    """Return the same Ogg stream with :data:`SERIAL` and new checksums."""
     changed = bytearray(data)
     for page in pages(changed):
         struct.pack_into("<I", changed, page.start + _SERIAL_AT, SERIAL)

@@ -1,9 +1,8 @@
-"""Fundamental frequency: normalised autocorrelation gives candidates, a Viterbi path chooses among them.
+"""Fundamental frequency: autocorrelation finds candidates, and a Viterbi path chooses among them.
 
-After Boersma (1993): each frame spans three periods of the lowest pitch, and
-its autocorrelation is divided by that of the window, so that a peak's height is
-the periodicity. Ready-made trackers read octave errors off synthetic voices;
-the path through time is what avoids them.
+The method is that of Boersma (1993). Each frame spans three periods of the lowest pitch. The frame's
+autocorrelation is divided by that of the window, so the height of a peak is the periodicity. Existing
+trackers make octave errors on synthetic voices. The path through time avoids these errors.
 """
 
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ _VOICING_CHANGE_COST = 0.14
 
 @dataclass(frozen=True, slots=True)
 class _Lattice:
-    """Candidates per frame, column 0 unvoiced: their frequencies (0 = unvoiced) and strengths."""
+    """Candidates of each frame: frequencies in Hz and strengths. Column 0, with frequency 0, is unvoiced."""
 
     f0_hz: Array
     strength: Array
@@ -53,16 +52,16 @@ def f0_track(
     samples
         float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)`` (mixed to mono).
     sample_rate_hz
-        Their rate, 1000 or more.
+        Sample rate in Hz, at least 1000.
     lowest_hz, highest_hz
-        Where the voice is looked for.
+        Range of the pitch in Hz.
     hop_ms
-        From one value to the next.
+        Time between two values in milliseconds (default 5).
 
     Returns
     -------
     f0_hz, times_s
-        One value per hop; 0 where nothing periodic is heard.
+        One value for each hop, in Hz and seconds. The frequency is 0 in frames without a period.
 
     Examples
     --------
@@ -79,7 +78,7 @@ def f0_track(
 
 
 def median_f0_hz(samples: ArrayLike, sample_rate_hz: int) -> float:
-    """Return the median fundamental frequency of the voiced frames in Hz, 0 when there are none.
+    """Return the median fundamental frequency of the voiced frames in Hz. 0 if no frame is voiced.
 
     Examples
     --------
@@ -120,10 +119,10 @@ def _candidates(
 
 
 def _autocorrelation(frames: Array, lags: int) -> Array:
-    """Return the autocorrelation of every row for the first lags, 1 at lag 0.
+    """Return the autocorrelation of each row for the first lags, with 1 at lag 0.
 
-    Between the samples too: a high voice's period is so few samples that its
-    peak would lie beside them, and the double period's, which lies on one, win.
+    It also has values between the samples. The period of a high voice has so few samples that its peak lies
+    between two of them. The double period, whose peak lies on a sample, would then win.
     """
     size = 1 << (2 * frames.shape[1] - 1).bit_length()
     power = np.abs(np.fft.rfft(frames, size, axis=1)) ** 2
@@ -132,14 +131,14 @@ def _autocorrelation(frames: Array, lags: int) -> Array:
 
 
 def _peaks(periodicity: Array, rate_hz: float, lowest_hz: float, shortest: int) -> tuple[Array, Array]:
-    """Return frequency and strength of every row's strongest peaks, by parabolas through three points."""
+    """Return frequency and strength of the strongest peaks of each row, by parabolas through three points."""
     here, after = periodicity[:, shortest:-1], periodicity[:, shortest + 1 :]
     before = periodicity[:, shortest - 1 : -2]
     curvature = 2 * here - before - after
     shift = np.where(curvature > 1e-9, 0.5 * (after - before) / np.maximum(curvature, 1e-9), 0.0)  # noqa: PLR2004
     shift = np.clip(shift, -0.5, 0.5)
     lag = np.arange(shortest, shortest + here.shape[1]) + shift
-    # A period's double is as periodic as the period: the shorter one wins by a hair.
+    # The double of a period is as periodic as the period. A small cost makes the shorter one win.
     height = here + 0.25 * (after - before) * shift
     score = np.minimum(height, 1.0) - _OCTAVE_COST * np.log2(lowest_hz * lag / rate_hz)
     score = np.where((here > before) & (here >= after), score, -9.0)

@@ -1,4 +1,4 @@
-"""Another sample rate, piece by piece: long audio is never in memory at two rates as a whole."""
+"""Conversion to another sample rate in pieces, so that long audio is never in memory at two rates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +10,7 @@ from speechframe.errors import AudioError
 
 
 class Rate:
-    """Samples at another rate, as they come: the same as of the whole, and as many.
-
-    Parameters
-    ----------
-    input_rate_hz, output_rate_hz
-        The rate of what is added and of what comes back.
-    """
+    """Resampler of a stream. The result and its length are the same as for the whole audio at once."""
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
         self._rates_hz = input_rate_hz, output_rate_hz
@@ -25,18 +19,18 @@ class Rate:
         self.frames_in = self._frames_out = 0
 
     def add(self, samples: Samples) -> Samples:
-        """Return what is certain already."""
+        """Return the output samples that later input cannot change."""
         if not self.frames_in:
             self._open(samples)
         elif samples.shape[1:] != self._shape:
-            raise AudioError("a stream keeps its number of channels from the first samples on")
+            raise AudioError("the number of channels of a stream must not change")
         self.frames_in += len(samples)
-        return self._changed(samples, last=False)
+        return self._convert(samples, last=False)
 
     def rest(self) -> Samples:
-        """Return what is left, to the length that the whole has."""
+        """Return the remaining output, so that the total length is exact."""
         missing = self._frames_whole() - self._frames_out
-        return fitted(self._changed(np.zeros((0, *self._shape), np.float32), last=True), missing)
+        return fitted(self._convert(np.zeros((0, *self._shape), np.float32), last=True), missing)
 
     def _open(self, samples: Samples) -> None:
         self._shape = samples.shape[1:]
@@ -49,13 +43,13 @@ class Rate:
             raise AudioError("soxr is needed to resample: pip install 'speechframe[local]'") from error
         self._stream = soxr.ResampleStream(rate_in_hz, rate_out_hz, *(self._shape or (1,)), dtype="float32")
 
-    def _changed(self, samples: Samples, *, last: bool) -> Samples:
+    def _convert(self, samples: Samples, *, last: bool) -> Samples:
         if self._stream is None:
             changed = samples
         else:
-            # Never past the length that the whole would have if this were all.
-            made = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
-            changed = made[: self._frames_whole() - self._frames_out]
+            # Do not pass the total length that the input so far would have.
+            converted = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
+            changed = converted[: self._frames_whole() - self._frames_out]
         self._frames_out += len(changed)
         return changed
 
@@ -65,20 +59,14 @@ class Rate:
 
 
 def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
-    """Yield samples at another rate in blocks of `size` frames, cut or filled up with silence to `frames`.
+    """Yield samples at another rate in blocks of `size` frames, cut or filled with silence to `frames`.
 
-    Parameters
-    ----------
-    samples
-        At least one frame.
-    rates_hz
-        The rate that they have and the one that they get.
-    frames, size
-        At the new rate: of everything, and of every block but the last.
+    `rates_hz` are the input and the output rate. `size` and `frames` count at the output rate. The last block
+    may be shorter. `samples` must have at least one frame.
     """
     rate = Rate(*rates_hz)
 
-    def made() -> Iterator[Samples]:
+    def converted() -> Iterator[Samples]:
         for start in range(0, len(samples), size):
             yield rate.add(samples[start : start + size])
         yield rate.rest()
@@ -86,7 +74,7 @@ def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: in
             yield np.zeros((size, *samples.shape[1:]), np.float32)
 
     waiting, left = samples[:0], frames
-    for some in made():
+    for some in converted():
         waiting = np.concatenate([waiting, some])
         while len(waiting) >= min(size, left):
             yield waiting[: min(size, left)]

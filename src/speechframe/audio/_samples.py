@@ -1,4 +1,4 @@
-"""What every function of the room asks of its samples, and the one rounding of seconds to frames."""
+"""Checks and channel mixing of samples, and the one rounding of seconds to frames."""
 
 import math
 
@@ -12,58 +12,49 @@ Samples = NDArray[np.float32]
 
 
 def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
-    """Return how many frames a length has: the nearest whole number, halves up.
+    """Return the number of frames of a length, rounded to the nearest whole number, halves up.
 
-    The one rounding of the library, so that two rooms never differ by a frame.
-
-    Parameters
-    ----------
-    seconds
-        A length in seconds, not negative.
-    sample_rate_hz
-        Frames per second.
+    The whole library rounds with this function, so two rooms never differ by a frame.
 
     Examples
     --------
     >>> seconds_to_frames(0.5, 22050), seconds_to_frames(1.15, 44100)
     (11025, 50715)
     """
-    # 1.15 * 44100 is 50714.99999999999: what is left of a binary fraction must not decide about a frame.
+    # 1.15 * 44100 is 50714.99999999999. Round first, so that a binary fraction does not change the result.
     return math.floor(round(seconds * sample_rate_hz, 6) + 0.5)
 
 
 def checked(samples: ArrayLike) -> Samples:
-    """Return samples as a float32 array of one or two dimensions with at least one frame, all finite.
+    """Return samples as a float32 array with one or two dimensions and at least one frame.
 
-    Raises
-    ------
-    AudioError
-        No frames, integers, more than two dimensions, or values that are no numbers.
+    AudioError for other shapes, for integers, and for NaN and infinite values.
     """
     array = np.asarray(samples)
     if array.ndim not in {1, 2} or array.size == 0:
         raise AudioError(
-            f"samples of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty"
+            f"samples have the shape {array.shape}. Give (frames,) or (frames, channels), and at least one "
+            "frame."
         )
     if array.dtype.kind != "f":
-        raise AudioError(f"samples are {array.dtype}; float32 in [-1, 1] is needed")
+        raise AudioError(f"samples are {array.dtype}. Give float32 in [-1, 1].")
     array = array.astype(np.float32, copy=False)
     if not np.isfinite(array).all():
-        raise AudioError("samples hold NaN or infinite values")
+        raise AudioError("samples have NaN or infinite values. Give finite values only.")
     return array
 
 
 class Mixer:
     """Mix channels to their mean, block by block. A channel with the wrong polarity is inverted first.
 
-    Else the two channels of a recording with a wrong cable cancel, and its mean is silent.
+    Otherwise two channels with a wrong cable would cancel, and their mean would be silent.
     """
 
     _INVERTED, _NOT_INVERTED = -0.9, -0.5
-    """Correlation below which a channel is inverted, and above which it is not inverted any more."""
+    """A channel is inverted below the first correlation, and no longer inverted above the second."""
     _PIECE_FRAMES, _HALF_LIFE_FRAMES = 4096, 4096
     _AUDIBLE_SHARE = 0.25
-    """The reference is the first channel with this share of the loudest channel's power."""
+    """The reference is the first channel with at least this share of the loudest channel's power."""
 
     def __init__(self) -> None:
         self._products: NDArray[np.float32] | None = None
@@ -74,7 +65,7 @@ class Mixer:
         if block.shape[1] == 1:
             return block[:, 0]
         pieces = [block[at : at + self._PIECE_FRAMES] for at in range(0, len(block), self._PIECE_FRAMES)]
-        # Values that are not finite are refused by whoever reads the mean.
+        # Do not warn here about values that are not finite. The reader of the mean refuses them.
         with np.errstate(all="ignore"):
             return np.concatenate([np.zeros(0, np.float32), *map(self._mean, pieces)])
 
@@ -87,26 +78,26 @@ class Mixer:
         correlation = products[reference] / np.sqrt(np.maximum(powers[reference] * powers, 1e-12))
         before = np.zeros(len(powers), bool) if self._is_inverted is None else self._is_inverted
         self._is_inverted = correlation < np.where(before, self._NOT_INVERTED, self._INVERTED)
-        # A product of matrices is far faster than a mean of pairs.
+        # A product of matrices is far faster than a mean over the channels.
         factors = np.where(self._is_inverted, -1 / len(powers), 1 / len(powers)).astype(np.float32)
         mean: Samples = piece @ factors
         return mean
 
 
 def mono(samples: ArrayLike) -> Samples:
-    """Return checked samples as one channel: the mean of all channels."""
+    """Return checked samples as one channel, the mean of all channels."""
     array = checked(samples)
     return array if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
 
 
 def mixed(samples: ArrayLike) -> Samples:
-    """Return checked samples as one channel in which no voice cancels, see :class:`Mixer`."""
+    """Return checked samples as one channel. Opposite polarities do not cancel (:class:`Mixer`)."""
     array = checked(samples)
     return array if array.ndim == 1 else Mixer().add(array)
 
 
 def fitted(samples: Samples, frames: int) -> Samples:
-    """Return samples cut, or filled up with silence, to a number of frames."""
+    """Return samples cut to a number of frames, or filled with silence."""
     if len(samples) >= frames:
         return samples[:frames]
     padding = [(0, frames - len(samples))] + [(0, 0)] * (samples.ndim - 1)

@@ -1,4 +1,4 @@
-"""One clip: audio you can hear, measure and save."""
+"""A clip of audio that can be played, measured and saved."""
 
 import base64
 import html
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speechframe.audio import codec
-from speechframe.audio.saving import PLAYABLE, converted, save_audio
+from speechframe.audio.saving import PLAYABLE, convert, save_audio
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
 
@@ -20,28 +20,28 @@ Word = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Clip:
-    """One utterance as audio, with when each word is heard.
+    """One utterance as audio, with the times of its words.
 
     Parameters
     ----------
     audio
-        The encoded audio.
+        Encoded audio.
     format
-        Its format.
+        Format of the audio.
     sample_rate
-        In Hz.
+        Sample rate in Hz.
     channels
-        1 or 2.
+        Number of channels, 1 or 2.
     text
-        What is said.
+        Spoken text.
     words
         Word, start and end in milliseconds.
     voice_id
-        Who says it.
+        Voice that speaks.
     credits
-        What it cost.
+        Price in credits.
     warnings
-        What the service ignored or replaced.
+        Notes on values that the service ignored or replaced.
     """
 
     audio: bytes = field(repr=False)
@@ -56,7 +56,7 @@ class Clip:
 
     @cached_property
     def samples(self) -> npt.NDArray[np.float32]:
-        """The audio as float32 in [-1, 1], shape (frames,) for mono or (frames, channels)."""
+        """Audio as float32 in [-1, 1], shape (frames,) for mono or (frames, channels)."""
         audio = codec.decode(
             self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
         )
@@ -68,30 +68,31 @@ class Clip:
         return len(self.samples) / self.sample_rate
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the audio to `path` and return it.
+        """Write the audio to a file and return its path.
 
         Parameters
         ----------
         path
-            With the ending of this clip's format its bytes are written as they are. Another ending
-            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it is there. A path
-            without an ending gets this format's, and a number if another file has the name.
+            If the path ends with this clip's format, its bytes are written unchanged. Other endings
+            (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) convert the audio. In both cases an existing file is
+            replaced. A path without an ending gets the ending of this format, and a number if that file
+            exists.
 
         Raises
         ------
         AudioError
-            For an ending that is no audio format.
+            If the ending is not an audio format.
         """
         return save_audio(
             path, self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels
         )
 
     def playable(self) -> tuple[bytes, str]:
-        """Return the audio as browsers play it, and its content type; raw formats become WAV files."""
+        """Return the audio in a format that browsers play, and its content type. Raw formats become WAV."""
         data, kind = self.audio, self.format
         if kind not in PLAYABLE:
             rate_hz, channels = self.sample_rate, self.channels
-            data = converted(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
+            data = convert(data, Format.WAV, format=kind, sample_rate_hz=rate_hz, channels=channels)
             kind = Format.WAV
         return data, CONTENT_TYPES[kind]
 
@@ -99,6 +100,6 @@ class Clip:
         data, kind = self.playable()
         source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
         caption = html.escape(f"{self.voice_id or ''} · {self.audio_seconds:.1f} s · ")
-        # The text goes its own way, from the right where it is written so.
+        # <bdi> keeps the direction of the text, which may run from right to left.
         caption += f"<bdi>{html.escape(self.text[:120])}</bdi>"
         return f'<figure><audio controls src="{source}"></audio><figcaption>{caption}</figcaption></figure>'

@@ -1,8 +1,7 @@
-"""Samples to bytes and back, in the seven formats of the service document (sections 2.1 and 2.2).
+"""Conversion of samples to bytes and back, in seven formats (sections 2.1 and 2.2 of the document).
 
-Equal samples give equal bytes: nothing random and no date goes into a file.
-Raw formats have no header: PCM is signed 16-bit little-endian, ALAW and ULAW
-are G.711 bytes, mono at 8000 Hz.
+Equal samples give equal bytes, because files contain no random values and no dates. Raw formats have no
+header. PCM is signed 16-bit little-endian. ALAW and ULAW are G.711 bytes, mono at 8000 Hz.
 """
 
 import errno
@@ -38,16 +37,16 @@ __all__ = [
 ]
 
 PEAK_CEILING = 0.99
-"""Louder samples are turned down as a whole before they are written, so that nothing clips."""
+"""Highest peak in a written file. Louder audio is turned down as a whole, so that nothing clips."""
 
 MAX_DECODED_BYTES = 1 << 30
-"""What :func:`decode` unpacks at most: an hour and a half of mono at 44100 Hz."""
+"""Largest size of decoded samples. This is an hour and a half of mono at 44100 Hz."""
 
 _SUBTYPES = {
     Format.WAV: "PCM_16",
     Format.FLAC: "PCM_16",
     Format.MP3: "MPEG_LAYER_III",
-    Format.OGG: "VORBIS",  # Opus knows no 44100 Hz
+    Format.OGG: "VORBIS",  # Opus has no rate of 44100 Hz
     Format.PCM: "PCM_16",
     Format.ALAW: "ALAW",
     Format.ULAW: "ULAW",
@@ -57,7 +56,7 @@ _G711 = frozenset({Format.ALAW, Format.ULAW})
 _FULL_SCALE = 32767
 _BLOCK_FRAMES = 1 << 16
 _KEPT_FRAMES = 1 << 21
-"""Of an encoded file: up to 44 s at 48000 Hz are resampled once and kept."""
+"""Audio of up to this many frames (44 s at 48000 Hz) is resampled once and kept in memory."""
 _RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
@@ -71,18 +70,18 @@ class Audio:
 
     @property
     def channels(self) -> int:
-        """The number of channels."""
+        """Number of channels."""
         return 1 if self.samples.ndim == 1 else int(self.samples.shape[1])
 
     @property
     def audio_seconds(self) -> float:
-        """The length in seconds."""
+        """Length in seconds."""
         return len(self.samples) / self.sample_rate_hz
 
 
 @dataclass(frozen=True, slots=True)
 class AudioInfo:
-    """What a file's headers say: format, rate in Hz, channels, length in seconds."""
+    """Facts in the headers of a file: format, rate in Hz, channels, length in seconds."""
 
     format: Format
     sample_rate_hz: int
@@ -91,30 +90,26 @@ class AudioInfo:
 
 
 class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
-    """A file that is read once, block behind block.
+    """A file that is read once, block after block.
 
-    After every read of a file in which it can seek, the library seeks to where it is already. That takes
-    time, and MP3 does not stand it: a frame needs what the decoder knows from those before, so each block
-    began with noise and with a complaint on the error stream.
+    After each read of a seekable file, the library seeks to its current position. This takes time and harms
+    MP3. An MP3 frame needs data of earlier frames, so each block would begin with noise, and with a complaint
+    on the error stream.
     """
 
     def seekable(self) -> bool:
-        """Whether the library is to seek after a read."""
+        """Return False, so that the library does not seek after a read."""
         return False
 
 
-def opened(data: bytes, found: Format) -> OnePass:
-    """Open a file that knows its length, and all of it, even where its header does not.
+def open_encoded(data: bytes, found: Format) -> OnePass:
+    """Open a complete file with a correct length, also if its header does not give the length.
 
-    Raises
-    ------
-    AudioError
-        What can be told without decoding: MP3 that is cut off, WAV of countless chunks.
-    soundfile.LibsndfileError
-        The decoder cannot read it.
+    AudioError if the headers show a fault, for example MP3 that is cut off. soundfile.LibsndfileError if the
+    decoder cannot read the file.
     """
     mp3 = _mp3.read(data) if found is Format.MP3 else None
-    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.whole(data)))
+    return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.for_decoder(data)))
 
 
 def forced_shape(
@@ -122,7 +117,7 @@ def forced_shape(
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int = RAW_G711_RATE_HZ,
 ) -> tuple[ChannelType, int]:
-    """Return the channel type and rate in Hz that audio of a format really gets: ALAW and ULAW know only one.
+    """Return the channel type and the rate in Hz that a format gives. ALAW and ULAW have only one of each.
 
     Examples
     --------
@@ -141,28 +136,28 @@ def encode(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> bytes:
-    """Return audio as bytes of a format: resampled, mixed to mono or doubled to stereo, never clipped.
+    """Return samples as bytes of a format: resampled, mixed to mono or doubled to stereo, never clipped.
 
     Parameters
     ----------
     samples
         float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``.
     sample_rate_hz
-        Their rate.
+        Sample rate of `samples` in Hz.
     format
-        One of the seven formats. ALAW and ULAW come out as mono 8000 Hz whatever is asked
-        (:func:`forced_shape` says so beforehand).
+        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
+        (:func:`forced_shape` returns these values).
     channel_type
-        MONO mixes channels, STEREO doubles a single one.
+        MONO mixes the channels, STEREO doubles a single channel.
     output_rate_hz
-        The rate of the result; the samples' own rate by default.
+        Sample rate of the result in Hz (default: `sample_rate_hz`).
     audio_seconds
-        An exact length of the result, where the samples have it but for the rounding between two rates.
+        Exact length of the result in seconds. It may differ from the length of `samples` by rounding only.
 
     Raises
     ------
     AudioError
-        Empty or unusable samples, or a rate that the format does not know.
+        If samples are empty or unusable, or if the format does not have the rate.
 
     Examples
     --------
@@ -193,19 +188,19 @@ def write(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> None:
-    """Write audio as :func:`encode` returns it, piece by piece: of long audio only the samples are in memory.
+    """Write audio as :func:`encode` does, in pieces, so that only the samples are in memory.
 
     Parameters
     ----------
     file
-        An empty file, open for reading and writing bytes; it is left open.
+        Empty file, open for reading and writing bytes. It stays open.
     samples, sample_rate_hz, format, channel_type, output_rate_hz, audio_seconds
-        As of :func:`encode`.
+        As in :func:`encode`.
 
     Raises
     ------
     AudioError
-        As :func:`encode`; something may have been written by then.
+        As in :func:`encode`. The file may then contain some bytes.
 
     Examples
     --------
@@ -215,27 +210,27 @@ def write(
     1600
     """
     channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
-    # As many channels as are wanted, or one, which stands for all.
+    # Keep the channels if their number is right. Otherwise mix them to one, which is repeated later.
     array, channels = np.asarray(samples), channel_type.channels
     given = checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
     _refuse_rates(sample_rate_hz, rate_hz)
     seconds = len(given) / sample_rate_hz if audio_seconds is None else audio_seconds
     frames = max(1, seconds_to_frames(seconds, rate_hz))
 
-    def made() -> Iterator[Samples]:
+    def resampled_blocks() -> Iterator[Samples]:
         return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
 
-    # The peak has to be known first: long samples are resampled twice for it, short ones are kept.
-    kept = list(made()) if frames <= _KEPT_FRAMES else None
-    peak = max(np.abs(block).max() for block in kept or made())
+    # The peak must be known before writing. Long audio is resampled twice for this, short audio is kept.
+    kept = list(resampled_blocks()) if frames <= _KEPT_FRAMES else None
+    peak = max(np.abs(block).max() for block in kept or resampled_blocks())
     gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
-    blocks = kept or made()
-    # Lossy encoders get floats: libsndfile 1.2 spoils interleaved integers on their way to MP3.
+    blocks = kept or resampled_blocks()
+    # Lossy encoders get floats, because libsndfile 1.2 damages interleaved integers for MP3.
     lossy = format in {Format.MP3, Format.OGG}
-    levelled = (
+    scaled = (
         block * gain if lossy else np.rint(block * (gain * _FULL_SCALE)).astype("<i2") for block in blocks
     )
-    _write_blocks(file, levelled, rate_hz, format, channels)
+    _write_blocks(file, scaled, rate_hz, format, channels)
 
 
 def decode(
@@ -252,14 +247,14 @@ def decode(
     data
         A WAV, MP3, FLAC or OGG file, or raw samples.
     format
-        Needed for raw samples (PCM, ALAW, ULAW), which cannot be recognised; for files it is checked.
+        Required for raw samples (PCM, ALAW, ULAW), because they cannot be recognised. Checked for files.
     sample_rate_hz, channels
-        Needed for raw PCM; ALAW and ULAW are mono 8000 Hz unless told.
+        Required for raw PCM. ALAW and ULAW are mono at 8000 Hz by default.
 
     Raises
     ------
     AudioError
-        No bytes, no audio, another format than asked for, or a file that ends too early.
+        If there are no bytes or no audio, if the format is not `format`, or if the file ends too early.
 
     Examples
     --------
@@ -267,9 +262,9 @@ def decode(
     1.0
     """
     if format is not None and format in _RAW:
-        opened_file = _opened_raw(data, format, sample_rate_hz, channels)
+        opened_file = _open_raw(data, format, sample_rate_hz, channels)
     else:
-        opened_file = _opened_file(data, _headers.recognise(data, format))
+        opened_file = _open_file(data, _headers.recognise(data, format))
     with opened_file as file:
         try:
             blocks = list(_blocks(file))
@@ -281,7 +276,7 @@ def decode(
                 f"the {file.format} file is truncated: it has {len(samples)} of {file.frames} frames"
             )
         if not len(samples):
-            raise AudioError(f"no audio: the {file.format} file holds no samples")
+            raise AudioError(f"no audio: the {file.format} file has no samples")
         return Audio(checked(samples[:, 0] if file.channels == 1 else samples), file.samplerate)
 
 
@@ -292,11 +287,11 @@ def inspect(
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> AudioInfo:
-    """Return what the headers of a file say, without decoding it.
+    """Return the facts in the headers of a file, without decoding it.
 
-    The parameters and errors are those of :func:`decode`. Seen are a container that is cut off (of FLAC: at
-    the last frame), and pages of OGG that were changed; damage to the samples of WAV, MP3 and FLAC is seen by
-    decoding alone.
+    Parameters and errors are those of :func:`decode`. Containers that are cut off raise an error, and so do
+    OGG pages that were changed. FLAC is checked up to its last frame. Damage to the samples of WAV, MP3 and
+    FLAC shows only when they are decoded.
 
     Examples
     --------
@@ -309,23 +304,23 @@ def inspect(
     found = _headers.recognise(data, format)
     shape = _headers.shape_of(data, found)
     if shape is None:
-        with _opened_file(data, found) as file:
+        with _open_file(data, found) as file:
             shape = _headers.Shape(file.samplerate, file.channels, file.frames)
     else:
-        _refuse_odd(shape.sample_rate_hz, shape.channels)
+        _refuse_unusual(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)
 
 
 def with_length(data: bytes) -> bytes:
-    """Return a file with its length in its header, which the header of a stream cannot know.
+    """Return a file with its length in its header.
 
-    For WAV and FLAC; every other file, and every one that says its length, comes back as it is. Many readers
-    want the length of a file, so what was streamed is kept like this.
+    The header of a stream is written before its length is known, but many readers need the length. This
+    function completes WAV and FLAC. Other files, and files with a length, come back unchanged.
 
     Raises
     ------
     AudioError
-        No bytes, or bytes that are none of the files that are read here.
+        If there are no bytes, or the bytes are not a WAV, FLAC, MP3 or OGG file.
 
     Examples
     --------
@@ -339,12 +334,12 @@ def with_length(data: bytes) -> bytes:
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
-    """Return samples at another rate, as many frames as their length gives there, to the nearest one.
+    """Return samples at another rate, with the same length to the nearest frame.
 
     Raises
     ------
     AudioError
-        Unusable samples, a rate outside 1000 to 384000 Hz, or no resampler installed.
+        If samples are unusable, a rate is outside 1000 to 384000 Hz, or no resampler is installed.
 
     Examples
     --------
@@ -360,13 +355,13 @@ def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
 def _refuse_rates(*rates_hz: int) -> None:
     for rate_hz in rates_hz:
         if rate_hz not in _RATES_HZ:
-            raise AudioError(f"a sample rate of {rate_hz} Hz is not possible; allowed is 1000 to 384000")
+            raise AudioError(f"the sample rate {rate_hz} Hz is not possible. Allowed: 1000 to 384000.")
 
 
 def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
-    """Write blocks, in each channel, as a file of a format."""
+    """Write blocks of samples as a file of a format. Repeat mono blocks in each channel."""
     container = "RAW" if format in _RAW else format.value
     shaped = (
         np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
@@ -374,47 +369,50 @@ def _write_blocks(
     if format is Format.PCM:
         file.writelines(block.tobytes() for block in shaped)
         return
-    # OGG is small, and its pages are changed as a whole.
+    # OGG files are small, and their pages are rewritten at the end. So write them to memory first.
     target = io.BytesIO() if format is Format.OGG else file
     shape = {"samplerate": rate_hz, "channels": channels, "format": container, "subtype": _SUBTYPES[format]}
     try:
         with soundfile.SoundFile(target, "w", **shape) as encoder:
-            # In blocks: the Vorbis encoder overflows its stack on minutes of audio at once.
+            # Write in blocks, because the Vorbis encoder overflows its stack on minutes of audio at once.
             for block in shaped:
                 encoder.write(block)
-    except (soundfile.LibsndfileError, AssertionError):  # soundfile asserts that the file took all frames
+    except (soundfile.LibsndfileError, AssertionError):  # soundfile asserts that all frames were written
         try:
             soundfile.SoundFile(io.BytesIO(), "w", **shape).close()
         except soundfile.LibsndfileError as error:
             raise AudioError(
                 f"{format} cannot have {counted(channels, 'channel')} at {rate_hz} Hz"
             ) from error
-        # In memory it works. The library does not pass on why the system refused the file.
+        # The format works in memory, so the system refused the file. The library does not give the reason.
         raise OSError(errno.ENOSPC, "the audio cannot be written, the disk may be full") from None
     if isinstance(target, io.BytesIO) and target is not file:
         file.write(_ogg.with_fixed_serial(target.getvalue()))
 
 
-def _opened_file(data: bytes, found: Format) -> soundfile.SoundFile:
+def _open_file(data: bytes, found: Format) -> soundfile.SoundFile:
     _headers.refuse_truncated(data, found)
     try:
-        file = opened(data, found)
+        file = open_encoded(data, found)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"the bytes begin like {found}, but no audio can be read from them") from error
     try:
-        _refuse_odd(file.samplerate, file.channels)
+        _refuse_unusual(file.samplerate, file.channels)
     except AudioError:
         file.close()
         raise
     return file
 
 
-def _refuse_odd(rate_hz: int, channels: int) -> None:
+def _refuse_unusual(rate_hz: int, channels: int) -> None:
     if rate_hz not in _RATES_HZ or not 0 < channels <= _MAX_CHANNELS:
-        raise AudioError(f"{channels} channels at {rate_hz} Hz are not read here")
+        raise AudioError(
+            f"{channels} channels at {rate_hz} Hz cannot be read. "
+            f"Allowed: 1 to {_MAX_CHANNELS} channels at {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz."
+        )
 
 
-def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
+def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> soundfile.SoundFile:
     rate_hz, _ = _raw_shape(data, asked, sample_rate_hz, channels)
     return OnePass(
         io.BytesIO(data),
@@ -427,11 +425,11 @@ def _opened_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels
 
 
 def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
-    """Return rate in Hz and bytes a frame of raw samples."""
+    """Return the rate in Hz and the bytes of a frame of raw samples."""
     _headers.refuse_container(data, asked)
     if sample_rate_hz is None:
         if asked is Format.PCM:
-            raise AudioError("raw PCM says nothing about itself: sample_rate_hz is needed")
+            raise AudioError("raw PCM has no header with its sample rate. Give sample_rate_hz.")
         sample_rate_hz = RAW_G711_RATE_HZ
     frame_bytes = channels * (2 if asked is Format.PCM else 1)
     if len(data) % frame_bytes:
@@ -440,12 +438,12 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    # In pieces and bounded: a header may claim more frames than memory holds, and a kilobyte of FLAC can
-    # stand for hours of silence in eight channels.
+    # Read in blocks with a limit. A header may claim more frames than memory holds, and a kilobyte of FLAC
+    # can hold hours of silence in eight channels.
     size = 0
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         size += block.nbytes
         if size > MAX_DECODED_BYTES:
             bound = f"{MAX_DECODED_BYTES:,} bytes of samples"
-            raise AudioError(f"the {file.format} data unpacks to more than {bound}; split it")
+            raise AudioError(f"the {file.format} data unpacks to more than {bound}. Split it.")
         yield block

@@ -10,7 +10,7 @@ from typing import Any
 import soundfile
 
 from speechframe.audio import _headers, codec
-from speechframe.audio.media import demuxed, opened, placed_blocks, refuse_truncated
+from speechframe.audio.media import demuxed, opened, read_blocks, refuse_truncated
 from speechframe.audio.tracks import audio_track, moving_pictures, start_seconds
 from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
@@ -31,9 +31,9 @@ _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
-# The first boxes of QuickTime files from before brands.
+# First boxes of older QuickTime files, which have no brand.
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# By the first name of the demuxer in FFmpeg.
+# Media types by the first name of FFmpeg's demuxer.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -45,32 +45,32 @@ _DEMUXERS = MappingProxyType(
     }
 )
 _LONGEST_S = 1e8
-# A header may claim this much more than the packets hold, because containers count padding differently.
+# A header may exceed the packets by this much, because containers count padding in different ways.
 _CLAIM_SECONDS = 1.0
 _LEAST_NEGATIVE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The length of a clip in seconds, which is its price, and its media type, such as ``audio/wav``."""
+    """Length of a clip in seconds, which sets its price, and its media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
 def length_of(data: bytes) -> Length:
-    """Return the length of a clip, from its headers if they have it.
+    """Return the length of a clip, by its headers if possible.
 
     Parameters
     ----------
     data
-        A whole file: WAV, FLAC, OGG, MP3 and what else libsndfile reads (AIFF, AU, CAF ...), with the extra
-        ``media`` the audio of M4A, MP4, WebM, AAC and their like.
+        A complete file: WAV, FLAC, OGG, MP3 or another format of libsndfile (AIFF, AU, CAF ...). With the
+        extra ``media`` also M4A, MP4, WebM, AAC and similar formats.
 
     Raises
     ------
     AudioError
-        No bytes, no audio, a file that is cut off, or one without a single sample.
+        If the file is empty, is not audio, is cut off, or has no samples.
 
     Examples
     --------
@@ -87,12 +87,12 @@ def length_of(data: bytes) -> Length:
         refuse_truncated(data)
         found = (_by_libsndfile(data) if known is None else None) or _by_av(data)
     if not found.audio_seconds > 0:
-        raise AudioError("no audio: the file holds no samples")
+        raise AudioError("no audio: the file has no samples")
     return found
 
 
 def media_type_of(head: bytes) -> str:
-    r"""Return the media type of an audio file or video that begins with `head`, :data:`HEAD_BYTES` of it.
+    r"""Return the media type of an audio or video file by its first :data:`HEAD_BYTES` bytes.
 
     Examples
     --------
@@ -113,9 +113,9 @@ def media_type_of(head: bytes) -> str:
 def seconds_of(medium: Path | bytes) -> float:
     """Return the seconds of a medium from its start to the end of audio or video.
 
-    The plan of a dub and the bill of the service both come from this function. It reads every packet and
-    decodes nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio
-    files and refuses everything else.
+    The plan of a dub and the bill of the service both use this function. It reads every packet and decodes
+    nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio files and
+    refuses all other files.
 
     Parameters
     ----------
@@ -125,8 +125,9 @@ def seconds_of(medium: Path | bytes) -> float:
     Raises
     ------
     AudioError
-        Empty, no medium, without audio; cut off, or with a header that contradicts the packets; or the
-        extra ``media`` is missing, and the message has the command that installs it.
+        If the medium is empty, is not a medium, has no audio, is cut off, or has a header that contradicts
+        its packets. Also if the extra ``media`` is missing. The message then contains the command to install
+        it.
 
     Examples
     --------
@@ -145,10 +146,7 @@ def seconds_of(medium: Path | bytes) -> float:
 def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
 
-    Parameters
-    ----------
-    claimed_s
-        The end of the medium by a header that FFmpeg does not show.
+    `claimed_s` is the end of the medium by a header that FFmpeg does not read.
     """
     import av
 
@@ -161,7 +159,7 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
         for packet in source.demux():
             if packet.size and packet.pts is not None:
                 duration = packet.duration or 0
-                # FFmpeg counts below zero if the last packet of Vorbis is cut.
+                # FFmpeg returns a negative duration if the last packet of Vorbis is cut.
                 end = packet.pts + (
                     duration if duration < _LEAST_NEGATIVE else duration - 2 * _LEAST_NEGATIVE
                 )
@@ -171,18 +169,18 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
     if not any(each.index in ends for each in audio):
         raise AudioError("no audio: the audio stream of the file is empty")
-    # MP3 files need not have a length, and the guess of FFmpeg is far off.
+    # The length of an MP3 file may be missing, and FFmpeg's guess is far off.
     if source.format.name != "mp3":
         claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    # Some headers count from time zero, others from the start. Compare with the later of the two ends.
+    # Some headers count from time zero, others from the start of the medium. Use the later end.
     if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
         raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} seconds "
-            f"where its header says {claimed_s:.1f}"
+            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
+            f"{claimed_s:.1f} seconds"
         )
     seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
     if seconds <= 0:
-        raise AudioError("no audio: the file holds no samples")
+        raise AudioError("no audio: the file has no samples")
     return seconds
 
 
@@ -197,7 +195,7 @@ def _by_libsndfile(data: bytes) -> Length | None:
 def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
         rate_hz = audio_track(container).rate
-        # Containers round, and some have no length. Decode to the end.
-        frames = max((at + len(block) for at, block in placed_blocks(container, rate_hz)), default=0)
+        # Containers round their length or have none. So decode to the end.
+        frames = max((at + len(block) for at, block in read_blocks(container, rate_hz)), default=0)
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
         return Length(frames / rate_hz, media_type)

@@ -1,8 +1,7 @@
-"""How loud audio is, at a glance: cheap enough to look at every answer of a run.
+"""The level of audio, measured fast enough to check every answer of a run.
 
-Samples are looked at as they are stored, in 16-bit integers where they are
-such, without a copy in floats of everything. Compressed audio that is long is
-looked at in places, and as a whole only where these look wrong.
+Samples are read in their stored type, without a copy in floats of everything. Of long compressed audio, only
+two windows are decoded first. If these look wrong, all of it is decoded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,18 +22,18 @@ _BITS, _FULL_SCALE = 16, 32767
 _LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
 _LOSSY = dict.fromkeys(("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99)
 _FULL = {"PCM_U8": 127 / 128, **_LOSSY}
-"""What counts as full scale in files that are decoded to numbers up to 1: the largest there can be, for there
-is room for one more below zero than above; of lossy audio less, as what was cut off flat comes back a little
-round. Of all others it is the largest number of 16 bits."""
+"""Full scale of files that are decoded to numbers up to 1. Below zero there is room for one more number than
+above, so full scale is a little below 1. Lossy formats round off clipped peaks, so their full scale is lower.
+All other files use the largest number of 16 bits."""
 _WINDOW_FRAMES = 4096
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
 _BLOCK_SAMPLES = 1 << 16
 _PRODUCT_SAMPLES = 10_000
-"""What is multiplied at once: OpenBLAS shares more among threads, which cost more than they save."""
+"""Length of one product. OpenBLAS spreads longer ones over threads, which cost more time than they save."""
 _LARGE = 1e12
-"""Samples in floats may be larger; of these the sums of products do not fit into 32 bits."""
+"""Larger float samples are summed in 64 bits, because 32 bits would overflow."""
 _RUN = 3
-"""Samples in a row; one at full scale is a peak, three are a flat top."""
+"""One sample at full scale is a peak. This many in a row are a flat top."""
 _HEARD_DB = -40.0
 _FULL_DB = -0.09
 _NOISE = 0.1
@@ -45,16 +44,16 @@ _SILENT_POWER = 1e-12
 class Levels:
     """The level of audio.
 
-    Parameters
+    Attributes
     ----------
     peak_db, rms_db
-        Largest and mean level in decibels below full scale; -120 for total silence.
+        Largest and mean level in dB below full scale. -120 for total silence.
     clipped_fraction
-        Share of samples that are, with the two before them, at full scale: 0 to 1.
+        Share of samples, 0 to 1, that are at full scale together with the two samples before them.
     correlation
-        How much a sample says about the next one, -1 to 1: near 1 in voices, 0 in white noise, 1 in silence.
+        Correlation of a sample with the next one, -1 to 1. Near 1 in voices, 0 in white noise, 1 in silence.
     seen_fraction
-        Share of the samples that were looked at.
+        Share of the samples that were measured, 0 to 1.
     """
 
     peak_db: float
@@ -67,29 +66,27 @@ class Levels:
 def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int | None = None) -> Levels:
     """Return the level of encoded audio.
 
-    WAV, PCM, ALAW, ULAW and MP3 are looked at as a whole. Of FLAC and OGG longer
-    than 16384 frames two windows of 4096 are decoded, in the middle and at the end.
-    Where these are silent, noise, or at full scale, everything is decoded. Not seen
-    is what lies between and shows in none of them: a click, a gap, damage to a part
-    that was not decoded. However long the audio is, no more than a block of it is
-    held at a time.
+    WAV, PCM, ALAW, ULAW and MP3 are measured completely. If FLAC or OGG is longer than 16384 frames, only two
+    windows of 4096 frames are decoded, in the middle and at the end. If these are silent, noise, or at full
+    scale, everything is decoded. So a click, a gap or damage elsewhere may be missed. Only one block of audio
+    is in memory at a time.
 
     Parameters
     ----------
     data
         A WAV, MP3, FLAC or OGG file, or raw samples.
     format
-        What it is.
+        Format of the data.
     channels
-        Of raw samples; files say it themselves.
+        Number of channels of raw samples (default 1). Files contain their own number.
     most_samples
-        How many samples of a file are decoded in a row at most, those of all channels counted; what comes
-        after them is not seen, nor whether it comes. None for all: a few bytes can stand for hours.
+        Largest number of samples to decode from a file, counted over all channels. Later samples, or their
+        absence, are not noticed. None decodes all. A limit helps because a few bytes can hold hours.
 
     Raises
     ------
     AudioError
-        No audio, or audio that does not decode as far as its header says.
+        If there is no audio, or fewer frames can be decoded than the header says.
 
     Examples
     --------
@@ -101,28 +98,28 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     if format is Format.OGG:
         _headers.refuse_truncated(data, format)
     if format in {Format.OGG, Format.FLAC}:
-        return _in_places(data, format, most_samples)
+        return _measure_windows(data, format, most_samples)
     if format is Format.MP3:
-        return _of_file(data, format, most_samples)
+        return _measure_file(data, format, most_samples)
     if format is Format.WAV:
         wav = _headers.plain_wav(data)
         if wav is None or wav.bits != _BITS:
-            codec.inspect(data, format=format)  # refuses what is not read here
+            codec.inspect(data, format=format)  # raises if the file cannot be read
             _headers.refuse_truncated(data, format)
-            return _of_file(data, format, most_samples)
+            return _measure_file(data, format, most_samples)
         samples, channels = np.frombuffer(data, "<i2", wav.size // 2, wav.start), wav.channels
     elif format is Format.PCM:
         samples = np.frombuffer(data, "<i2", count=len(data) // 2)
     else:
         samples = _g711_table(format)[np.frombuffer(data, np.uint8)]
-        return _measured(_in_blocks(samples, channels), channels, full=float(_g711_table(format).max()))
-    return _measured(_in_blocks(samples, channels), channels)
+        return _measure(_split(samples, channels), channels, full=float(_g711_table(format).max()))
+    return _measure(_split(samples, channels), channels)
 
 
-def _in_places(data: bytes, format: Format, most_samples: int | None) -> Levels:
-    """Return the level of two windows of a long file; where these look wrong, or it is short, of all."""
+def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> Levels:
+    """Return the level of two windows of a file. If the file is short or they look wrong, measure all."""
     try:
-        with codec.opened(data, format) as file:
+        with codec.open_encoded(data, format) as file:
             frames, channels = file.frames, file.channels
             if frames > _WHOLE_FRAMES:
                 windows = []
@@ -130,33 +127,33 @@ def _in_places(data: bytes, format: Format, most_samples: int | None) -> Levels:
                     file.seek(int((frames - _WINDOW_FRAMES) * place))
                     windows.append(file.read(_WINDOW_FRAMES, dtype="float32", always_2d=True))
                 samples = np.concatenate(windows)
-                # A seek may land a block behind where it was to, and so come short of the last window: the
-                # whole tells whether something is missing.
+                # A seek may land one block too late, so the last window is short. Then read the whole file,
+                # which shows whether something is missing.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
                     full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
                     seen = [samples.reshape(-1)]
-                    found = _measured(seen, channels, full=full, unit=1.0, claimed=frames * channels)
+                    found = _measure(seen, channels, full=full, unit=1.0, claimed=frames * channels)
                     if _HEARD_DB <= found.peak_db <= _FULL_DB and abs(found.correlation) >= _NOISE:
                         return found
     except soundfile.LibsndfileError as error:
         raise AudioError("the audio is damaged or truncated") from error
-    return _of_file(data, format, most_samples)
+    return _measure_file(data, format, most_samples)
 
 
-def _of_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
-    """Return the level of a file that is decoded from its beginning, to its end or as far as told."""
+def _measure_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
+    """Return the level of a file, decoded from the beginning to the end or to `most_samples`."""
     try:
-        with codec.opened(data, format) as file:
+        with codec.open_encoded(data, format) as file:
             claimed, channels = file.frames, file.channels
             most = claimed if most_samples is None else min(claimed, max(1, most_samples // channels))
             full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
-            return _measured(_decoded(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
+            return _measure(_decode(file, most), channels, full=full, unit=1.0, claimed=claimed * channels)
     except soundfile.LibsndfileError as error:
-        raise AudioError("the audio is damaged, or none at all") from error
+        raise AudioError("the audio is damaged, or the data is not audio") from error
 
 
-def _decoded(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
-    """Yield samples piece by piece: a file may claim, or unpack to, more frames than memory holds."""
+def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
+    """Yield samples in pieces, because a file may claim, or unpack to, more frames than memory holds."""
     at_once = max(1, _BLOCK_SAMPLES // file.channels)
     for first in range(0, most, at_once):
         wanted = min(at_once, most - first)
@@ -169,17 +166,17 @@ def _decoded(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float3
 
 @cache
 def _g711_table(format: Format) -> NDArray[np.int16]:
-    """Return the sample that each byte stands for."""
+    """Return the sample for each of the 256 bytes."""
     audio = codec.decode(bytes(range(256)), format=format)
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
 
-def _in_blocks(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
+def _split(samples: NDArray[Any], channels: int) -> list[NDArray[Any]]:
     at_once = max(1, _BLOCK_SAMPLES // channels) * channels
     return [samples[first : first + at_once] for first in range(0, len(samples), at_once)]
 
 
-def _measured(
+def _measure(
     blocks: Iterable[NDArray[Any]],
     channels: int,
     *,
@@ -187,21 +184,21 @@ def _measured(
     unit: float = _FULL_SCALE + 1.0,
     claimed: int | None = None,
 ) -> Levels:
-    """Return the level of blocks of samples, each beside the end of the one before it.
+    """Return the level of consecutive blocks of samples.
 
-    Blocks are whole frames, channels interleaved. `full` is what counts as full scale, `unit` the number that
-    stands for 1, `claimed` how many samples there are in all.
+    Blocks have whole frames with interleaved channels. `full` is the value of full scale, `unit` the number
+    that stands for 1, and `claimed` the number of samples of the whole audio.
     """
     highest = power = following = 0.0
     flat = count = 0
-    before = None  # the samples before the next: as many as a flat top needs to be one
+    before = None  # the last samples of the block before, for flat tops that cross the border
     for block in blocks:
         peak = max(float(block.max()), -float(block.min()))
         if not isfinite(peak):
-            raise AudioError("samples hold NaN or infinite values")
+            raise AudioError("samples have NaN or infinite values")
         highest = max(highest, peak)
         floats = block.astype(np.float32 if peak < _LARGE else np.float64, copy=False)
-        # Samples times themselves, and times what follows in their channel.
+        # Sum the products of samples with themselves, and with the next sample of the same channel.
         later = floats[channels:]
         for first in range(0, len(floats), _PRODUCT_SAMPLES):
             here = floats[first : first + _PRODUCT_SAMPLES]

@@ -1,7 +1,7 @@
-"""What is heard, as figures: length, level, clipping, silence, pitch and formants.
+"""Measurements of audio: length, level, clipping, silence, pitch and formants.
 
-Samples are float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``; levels
-are decibels below full scale (a sine that fills the range has an rms of -3).
+Samples are float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``. Levels are decibels below full scale.
+A sine that fills the range has an rms of -3 dB.
 """
 
 import numpy as np
@@ -26,10 +26,10 @@ __all__ = [
 Array = NDArray[np.float64]
 
 FLOOR_DB = -120.0
-"""What total silence is called; a logarithm has no word for it."""
+"""Level of total silence in dB, because the logarithm of zero does not exist."""
 
 _LOUDNESS_STEP_MS, _LOUDNESS_STEPS = 100.0, 4
-"""Blocks of BS.1770 are .4 s long and begin every .1 s."""
+"""Blocks of BS.1770 are 0.4 s long, and one begins every 0.1 s."""
 _LOUDNESS_GATE_LU = 10.0
 _SILENT_BELOW_LU = 60.0
 _LOUDNESS_OFFSET = -0.691
@@ -38,13 +38,13 @@ _K_FILTERS = (
     ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585)),
     ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621)),
 )
-"""The standard's filters, which it gives at that rate: numerator and denominator of each."""
+"""Filters of the standard at 48000 Hz, each as numerator and denominator."""
 _POWER_FRAMES = 4096
 _MOST_FRAMES = 1 << 20
 
 
 def peak(samples: ArrayLike) -> float:
-    """Return the largest absolute value, 0 to 1 unless something is wrong.
+    """Return the largest absolute value. Valid samples give 0 to 1.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def peak(samples: ArrayLike) -> float:
 
 
 def rms_db(samples: ArrayLike) -> float:
-    """Return the mean level of everything, silence included, in dB below full scale.
+    """Return the mean level, silence included, in dB below full scale.
 
     Examples
     --------
@@ -66,10 +66,10 @@ def rms_db(samples: ArrayLike) -> float:
 
 
 def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
-    """Return how loud speech is by ITU-R BS.1770, in LUFS: pauses do not count, so voices compare.
+    """Return the loudness of speech by ITU-R BS.1770 in LUFS. Pauses do not count, so voices compare.
 
-    The gate that the standard has at -70 LUFS is as far below the loudest moment here, because clips may be
-    stored softly. What is shorter than a block of the standard (.4 s) is one block.
+    The standard ignores sound below -70 LUFS. Clips may be stored softly, so here the limit is relative: 60
+    LU below the loudest block. Audio shorter than a block (0.4 s) counts as one block.
 
     Examples
     --------
@@ -94,17 +94,17 @@ def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
 
 
 def _k_weights(size: int, sample_rate_hz: int) -> Array:
-    """Return what each bin of a spectrum of ``size`` frames counts for, by the two filters of BS.1770."""
+    """Return the weight of each bin of a spectrum of ``size`` frames, by the two filters of BS.1770."""
     turn = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / sample_rate_hz) / _K_RATE_HZ)
     answer = np.prod([np.polyval(b[::-1], turn) / np.polyval(a[::-1], turn) for b, a in _K_FILTERS], axis=0)
-    # Of a real signal each bin but the first stands for two; of the last one speech has nothing.
+    # A bin stands for two frequencies, except the first and the last. Speech has almost no power in these.
     return np.asarray(2 * np.abs(answer) ** 2 / size**2, np.float64)
 
 
 def energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -> Array:
     """Return the level of each frame of ``frame_ms`` milliseconds in dB below full scale.
 
-    Frame k covers the time from ``k * frame_ms`` on; a rest at the end counts as a frame.
+    Frame k begins at ``k * frame_ms``. The last frame may be shorter.
 
     Examples
     --------
@@ -133,18 +133,18 @@ def silences(
     below_db: float = 45.0,
     frame_ms: float = 5.0,
 ) -> list[tuple[float, float]]:
-    """Return where nothing is heard, as start and end in seconds.
+    """Return the silences as start and end in seconds.
 
     Parameters
     ----------
     samples, sample_rate_hz
         The audio.
     shortest_ms
-        Shorter silences are left out: the closure of a plosive is no pause.
+        Shortest silence in milliseconds (default 50). The closure of a plosive is shorter and is not a pause.
     below_db
-        How far below the loudest frame a frame is silent.
+        A frame is silent if it is this many dB below the loudest frame (default 45).
     frame_ms
-        How fine one looks.
+        Length of a frame in milliseconds (default 5).
 
     Examples
     --------

@@ -1,13 +1,11 @@
 """Read the audio of any file as mono blocks, bounded in length and memory.
 
-libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV
-(extra ``media``) reads one audio track of MP4, M4A, MKV, WebM and their like. A
-track that begins late, or has gaps, has silence there, so that it stays in step
-with its pictures. Neither can open anything but the file. Playlists, which name other files,
-are refused.
+libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV (extra ``media``) reads one
+audio track of MP4, M4A, MKV, WebM and similar files. Late starts and gaps of a track become silence, so the
+sound stays in step with the pictures. Neither library can open any other file. Playlists, which name other
+files, are refused.
 
-Bytes of strangers belong into a process that may crash. The local service calls
-this in its workers alone.
+Data of strangers may crash the decoder. So the local service calls this module only in its worker processes.
 """
 
 import contextlib
@@ -30,15 +28,15 @@ from speechframe.errors import AudioError
 from speechframe.spec.speech import Format
 
 RATES_HZ = range(4000, 192_001)
-"""Sample rates in Hz that are read."""
+"""Sample rates in Hz that can be read."""
 MAX_CHANNELS = 32
-"""Channels that are mixed to one."""
+"""Largest number of channels that can be read."""
 TOP_RATE_HZ = 48_000
-"""Faster audio is brought down to this rate. No voice has more."""
+"""Audio at a higher rate is converted to this rate in Hz. Voices need no more."""
 
 _BLOCK_FRAMES = 1 << 16
 _UNKNOWN_FRAMES = 1 << 62
-# Demuxers that read one file and nothing else. HLS, DASH and concat would open any address in the file.
+# Demuxers that read one file only. HLS, DASH and concat would open any address in the file.
 _DEMUXERS = (
     *(
         "mov",
@@ -62,22 +60,22 @@ _OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none
 
 
 class _NoLength(Exception):
-    """A stream without its length. libsndfile does not find its end."""
+    """Raised for a stream whose length is unknown, because libsndfile cannot find its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Audio that is being read.
+    """Audio of an open file.
 
-    Parameters
+    Attributes
     ----------
     sample_rate_hz
-        The rate of the blocks.
+        Sample rate of the blocks in Hz.
     blocks
-        float32 in [-1, 1], shape ``(frames,)``: all channels mixed. To be read once, inside the block of
-        :func:`opened`; raises AudioError where the file is damaged, or longer than it may be.
+        float32 in [-1, 1], shape ``(frames,)``, all channels mixed. Read them once, inside the block of
+        :func:`opened`. AudioError if the file is damaged or too long.
     warning
-        Which track is read, if the file has several.
+        Note with the track that is read, if the file has several tracks.
     """
 
     sample_rate_hz: int
@@ -86,20 +84,20 @@ class Media:
 
 
 def read(path: Path, *, max_seconds: float) -> Audio:
-    """Return the audio of a file as mono, at its own rate or 48000 Hz, whichever is less.
+    """Return the audio of a file as mono, at its own rate but at most 48000 Hz.
 
     Parameters
     ----------
     path
         An audio file, or with the extra ``media`` a video.
     max_seconds
-        The longest that is read.
+        Longest allowed audio in seconds.
 
     Raises
     ------
     AudioError
-        Not a file with audio; without any sample; damaged or cut off; longer than `max_seconds`; a rate
-        outside 4000 to 192000 Hz; or a kind of file that the extra ``media`` is needed for.
+        If the file has no audio or no samples, is damaged, cut off or longer than `max_seconds`, or has a
+        rate outside 4000 to 192000 Hz. Also if its format needs the extra ``media``, which is missing.
 
     Examples
     --------
@@ -117,9 +115,9 @@ def read(path: Path, *, max_seconds: float) -> Audio:
 
 @contextlib.contextmanager
 def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file, or its bytes, for the length of a block. It raises the errors of :func:`read`.
+    """Open a file, or its bytes, for a ``with`` block. It raises the errors of :func:`read`.
 
-    Never holds more than a block of samples, however much a file unpacks to.
+    At most one block of samples is in memory, even if a file unpacks to much more.
     """
     _refuse_empty(medium)
     with contextlib.ExitStack() as stack:
@@ -132,8 +130,8 @@ def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
-    # Hand over an open file, because libsndfile may take a file for raw samples by its name.
-    with _looked_at(medium, max_seconds) as stream, OnePass(stream) as file:
+    # Pass an open file, because libsndfile may read a file as raw samples by its name.
+    with _open_checked(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
             raise _NoLength
@@ -142,9 +140,9 @@ def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
         yield _media(_sound_blocks(file), file.samplerate, max_seconds)
 
 
-def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
-    """Return a file for the decoder. Refuse it first by its headers."""
-    with _mapped(medium) as data:
+def _open_checked(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
+    """Return a file for the decoder, after its headers have been checked."""
+    with _map_file(medium) as data:
         mp3 = _refuse_truncated(data)
         found = _headers.container(data[: _headers.MAGIC_BYTES])
         if found is not None and _headers.is_open_ended(data, found):
@@ -152,40 +150,32 @@ def _looked_at(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
         if mp3 is not None:
             if mp3.frames > max_seconds * mp3.kind.sample_rate_hz:
                 raise _too_long(max_seconds)
-            return io.BytesIO(mp3.whole(data))
+            return io.BytesIO(mp3.for_decoder(data))
     return _stream(medium)
 
 
 def refuse_truncated(medium: Path | bytes) -> float:
-    """Raise if a file is empty, or its own headers say that it is cut off. Nothing is decoded.
+    """Raise AudioError if a file is empty, or its own headers show that it is cut off. Decodes nothing.
 
-    Returns
-    -------
-    float
-        How many seconds MP4, M4A or MOV says it has, which FFmpeg does not tell; 0 of everything else.
-
-    Raises
-    ------
-    AudioError
-        No bytes; MP4, MKV, WAV, OGG, MP3 or the like that ends too early; OGG or FLAC that was joined.
+    Returns the seconds in the header of MP4, M4A or MOV, which FFmpeg does not return. 0 for all other files.
     """
     _refuse_empty(medium)
-    with _mapped(medium) as data:
+    with _map_file(medium) as data:
         _refuse_truncated(data)
         return _headers.movie_seconds(data) if data[4:8] == _headers.MP4 else 0.0
 
 
 @contextlib.contextmanager
-def _mapped(medium: Path | bytes) -> Iterator[bytes]:
+def _map_file(medium: Path | bytes) -> Iterator[bytes]:
     if not isinstance(medium, Path):
         yield medium
         return
     with medium.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        yield cast("bytes", mapped)  # it is cut and searched as bytes are
+        yield cast("bytes", mapped)  # a map can be sliced and searched like bytes
 
 
 def _stream(medium: Path | bytes) -> IO[bytes]:
-    # Bytes may be a file that is mapped into memory.
+    # `medium` may also be a mapped file.
     return medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium)
 
 
@@ -222,29 +212,26 @@ def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
     with demuxed(medium) as container:
         found = audio_track(container)
         refuse_shape(found.rate or 0, found.channels or 0)
-        media = _media(gapless(placed_blocks(container, found.rate)), found.rate, max_seconds)
+        media = _media(gapless(read_blocks(container, found.rate)), found.rate, max_seconds)
         warning = track_warning(container, None, use="read", instead="give a file with that track alone")
         yield replace(media, warning=warning)
 
 
 @contextlib.contextmanager
 def demuxed(medium: Path | bytes) -> Iterator[Any]:
-    """Open a medium that has audio as an ``av.container.InputContainer``, for the length of a block.
+    """Open a medium with audio as an ``av.container.InputContainer``, for a ``with`` block.
 
-    Raises
-    ------
-    AudioError
-        PyAV is missing; not a medium; without an audio stream.
+    AudioError if PyAV is missing, or if the file is not a medium or has no audio stream.
     """
     try:
         import av
     except ModuleNotFoundError:
         raise AudioError(
-            "no audio that can be read here. If it is a video, or audio such as M4A or WebM: "
+            "no audio that can be read here. For videos, and for audio such as M4A or WebM, run: "
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        # Hand over an open file again, because a name could lead to other files.
+        # Pass an open file here too, because a name could lead to other files.
         stream = stack.enter_context(_stream(medium))
         try:
             container = stack.enter_context(
@@ -256,61 +243,63 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
         if not audio:
             raise AudioError("no audio: the file has no audio stream")
         if not audio_tracks(container):
-            raise AudioError("no audio that can be read: it is encoded in a way that is not known here")
+            raise AudioError("no audio that can be read: the encoding of the audio is unknown here")
         yield container
 
 
-def placed_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
-    """Yield the audio of a container as mono blocks, each with the frame at which it begins.
+def read_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
+    """Yield the audio of a container as mono blocks, each with the frame at which the block begins.
 
     It raises the errors of :func:`~speechframe.audio.tracks.placed`.
     """
     import av
 
     refuse_shape(rate_hz, 1)
-    # Channels are mixed here as everywhere: FFmpeg's own mix of two equal channels is louder than each. They
-    # stand in one plane because PyAV 18, handed eight planes, reads past the last.
+    # Mix the channels with our own mixer, because FFmpeg's mix of two equal channels is louder than each. Use
+    # one plane for all channels, because PyAV 18 reads past the last of eight planes.
     converter, mixer = av.AudioResampler(format="flt", rate=rate_hz), Mixer()
     for at, samples in placed(container, audio_track(container), converter, rate_hz):
         yield at, mixer.add(samples)
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:
-    """Raise AudioError for a rate or a number of channels that is not read."""
+    """Raise AudioError if a rate or a number of channels cannot be read."""
     if rate_hz not in RATES_HZ:
-        raise AudioError(f"a sample rate of {rate_hz} Hz; {RATES_HZ[0]} to {RATES_HZ[-1]} are read")
+        raise AudioError(
+            f"the sample rate {rate_hz} Hz cannot be read. Allowed: {RATES_HZ[0]} to {RATES_HZ[-1]}."
+        )
     if not 0 < channels <= MAX_CHANNELS:
-        raise AudioError(f"{channels} channels; 1 to {MAX_CHANNELS} are read")
+        raise AudioError(f"{channels} channels cannot be read. Allowed: 1 to {MAX_CHANNELS}.")
 
 
 def _too_long(max_seconds: float) -> AudioError:
-    return AudioError(f"the audio is longer than {max_seconds:g} seconds, which is the longest that is taken")
+    return AudioError(f"the audio is longer than {max_seconds:g} seconds, the longest that is allowed")
 
 
 def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media:
-    bounded = _bounded(blocks, rate_hz, max_seconds)
+    bounded = _limit_length(blocks, rate_hz, max_seconds)
     if rate_hz <= TOP_RATE_HZ:
         return Media(rate_hz, bounded)
-    return Media(TOP_RATE_HZ, _slower(bounded, rate_hz))
+    return Media(TOP_RATE_HZ, _lower_rate(bounded, rate_hz))
 
 
-def _bounded(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
-    # Count the samples, not the header. Some hours of silence are a few bytes.
+def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
+    # Count the samples instead of trusting the header, because hours of silence may be a few bytes.
     frames = 0
     for block in blocks:
         frames += len(block)
         if frames > max_seconds * rate_hz:
             raise _too_long(max_seconds)
         if not np.isfinite(block).all():
-            raise AudioError("the audio holds values that are no numbers")
+            raise AudioError("the audio has values that are not numbers")
         if len(block):
-            # Floating-point files and codecs go a little over, or far.
+            # Samples of floating-point files and codecs may exceed the range.
             yield np.clip(block, -1.0, 1.0)
     if not frames:
-        raise AudioError("no audio: the file holds no samples")
+        raise AudioError("no audio: the file has no samples")
 
 
-def _slower(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
+def _lower_rate(blocks: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
     rate = Rate(rate_hz, TOP_RATE_HZ)
     for block in blocks:
         if len(made := rate.add(block)):

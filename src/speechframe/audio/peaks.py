@@ -1,4 +1,4 @@
-"""The outline of a waveform, small enough to be sent for every clip of a page."""
+"""The outline of a waveform, small enough to send for every clip of a page."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,23 +6,23 @@ from numpy.typing import ArrayLike
 from speechframe.audio._samples import checked, mixed
 
 PEAK_BINS = 800
-"""Pairs a clip: two for each pixel of the widest waveform that is drawn would be seen by nobody."""
+"""Pairs for each clip. On the widest waveform more pairs would be finer than the pixels."""
 
 
 def peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
-    """Return the lowest and the highest value of each of `bins` equal stretches of time.
+    """Return the lowest and the highest value in each of `bins` equal stretches of time.
 
     Parameters
     ----------
     samples
-        float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``; channels are mixed.
+        float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``. Channels are mixed.
     bins
-        How many stretches; no more than there are frames.
+        Number of stretches, at most the number of frames.
 
     Returns
     -------
     bytes
-        int8 pairs (lowest, highest), 127 is full scale: two bytes a stretch.
+        Pairs of int8 (lowest, highest), two bytes for each stretch. 127 is full scale.
 
     Examples
     --------

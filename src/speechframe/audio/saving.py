@@ -1,4 +1,4 @@
-"""Encoded audio as a file that other programs open."""
+"""Writing of encoded audio to files that other programs can open."""
 
 from os import PathLike
 from pathlib import Path
@@ -20,16 +20,17 @@ def save_audio(
     Parameters
     ----------
     path
-        With the ending of `format` the bytes are written, with the length in a header that left it open.
-        Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts. Such a file is replaced if it is
-        there. A path without an ending gets that of `format` and a number if another file has the name.
+        If the path ends with `format`, the bytes are written. If their header lacks the length, the length is
+        added. Other endings (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) convert the audio. In both cases an
+        existing file is replaced. A path without an ending gets that of `format`, and a number if that file
+        exists.
     data, format, sample_rate_hz, channels
-        The audio.
+        Encoded audio, its format, its rate in Hz, and its number of channels.
 
     Raises
     ------
     AudioError
-        For an ending that is no audio format, or bytes that are no audio and were to be converted.
+        If the ending is not an audio format, or if the bytes cannot be converted.
     """
     target = Path(path)
     if not target.suffix:
@@ -39,19 +40,17 @@ def save_audio(
     if wanted == format.value:
         target.write_bytes(codec.with_length(data) if format in PLAYABLE else data)
         return target
-    target.write_bytes(
-        converted(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
-    )
+    target.write_bytes(convert(data, wanted, format=format, sample_rate_hz=sample_rate_hz, channels=channels))
     return target
 
 
-def converted(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
+def convert(data: bytes, wanted: str, *, format: Format, sample_rate_hz: int, channels: int) -> bytes:
     """Return audio in another format.
 
     Raises
     ------
     AudioError
-        For a format that cannot be saved in, or bytes that are no audio.
+        If audio cannot be saved in the format, or if the bytes are not audio.
     """
     if wanted not in {one.value for one in PLAYABLE}:
         allowed = ", ".join(sorted(f".{one.value.lower()}" for one in {*PLAYABLE, format}))

@@ -1,13 +1,13 @@
-"""Samples to bytes as they come: one continuous file in each of the seven formats (section 2.2).
+"""Encoding of samples as they arrive, as one continuous file in each of the seven formats (section 2.2).
 
-The first bytes leave with the first samples, before anyone knows how many there will be:
+The first bytes are sent before the length is known:
 
-* WAV has its 44 bytes of header with the length that says "unknown", PCM, ALAW and ULAW have none.
-* FLAC has short blocks and a header without length and checksum, as its format allows for streams.
-* MP3 has frames alone: the frame that would tell the length of a file comes first and is known last.
-* OGG has its headers at once, but pages of 4 KB: of the sound itself, the first comes after as many bytes.
+* WAV has a header of 44 bytes with the length "unknown". PCM, ALAW and ULAW have no header.
+* FLAC has short blocks, and a header without length and checksum. Its format allows this for streams.
+* MP3 has frames only. The frame with the length would come first, but its content is known last.
+* OGG sends its headers at once, and then pages of 4 KB. So the first sound comes after one page.
 
-How samples are divided into calls changes nothing: the bytes are the same.
+The bytes do not depend on how the samples are split into calls.
 """
 
 import io
@@ -33,11 +33,11 @@ _FULL_SCALE = 32767
 _MP3_HEADER_BYTES = 4
 _MOST_FRAMES = 1 << 16
 _VORBIS_FRAMES = 256
-"""Always as many at once: how Vorbis divides sound depends on it."""
+"""Frames in each write to the encoder, always the same, because Vorbis output depends on it."""
 _FASTEST_FLAC = 0.0
-"""Has the shortest blocks: 1152 frames instead of 4096."""
+"""Compression level with the shortest blocks, 1152 frames instead of 4096."""
 _MP3_LEVEL = 0.6
-"""Some 64 kbit/s of mono at 24000 Hz. Constant, so that players can tell times without a table."""
+"""About 64 kbit/s for mono at 24000 Hz. It is constant, so players can compute times without a table."""
 _OPTIONS: dict[Format, dict[str, Any]] = {
     Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FASTEST_FLAC},
     Format.MP3: {
@@ -54,27 +54,28 @@ _LOSSY = frozenset({Format.MP3, Format.OGG})
 
 
 class StreamEncoder:
-    """Gives the bytes of a file while its samples are still being made.
+    """Encoder that returns the bytes of a file while its samples are still being made.
 
     Parameters
     ----------
     format
-        One of the seven formats. ALAW and ULAW come out as mono 8000 Hz whatever is asked
-        (:func:`speechframe.audio.codec.forced_shape` says so beforehand).
+        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
+        (:func:`speechframe.audio.codec.forced_shape` returns these values).
     channel_type
-        MONO mixes channels, STEREO doubles a single one.
+        MONO mixes the channels, STEREO doubles a single channel.
     input_rate_hz, output_rate_hz
-        The rate of the samples and of the file; the same when only the first is given.
+        Sample rates in Hz of the samples and of the file. By default both are the same.
 
     Raises
     ------
     AudioError
-        A rate that the format does not know, or no resampler installed.
+        If the format does not have the rate, or no resampler is installed.
 
     Notes
     -----
-    A file is turned down as a whole where it would clip; a stream has been heard by then, so what lies
-    outside [-1, 1] is cut off. Of samples up to 0.99 the lossless formats hold what ``codec.encode`` gives.
+    ``codec.encode`` turns down loud audio as a whole. A stream has already been sent by then, so samples
+    outside [-1, 1] are clipped. If samples stay within 0.99, lossless formats have the same samples as with
+    ``codec.encode``.
 
     Examples
     --------
@@ -101,31 +102,31 @@ class StreamEncoder:
         self._begun = self._finished = False
 
     def add(self, samples: ArrayLike) -> bytes:
-        """Return the bytes that can be sent once these samples are known; there may be none yet.
+        """Return the bytes that can be sent after these samples. There may be none yet.
 
         Parameters
         ----------
         samples
-            float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``; no frames at all are allowed.
+            float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``. Zero frames are allowed.
 
         Raises
         ------
         AudioError
-            Unusable samples, or a stream that is finished.
+            If the samples are unusable, or the stream is finished.
         """
         if self._finished:
-            raise AudioError("the stream is finished; a new one needs a new StreamEncoder")
+            raise AudioError("the stream is finished. Make a new StreamEncoder for a new stream.")
         array = np.asarray(samples)
-        # Mono until the end: what doubles one channel need not be resampled twice.
-        return self._written(self._rate.add(self._narrowed(array))) if array.size else self._written(None)
+        # Stay mono until the end, so that a doubled channel is resampled only once.
+        return self._write(self._rate.add(self._match_channels(array))) if array.size else self._write(None)
 
     def finish(self) -> bytes:
-        """Return what is still to be sent; the file is whole then. Once more, it is nothing.
+        """Return the remaining bytes, which complete the file. A second call returns no bytes.
 
         Raises
         ------
         AudioError
-            There were no samples: an empty file is none that plays.
+            If the stream has no samples, because no player opens an empty file.
         """
         if self._finished:
             return b""
@@ -133,19 +134,19 @@ class StreamEncoder:
         if not self._rate.frames_in:
             self._close()
             raise AudioError("no audio: the stream was finished before there were samples")
-        data = self._written(self._rate.rest())
+        data = self._write(self._rate.rest())
         self._close()
-        return data + self._taken()
+        return data + self._take()
 
-    def _narrowed(self, array: NDArray[np.generic]) -> Samples:
+    def _match_channels(self, array: NDArray[np.generic]) -> Samples:
         if self.channels == 1 or array.ndim == 1 or array.shape[1] != self.channels:
             return mono(array)
         return checked(array)
 
-    def _written(self, samples: Samples | None) -> bytes:
+    def _write(self, samples: Samples | None) -> bytes:
         head = b"" if self._begun else self._begin()
         if samples is None or not len(samples):
-            return head + self._taken()
+            return head + self._take()
         if self.channels > samples.ndim:
             samples = np.repeat(samples[:, None], self.channels, axis=1)
         clipped = np.clip(samples, -1.0, 1.0)
@@ -154,7 +155,7 @@ class StreamEncoder:
             return head + data.tobytes()
         self._waiting.append(data)
         self._write_blocks(last=False)
-        return head + self._taken()
+        return head + self._take()
 
     def _write_blocks(self, *, last: bool) -> None:
         if self._file is None or not self._waiting:
@@ -187,21 +188,22 @@ class StreamEncoder:
         if self._file is not None:
             self._file.close()
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         data = self._sink.take()
-        # Pages leave the encoder whole, so each can be given its number on the way.
+        # The encoder writes whole pages, so each page can get the fixed serial number here.
         return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
 
 
 class _Sink(io.RawIOBase):
-    """A file of which only what was not yet taken is kept; what is written before that is lost.
+    """A file that keeps only the bytes not yet taken. Writes before that position are dropped.
 
-    Encoders go back to their headers at the end, with the length: a stream's header is sent by then.
+    At the end, encoders go back to write the length into their header. The header of a stream is already
+    sent.
     """
 
     def __init__(self, *, without_tag: bool) -> None:
         self._bytes = bytearray()
-        self._taken = self._at = 0
+        self._take = self._at = 0
         self._without_tag = without_tag
 
     def seekable(self) -> bool:
@@ -214,27 +216,27 @@ class _Sink(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._taken + len(self._bytes)}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._take + len(self._bytes)}[whence]
         self._at = start + offset
         return self._at
 
     def write(self, data: object) -> int:
         given = bytes(data)  # type: ignore[call-overload]
         if self._without_tag:
-            # The first frame of MP3 is kept free for the length and would be heard as one of silence.
+            # MP3 reserves its first frame for the length. Players would play this frame as silence.
             self._without_tag = False
-            self._taken = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
-        where = self._at - self._taken
+            self._take = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
+        where = self._at - self._take
         if where >= 0:
             self._bytes[where : where + len(given)] = given
         self._at += len(given)
         return len(given)
 
     def take(self) -> bytes:
-        """Return the bytes since the last time."""
+        """Return the bytes written since the last call."""
         data = bytes(self._bytes)
         self._bytes.clear()
-        self._taken += len(data)
+        self._take += len(data)
         return data
 
 

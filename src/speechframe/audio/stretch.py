@@ -1,4 +1,4 @@
-"""Exact lengths: audio made longer or shorter without changing its pitch."""
+"""Exact lengths: longer or shorter audio with the same pitch."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,7 @@ def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
     """
     array = checked(samples)
     if frames < 1:
-        raise AudioError(f"audio cannot be fitted to {frames} frames; at least one is needed")
+        raise AudioError(f"audio cannot be fitted to {frames} frames. Give at least one.")
     if frames == len(array):
         return array
     try:

@@ -1,6 +1,6 @@
-"""The tracks of a medium that PyAV has opened: which one is heard, when it begins, and where its sound lies.
+"""The tracks of a medium in PyAV: the choice of a track, its start, and the times of its sound.
 
-Time zero is the start of the medium, as in players: the start of its first sound or picture.
+Time zero is the start of the medium, as in players. This is the start of its first sound or picture.
 """
 
 import itertools
@@ -23,14 +23,14 @@ __all__ = [
     "track_warning",
 ]
 
-# A block may begin this far from the end of the block before. Its time was rounded, as in MKV.
+# A block may begin this far from the end of the block before, because containers such as MKV round times.
 _ROUNDED_SECONDS = 0.05
 _BLOCK_FRAMES = 48_000
 _SHOWN_TRACKS = 8
 
 
 def moving_pictures(source: Any) -> Any:
-    """Return the stream of moving pictures of a PyAV container; None if it has only sound or a cover."""
+    """Return the video stream of a PyAV container. None if it has only sound or a cover picture."""
     from av.stream import Disposition
 
     return next(
@@ -44,9 +44,9 @@ def audio_tracks(source: Any) -> list[Any]:
 
 
 def audio_track(source: Any, locale: str | None = None) -> Any:
-    """Return the audio stream in the language of `locale`, else the default one, else the first.
+    """Return the audio stream in the language of `locale`, else the default stream, else the first.
 
-    Of several, a commentary or a description of the pictures comes last.
+    Commentaries and descriptions of the pictures come last.
     """
     from av.stream import Disposition
 
@@ -62,15 +62,15 @@ def audio_track(source: Any, locale: str | None = None) -> Any:
 
 
 def track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
-    """Return a warning if a medium has several audio tracks, with the one that is used.
+    """Return a warning with the chosen track if a medium has several audio tracks.
 
-    `use` is what was done with the track, and `instead` says how to use another one.
+    `use` is the verb of the warning, and `instead` describes how to use another track.
     """
     tracks = source.streams.audio
     if len(tracks) < 2:  # noqa: PLR2004 - several
         return None
     chosen = audio_track(source, locale)
-    names = ", ".join(_described(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
+    names = ", ".join(_describe(number, each) for number, each in enumerate(tracks[:_SHOWN_TRACKS], 1))
     number = list(tracks).index(chosen) + 1
     why = "the default or first one"
     if locale is not None and _language(chosen) in _codes(locale):
@@ -81,7 +81,7 @@ def track_warning(source: Any, locale: str | None, *, use: str, instead: str) ->
     )
 
 
-def _described(number: int, track: Any) -> str:
+def _describe(number: int, track: Any) -> str:
     words = [_language(track) or "language unknown"]
     if title := track.metadata.get("title"):
         words.append(repr(title[:40]))
@@ -101,7 +101,7 @@ def _codes(locale: str) -> Sequence[str]:
 def start_seconds(source: Any) -> float:
     """Return the time of the first sound or picture of a PyAV container, in seconds.
 
-    Recorders may begin at any time. The time before the start does not count as length.
+    Some recorders begin at a later time. The time before the start is not part of the length.
     """
     video = moving_pictures(source)
     starts = [
@@ -109,26 +109,15 @@ def start_seconds(source: Any) -> float:
         for each in (*source.streams.audio, *([] if video is None else [video]))
         if each.start_time is not None and each.time_base is not None
     ]
-    # MP3 and Opus have samples before time zero, and players skip them.
+    # MP3 and Opus have samples before time zero, which players skip.
     return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
 
 
 def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
-    """Yield blocks of samples, each with the frame of the medium at which it begins.
+    """Yield blocks of samples, each with the frame of the medium at which the block begins.
 
-    Parameters
-    ----------
-    source, track
-        A PyAV container and one of its audio streams.
-    converter
-        An ``av.AudioResampler`` to a packed format at `rate_hz`.
-    rate_hz
-        Sample rate of the blocks in Hz. A block has the shape ``(frames, channels)``.
-
-    Raises
-    ------
-    AudioError
-        The audio is damaged.
+    `track` is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a
+    packed format at `rate_hz`. Blocks have the shape ``(frames, channels)``. AudioError if audio is damaged.
     """
     import av
 
@@ -151,7 +140,7 @@ def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tu
 def gapless(
     blocks: Iterable[tuple[int, npt.NDArray[Any]]], frames: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield blocks without gaps, which become silence. With `frames`, whatever lies behind them is cut."""
+    """Yield blocks with silence in place of gaps. With `frames`, later samples are cut off."""
     end = 0
     for at, samples in blocks:
         start = at if frames is None else min(at, frames)

@@ -179,7 +179,7 @@ class Budget:
             spent = refused_by.allotments.total(refused_by.id, period) - refused_by.free
             whose = "all runs of this key" if rule.account else "all runs that it counts"
             by = f" by {whose} since {period} (UTC)" if rule.period != "total" else f" by {whose}"
-            where = f" ({rule.told_by})" if rule.told_by else ""
+            where = f" ({rule.set_in})" if rule.set_in else ""
             later = "" if rule.period == "total" else f"next {rule.period}, or "
             advice = f"resume the run {later}with a higher {name}{where}"
         return BudgetExceeded(

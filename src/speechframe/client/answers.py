@@ -22,7 +22,7 @@ from speechframe.spec.texts import billed_characters
 from speechframe.spec.translate import TranslateRequest
 from speechframe.wire.answers import (
     NO_END,
-    Clean,
+    SecretMasker,
     balance_in,
     one_line,
     tells_its_end,
@@ -197,7 +197,7 @@ def _streamed(raw: Raw) -> SpokenAnswer:
     return SpokenAnswer(audio)
 
 
-def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: Clean) -> AudioInfo:
+def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: SecretMasker) -> AudioInfo:
     """Return what audio is; BadAnswer says why it cannot be used."""
     # Some services wrap raw samples in a file with a header.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}

@@ -45,8 +45,8 @@ from speechframe.wire.client_contexts import (
     Ended,
     Event,
     Failed,
-    Odd,
     Retried,
+    UnexpectedMessage,
     Warned,
 )
 from speechframe.wire.errors import NO_REASON
@@ -204,7 +204,7 @@ class StreamContext:
     """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
 
     Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
-    again, since nothing of it was heard), :class:`Odd` (what nobody knows) and at last
+    again, since nothing of it was heard), :class:`UnexpectedMessage` (what nobody knows) and at last
     :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
     the same failure of a call has, and its code. Of warnings and odd things there are 20 each at most; a turn
     with more audio than its text can fill, or that is waited for longer than it can last, is broken off.
@@ -335,7 +335,7 @@ class StreamContext:
                 return
         elif isinstance(event, Retried):
             heard.attempts += 1
-        elif isinstance(event, Warned | Odd):
+        elif isinstance(event, Warned | UnexpectedMessage):
             self._event_counts[type(event)] += 1
             if self._event_counts[type(event)] > MAX_WARNINGS:
                 return

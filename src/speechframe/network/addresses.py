@@ -1,8 +1,8 @@
-"""Which addresses belong to the public Internet, by a table of ours: that of Python differs with its version.
+"""A table of the addresses that belong to the public Internet. Python's own table differs between versions.
 
-It has the blocks of IANA's registries of special-purpose addresses that are not "globally reachable". A few
-smaller blocks within them are (192.0.0.9/32, 2001:20::/28 and their like): services that are found by
-anycast, and identifiers. No file is at any of them, so they are not told apart.
+The table has the blocks of IANA's registries of special-purpose addresses that are not "globally reachable".
+A few smaller blocks inside them, such as 192.0.0.9/32 and 2001:20::/28, are reachable. They serve anycast
+services and identifiers. They offer no files, so they count as not public too.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
@@ -28,9 +28,10 @@ _NOT_PUBLIC = tuple(
             "203.0.113.0/24",  # documentation
             "224.0.0.0/4",  # multicast
             "240.0.0.0/4",  # reserved, and broadcast
-            # In no registry: the host side of a large provider's virtual machines.
+            # Not in a registry. This is the host side of a large provider's virtual machines.
             "168.63.129.16/32",
-            # Networks get addresses of 2000::/3 alone. Loopback, private use, the link, multicast are here.
+            # Only 2000::/3 is assigned to networks. The rest has loopback, private, link and multicast
+            # addresses.
             "::/3",
             "4000::/2",
             "8000::/1",
@@ -45,7 +46,7 @@ _LOW_BITS = 0xFFFF_FFFF
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address belongs to the public Internet; one with an IPv4 address inside is what that one is.
+    """Whether an address is public. An address that contains an IPv4 address is as public as that one.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def written_inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that a gateway on the way would go to."""
+    """Return the IPv4 address to which a gateway would forward the packets."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:

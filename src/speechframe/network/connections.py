@@ -51,7 +51,7 @@ Refusal = Callable[[HTTPStatus, str], web.Response]
 
 
 class Watcher(Protocol):
-    """Gets a call for each new and each lost connection."""
+    """Interface that is called for each new and each lost connection."""
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
         """Note a new connection."""
@@ -99,7 +99,7 @@ class Connections:
     async def listen(self, listener: socket.socket) -> asyncio.Server:
         """Accept connections on a bound socket."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._made, sock=listener, backlog=_ACCEPTED_AT_ONCE)
+        server = await loop.create_server(self._accept, sock=listener, backlog=_ACCEPTED_AT_ONCE)
         # `backlog` sets two numbers, the connections accepted in one step and the kernel's queue. So set the
         # kernel's queue again.
         listener.listen(_WAITING_TO_BE_ACCEPTED)
@@ -112,7 +112,7 @@ class Connections:
         else:
             self._refused.discard(connection)
 
-    def _made(self) -> asyncio.BaseProtocol:
+    def _accept(self) -> asyncio.BaseProtocol:
         if len(self._open) >= self.most:
             idle = [one for one in self._open if one.idle_until_s is not None]
             if not idle:
@@ -207,7 +207,7 @@ class _Connection(RequestHandler):
         """Answer broken HTTP, and exceptions that the application did not catch."""
         del message
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun; it can only be cut off")
+            raise ConnectionError("the answer has begun, so it can only be cut off")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             words = f"the request is not valid HTTP: {type(exc).__name__}"
             response = self._all.refusal(HTTPStatus.BAD_REQUEST, words)
@@ -266,7 +266,7 @@ def repeats_counted(*loggers: str) -> Iterator[None]:
     finally:
         for name in loggers:
             logging.getLogger(name).removeFilter(repeats)
-        repeats.tell(float("inf"))
+        repeats.log_repeats(float("inf"))
 
 
 class _Repeats(logging.Filter):
@@ -282,21 +282,21 @@ class _Repeats(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         now_s = time.monotonic()
-        self.tell(now_s)
+        self.log_repeats(now_s)
         line = (record.name, record.levelno, record.getMessage())
         if line in self._seen:
-            told_s, count = self._seen[line]
-            self._seen[line] = (told_s, count + 1)
+            logged_s, count = self._seen[line]
+            self._seen[line] = (logged_s, count + 1)
             return False
         if len(self._seen) >= _REMEMBERED_LINES:
-            self.tell(float("inf"))
+            self.log_repeats(float("inf"))
         self._seen[line] = (now_s, 0)
         return True
 
-    def tell(self, now_s: float) -> None:
+    def log_repeats(self, now_s: float) -> None:
         """Remove the lines that passed over a minute ago, and log the number of repeats of each."""
-        for line, (told_s, count) in list(self._seen.items()):
-            if told_s + _REPEAT_S <= now_s and line in self._seen:
+        for line, (logged_s, count) in list(self._seen.items()):
+            if logged_s + _REPEAT_S <= now_s and line in self._seen:
                 del self._seen[line]
                 name, level, words = line
                 if count:

@@ -1,1 +1,1 @@
-"""Processes of this machine: start and end, memory, the event loop, and slots that processes share."""
+"""Child processes, the end of this process, memory, the event loop, and slots that processes share."""

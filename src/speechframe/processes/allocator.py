@@ -1,8 +1,8 @@
-"""The C library's allocator, told that large buffers come and go all the time.
+"""A setting of the C library's allocator for large buffers that are allocated and freed all the time.
 
-An answer is a few buffers of 50 to 500 KB that live for a millisecond. glibc hands such buffers back to the
-kernel each time and gets them again, zeroed page by page, which costs more than all the decoding. Told to
-keep them, it reuses the same pages, the more to the client's good the larger its answers are.
+An answer needs a few buffers of 50 to 500 KB, each for about a millisecond. By default glibc returns such
+buffers to the kernel and gets them again, zeroed page by page. This costs more than all the decoding. With
+this setting glibc keeps and reuses the pages. The larger the answers, the more time this saves.
 """
 
 import ctypes
@@ -20,26 +20,25 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 
 MMAP_THRESHOLD_BYTES: Final = 32 * MIB
-"""Smaller buffers come from the heap; the largest value glibc takes."""
+"""Smaller buffers come from the heap. This is the largest value that glibc accepts."""
 
 TRIM_THRESHOLD_BYTES: Final = 64 * MIB
-"""Free memory at the end of a heap above which it goes back to the kernel: what tuning may keep, at most, of
-each thread that allocates."""
+"""Free memory at the end of a heap above which glibc returns it to the kernel. With the tuning, each thread
+that allocates keeps at most this much free memory."""
 
 TOP_PAD_BYTES: Final = 4 * MIB
-"""What is asked of the kernel beyond the need of the moment."""
+"""Memory that glibc requests from the kernel beyond the current need."""
 
 
 @functools.cache
 def tune_allocator() -> bool:
-    """Return whether the allocator of this process was told to keep buffers of up to 32 MiB.
+    """Set the allocator to keep buffers of up to 32 MiB, and return whether it accepted the setting.
 
-    It holds for the whole process, other libraries included, until the process ends; a second call changes
-    nothing. Kept in return is at most 64 MiB of free memory a thread that allocates. Programs that are
-    ours alone (the commands, the workers) call it at their start; inside a program of others it is theirs
-    to choose.
+    The setting applies to the whole process, other libraries included, until the process ends. A second call
+    changes nothing. Each thread that allocates may then keep up to 64 MiB of free memory. Our commands and
+    workers call this function when they start. Other programs must decide for themselves.
 
-    Only glibc on Linux has these settings; anywhere else nothing is done and False is returned.
+    Only glibc on Linux has these settings. On other systems this function does nothing and returns False.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Child processes that serve on this machine: gone when the block ends or this process dies.
+"""Child processes that serve on this machine. They end with their ``with`` block, or when this process dies.
 
-A child announces itself with one line of JSON and lives while its standard
-input is open: when this process dies, in whatever way, the child ends.
+A child writes one line of JSON when it is ready, and runs while its standard input is open. So it ends when
+this process dies, for any reason.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ _LINE_BYTES = 65_536
 
 
 class Running:
-    """What is started and stopped, and both by ``with`` and ``async with``."""
+    """Base of services that start and stop with ``with`` or ``async with``."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it and return when it answers."""
+        """Start the service and return when it is ready."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End it; calling this again does nothing."""
+        """Stop the service. A second call does nothing."""
 
     def give_up(self) -> None:
-        """Let a start that goes on in another thread come to its end soon."""
+        """Make a start in another thread end soon."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -59,7 +59,7 @@ class Running:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # The thread cannot be stopped half-way, and what it starts must not be left behind.
+            # A thread cannot be stopped half-way. Wait for it, then stop the process that it started.
             self.give_up()
             with contextlib.suppress(SettingsError):
                 await starting
@@ -76,42 +76,42 @@ class Child:
     """One service process and the pipes to it."""
 
     def __init__(self, command: Sequence[str], key_lines: Sequence[Hidden]) -> None:
-        self._last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own options
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment_without_keys(),
-            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
+            # Ctrl-C in a notebook or terminal must reach this process only. The child ends with the block.
             start_new_session=True,
         )
-        assert self._process.stdin is not None  # noqa: S101 - asked for as pipes
+        assert self._process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         assert self._process.stderr is not None  # noqa: S101 - same
         self._log_thread = threading.Thread(
             target=_drain,
-            args=(self._process.stderr, self._last_words),
+            args=(self._process.stderr, self._last_lines),
             name="speechframe-local-log",
             daemon=True,
         )
         self._log_thread.start()
         with contextlib.suppress(BrokenPipeError):
-            # Keys go through the pipe: arguments could be read by every user of the machine.
+            # Send keys through the pipe, because every user of the machine can read arguments.
             self._process.stdin.write("".join(f"{key}\n" for key in key_lines).encode() + b"\n")
             self._process.stdin.flush()
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def announcement(self) -> dict[str, Any]:
-        """Return what it says of itself once it answers, or raise SettingsError with its own words."""
+        """Return the child's first line, or raise SettingsError with its log if it does not start."""
         process = self._process
-        assert process.stdout is not None  # noqa: S101 - asked for as a pipe
+        assert process.stdout is not None  # noqa: S101 - true, because the arguments request a pipe
         try:
-            said: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
-            said["keys"] = tuple(map(hidden_key, said.get("keys", ())))
+            message: dict[str, Any] = json.loads(line_within(process.stdout, _START_S))
+            message["keys"] = tuple(map(hidden_key, message.get("keys", ())))
         except ValueError:
             code = process.poll()
             how = (
@@ -120,24 +120,24 @@ class Child:
                 else f"did not answer within {_START_S:.0f} s"
             )
             raise SettingsError(
-                f"the local service {how}: {' / '.join(self._last_words) or 'it said nothing'}"
+                f"the local service {how}: {' / '.join(self._last_lines) or 'it wrote nothing'}"
             ) from None
-        if "error" in said:
+        if "error" in message:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_S)
             self._log_thread.join(_KILL_S)
-            # What went wrong below the service itself is the last thing on its standard error.
-            hints = [line for line in self._last_words if said["error"] not in line][-1:]
-            raise SettingsError("; ".join((f"the local service cannot start: {said['error']}", *hints)))
-        return said
+            # If the cause lies below the service, the last line of the child's log names it.
+            hints = [line for line in self._last_lines if message["error"] not in line][-1:]
+            raise SettingsError("; ".join((f"the local service cannot start: {message['error']}", *hints)))
+        return message
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send the process SIGTERM."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 
     def wait(self) -> None:
-        """Wait for its end, by force if it takes too long, and close the pipes."""
+        """Wait until the process ends, kill it if it takes too long, and close the pipes."""
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -150,14 +150,14 @@ class Child:
                     stream.close()
 
     def let_go(self) -> None:
-        """Close this process's copy of its standard input."""
+        """Close this process's copy of the child's standard input."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
 
 def _drain(stream: IO[bytes], kept: deque[str]) -> None:
-    # Read to the end, or the child would stop at a full pipe.
+    # Read until the end, because a full pipe would block the child.
     with stream:
         for line in stream:
             words = line.decode(errors="replace").rstrip()
@@ -166,8 +166,8 @@ def _drain(stream: IO[bytes], kept: deque[str]) -> None:
 
 
 def line_within(stream: IO[bytes], limit_s: float) -> bytes:
-    """Return the first line, or what came of it until the stream ended or the time was over."""
-    # The line has keys in it: a BytesIO does not show what it holds.
+    """Return the first line. If the stream ends or the time is up before, return the bytes until then."""
+    # The line contains keys. A BytesIO does not show its content in tracebacks.
     line, end = BytesIO(), time.monotonic() + limit_s
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)

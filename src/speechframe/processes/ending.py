@@ -1,7 +1,7 @@
-"""SIGTERM while runs are live: calls in flight get eight seconds to finish, then the process ends.
+"""The handling of SIGTERM during runs: calls in flight get eight seconds to finish, then the process ends.
 
-A live run is held here from its beginning to its end, so that the handler of the signal finds it wherever
-the main thread is. Where a program ends in any other way, the next process finds everything that was paid.
+A live run is registered here from its beginning to its end, so the signal handler finds it at any time. If
+the program ends in another way, the next process still finds everything that was paid.
 """
 
 import asyncio
@@ -16,51 +16,51 @@ from types import FrameType
 from typing import Any, Protocol
 
 TERM_DRAIN_S = 8.0
-"""Seconds calls in flight are given after SIGTERM: containers are killed ten seconds after it."""
+"""Seconds that calls in flight get after SIGTERM. Containers are killed ten seconds after it."""
 
 _WAKE_S = 0.1
 
 
 class Terminated(SystemExit):
-    """SIGTERM came; the process ends when live runs have stopped in good order."""
+    """Raised after SIGTERM. The process ends once live runs have stopped in good order."""
 
 
 class Unfinished(Protocol):
-    """Work that goes on in an event loop, until `ended` is done, after the call that began it."""
+    """Work that continues in an event loop after the call that began it, until `ended` is done."""
 
     loop: asyncio.AbstractEventLoop
     ended: "Future[None]"
 
     def end(self, *, drain: bool) -> None:
-        """Begin nothing more; what is in flight finishes, or (no `drain`) is cancelled. From any thread."""
+        """Begin nothing more. Finish calls in flight if `drain` is True, else cancel them. Thread-safe."""
 
 
 _unfinished: set[Unfinished] = set()
 _endings: dict[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = {}
 _blocks: list[None] = []
-"""One entry for each :func:`gentle_termination` that the main thread is in."""
+"""One entry for each open :func:`gentle_termination` of the main thread."""
 
 
 def hold(work: Unfinished) -> None:
-    """Let SIGTERM end `work` in good order, until it is released."""
+    """Register `work`, so that SIGTERM ends it in good order."""
     _unfinished.add(work)
     if _is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
 def release(work: Unfinished) -> None:
-    """Forget work that has ended."""
+    """Remove work that has ended."""
     _unfinished.discard(work)
     _restore_default()
 
 
 @contextlib.contextmanager
 def gentle_termination() -> Iterator[None]:
-    """Raise :class:`Terminated` at SIGTERM during the block, where nobody else handles that signal."""
-    if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _terminated}:
+    """Raise :class:`Terminated` on SIGTERM in the block, unless the program handles the signal itself."""
+    if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _handle_sigterm}:
         yield
         return
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     _blocks.append(None)
     try:
         yield
@@ -70,18 +70,18 @@ def gentle_termination() -> Iterator[None]:
 
 
 def have_ended(futures: Collection["Future[Any]"], limit_s: float | None = None) -> bool:
-    """Wait until all are done, for `limit_s` at most, and return whether they are."""
+    """Wait until all futures are done, for `limit_s` at most, and return whether they are."""
     end = None if limit_s is None else time.monotonic() + limit_s
-    # Short waits: a lock held without a time limit would keep Ctrl-C waiting on some platforms.
+    # Wait in short steps, because on some platforms Ctrl-C cannot end a wait without a time limit.
     while (left := wait(futures, timeout=_WAKE_S).not_done) and (end is None or time.monotonic() < end):
         pass
     return not left
 
 
 def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
-    """End `works` and wait: what is in flight finishes, until `limit_s` or Ctrl-C; then it is cancelled.
+    """End `works` and wait. After `limit_s` or Ctrl-C, cancel the calls in flight.
 
-    As long again is waited for the end of what was cancelled. A second Ctrl-C waits for nothing.
+    Cancelled calls get `limit_s` again. A second Ctrl-C stops the waiting.
     """
     futures = [work.ended for work in works]
     for work in works:
@@ -95,16 +95,16 @@ def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
 
 
 async def until_terminated() -> None:
-    """Wait for the end of the program, where SIGTERM has begun it; otherwise return at once.
+    """Wait for the end of the program if SIGTERM has begun it. Otherwise return at once.
 
-    Whoever waits for a run would go on as if the run had ended by itself.
+    Without this wait, code that waits for a run would continue as if the run had ended by itself.
     """
     if (ending := _endings.get(asyncio.get_running_loop())) is not None:
         await asyncio.wait({ending})
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop in which this very code runs, if any."""
+    """Return the event loop that runs this code, if any."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -117,20 +117,20 @@ def _is_main() -> bool:
 
 def _restore_default() -> None:
     is_wanted = _blocks or _unfinished
-    if not is_wanted and _is_main() and signal.getsignal(signal.SIGTERM) is _terminated:
+    if not is_wanted and _is_main() and signal.getsignal(signal.SIGTERM) is _handle_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminated(number: int, _: FrameType | None) -> None:
+def _handle_sigterm(number: int, _: FrameType | None) -> None:
     works, order, loop = tuple(_unfinished), Terminated(128 + number), running_loop()
     if _blocks:
         raise order
     if not works:
-        # Left from work that has ended since, in a thread that cannot restore the default.
+        # The work has ended in a thread. Only the main thread can restore the default handler.
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     elif loop is not None and any(work.loop is loop for work in works):
-        # Raised here, it would end the event loop that calls in flight need.
+        # Do not raise here, because this would end the event loop that calls in flight need.
         for work in works:
             work.end(drain=True)
         loop.call_soon_threadsafe(_end_beside, loop, works, order)
@@ -140,10 +140,10 @@ def _terminated(number: int, _: FrameType | None) -> None:
 
 
 def _end_beside(loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], order: Terminated) -> None:
-    """End `works` in a thread, since their loop goes on meanwhile; then raise `order` out of the loop."""
+    """End `works` in a thread while their loop continues. Then raise `order` out of the loop."""
 
     async def end() -> None:
-        # A thread of its own: those of the loop may all be busy.
+        # Use a new thread, because those of the loop may all be busy.
         await loop.run_in_executor(ThreadPoolExecutor(1), end_in_order, works, TERM_DRAIN_S)
 
     def leave(_: object) -> None:
@@ -156,7 +156,7 @@ def _end_beside(loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], 
 
 
 def _after_fork() -> None:
-    # What is under way is the parent's.
+    # These runs belong to the parent process.
     for held in (_blocks, _unfinished, _endings):
         held.clear()
 

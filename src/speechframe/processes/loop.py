@@ -1,7 +1,7 @@
 """The one bridge between synchronous callers and asynchronous code.
 
-Everything asynchronous runs on one event loop in one background thread, so the same function works in a
-script, in a notebook cell (whose own loop is running) and inside an asynchronous program.
+All asynchronous code runs on one event loop in one background thread. So the same function works in a script,
+in a notebook cell (whose own loop is running) and inside an asynchronous program.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPT = "interrupted from the keyboard"
-"""The message of the cancellation that Ctrl-C causes: a verb that sees it returns what it has."""
+"""Message of the cancellation after Ctrl-C. A verb that gets it returns its results so far."""
 
 _PATIENT_INTERRUPTS = 2
 
 
 class _LoopThread:
-    """An event loop in a daemon thread, made on first use and made anew after a fork."""
+    """An event loop in a daemon thread, created at the first use and again after a fork."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -62,21 +62,23 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` to its end on the background loop and return its result.
 
-    Ctrl-C cancels the coroutine and **waits for its finish** before ``KeyboardInterrupt`` is raised, so that
-    what it was writing is whole. A coroutine that answers its cancellation with a result (a run that stops in
-    good order does) has that result returned instead. A second Ctrl-C cancels once more, a third does not
-    wait. SIGTERM does the same, cancels once more after
+    Ctrl-C cancels the coroutine and **waits until it has finished**. So its files are complete when
+    ``KeyboardInterrupt`` is raised. If the coroutine returns a result after its cancellation, as a run does
+    that stops in good order, this function returns the result. A second Ctrl-C cancels again. A third one
+    does not wait. SIGTERM also cancels, cancels again after
     :data:`speechframe.processes.ending.TERM_DRAIN_S`, and then ends the process with exit code 143.
 
     Raises
     ------
     RuntimeError
-        When called from the background loop's own thread, which would wait for itself.
+        If the caller runs in the background loop's own thread, which would wait for itself.
     """
     loop = background_loop()
     if running_loop() is loop:
         coroutine.close()
-        raise RuntimeError("a synchronous call was made from speechframe's own loop; await its async twin")
+        raise RuntimeError(
+            "a synchronous call was made from speechframe's own loop. Await the async version."
+        )
     tasks: list[asyncio.Task[T]] = []
     done: Future[T] = Future()
 
@@ -90,20 +92,20 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         tasks[0].cancel(INTERRUPT)
 
     with gentle_termination():
-        return _patiently(loop, start, cancel, done)
+        return _wait_for_result(loop, start, cancel, done)
 
 
-def _patiently(
+def _wait_for_result(
     loop: asyncio.AbstractEventLoop,
     start: Callable[[], None],
     cancel: Callable[[], None],
     done: "Future[T]",
 ) -> T:
-    """Return what comes of what `start` begins in `loop`; a signal cancels it, and its end is waited for."""
+    """Return the result of the task that `start` begins. A signal cancels the task and waits for its end."""
     interrupts, ends = 0, None
     while True:
         try:
-            # Inside the block: Ctrl-C may come between the start and the wait.
+            # This belongs inside the try block, because Ctrl-C may come between the start and the wait.
             loop.call_soon_threadsafe(start)
             have_ended([done])
             result = done.result()
@@ -114,7 +116,7 @@ def _patiently(
             loop.call_soon_threadsafe(cancel)
             if isinstance(order, Terminated):
                 ends = order
-                # Whoever sends SIGTERM does not wait for ever.
+                # A sender of SIGTERM does not wait for ever.
                 loop.call_soon_threadsafe(loop.call_later, ending.TERM_DRAIN_S, cancel)
         except (asyncio.CancelledError, CancelledError):
             if not interrupts:
@@ -136,13 +138,13 @@ def _copy(done: "Future[T]", task: "asyncio.Task[T]") -> None:
 
 
 def sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return the synchronous twin of an async function: same signature and docstring."""
+    """Return a synchronous version of an async function, with the same signature and docstring."""
 
     @functools.wraps(function)
     def twin(*args: P.args, **kwargs: P.kwargs) -> T:
         return run_sync(function(*args, **kwargs))
 
-    # inspect.iscoroutinefunction must say no, or notebooks would offer to await it.
+    # Without this, inspect.iscoroutinefunction returns True, and notebooks offer to await the function.
     del twin.__wrapped__
     twin.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return twin

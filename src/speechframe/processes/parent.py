@@ -1,4 +1,4 @@
-"""A child process that ends with its parent, even where the parent is killed."""
+"""A child process that ends with its parent, even if the parent is killed."""
 
 import contextlib
 import ctypes
@@ -10,12 +10,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent is gone; end at once where it is gone already.
+    """Make the kernel kill this process when its parent ends. If the parent has ended already, exit at once.
 
     Parameters
     ----------
     parent
-        The parent's process id.
+        Process id of the parent.
     """
     # Only Linux has prctl.
     with contextlib.suppress(OSError, AttributeError):

@@ -1,7 +1,8 @@
-"""Numbered slots that the processes of one machine share: a process that dies holds none.
+"""Numbered slots that the processes of one machine share. The slots of a dead process are free.
 
-A slot is a locked byte of an empty file. The kernel frees the locks of a dead process. They are open file
-description locks, which belong to one opening of the file: two runs of one process share like two processes.
+A slot is a locked byte of an empty file. The kernel frees the locks of a dead process. The locks are open
+file description locks, so each opening of the file has its own locks. Two runs in one process share slots as
+two processes do.
 """
 
 import functools
@@ -19,19 +20,20 @@ if sys.platform == "linux":
 CAN_SHARE = sys.platform == "linux"
 
 SLOTS, USERS = (0, 1 << 33), (1 << 33, 1 << 34)
-"""Bytes of the file: the slots, and those of which each user locks the one of its process id."""
+"""Ranges of bytes of the file. Each slot is a byte of SLOTS. Each user locks one byte of USERS."""
 _PIDS = 1 << 22
-"""More process ids than Linux has: two users with one process id (two containers) are this far apart."""
+"""A number above all process ids of Linux. Users with equal ids (in containers) lock bytes this far apart."""
 _FLOCK = struct.Struct("hhqqi0q")
-"""C's ``struct flock``: kind, whence, start, length, process id."""
+"""C's ``struct flock``: kind, whence, start, length and process id."""
 
 
 def shared_folder() -> Path | None:
-    """Return the folder of this user's slots on this machine, made when missing.
+    """Return the folder of this user's slots on this machine. Creates it if necessary.
 
-    It is ``speechframe-UID`` in the machine's temporary folder, because several machines may share a home.
-    None, which is logged once, where nothing can be shared safely: on another system than Linux, or when the
-    folder is a symbolic link or belongs to another user. Each run then counts alone.
+    The folder is ``speechframe-UID`` in the machine's temporary folder, because several machines may share a
+    home folder. Returns None, and logs the reason once, if processes cannot share slots safely. Reasons are a
+    system other than Linux, a symbolic link, or a folder of another user. Each run then counts only its own
+    calls.
     """
     folder = Path(tempfile.gettempdir()) / f"speechframe-{os.getuid() if CAN_SHARE else ''}"
     reason = "" if CAN_SHARE else "this system has no locks that end with their process"
@@ -42,7 +44,7 @@ def shared_folder() -> Path | None:
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
                 folder.chmod(0o700)
                 return folder
-            reason = f"{folder} is a link or belongs to another user: remove it, or set TMPDIR"
+            reason = f"{folder} is a link or belongs to another user. Remove it, or set TMPDIR."
     except OSError as error:
         reason = f"the folder for it cannot be used: {error}"
     _log_alone(reason)
@@ -51,12 +53,12 @@ def shared_folder() -> Path | None:
 
 @functools.cache
 def _log_alone(reason: str) -> None:
-    words = "processes do not share how many calls a key may have in flight: %s"
+    words = "processes do not share the limit on a key's calls in flight: %s"
     logging.getLogger(__name__).warning(words, reason)
 
 
 class Slots:
-    """The slots of one file, made when missing, as one of its users has them; None shares none."""
+    """The slots of one file, seen by one of its users. Creates the file. With None, no slots are shared."""
 
     def __init__(self, path: Path | None) -> None:
         self._mine: set[int] = set()
@@ -65,7 +67,7 @@ class Slots:
             return
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.utime(self._file)  # programs that clean temporary folders delete what has not changed for days
+            os.utime(self._file)  # because cleaners of temporary folders delete files by age
         except OSError as error:
             _log_alone(f"the file for it cannot be used: {error}")
             return
@@ -74,7 +76,7 @@ class Slots:
             member += _PIDS
 
     def take(self, limit: int) -> int | None:
-        """Lock the lowest free slot below `limit` and return its number; None when all are held."""
+        """Lock the lowest free slot below `limit` and return its number. None if all are taken."""
         for slot in range(limit):
             if slot not in self._mine and self._lock(slot):
                 self._mine.add(slot)
@@ -88,9 +90,9 @@ class Slots:
             self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, slot, 1)
 
     def close(self) -> None:
-        """Free all slots; safe to call twice."""
+        """Free all slots. Safe to call twice."""
         if self._file >= 0:
-            # Unlocked by name: a forked child has the same open file, which would keep the locks.
+            # Unlock explicitly. A forked child shares the open file, so closing it would keep the locks.
             self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
             os.close(self._file)
         self._file = -1
@@ -103,12 +105,12 @@ class Slots:
             return False
 
     def _order(self, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int]:
-        """Lock, free or ask for a stretch of bytes; return kind, whence, start and length of a lock there."""
+        """Set, free or query a lock on bytes. Return kind, whence, start and length of a lock there."""
         order = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         return _FLOCK.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
     def count_others(self, what: tuple[int, int]) -> int:
-        """Return how many slots the other users of the file hold (:data:`SLOTS`), or how many they are."""
+        """Return the number of slots that other users hold (`SLOTS`), or of other users (`USERS`)."""
         count, gaps = 0, [what]
         while self._file >= 0 and gaps:
             start, stop = gaps.pop()
@@ -116,6 +118,6 @@ class Slots:
             if kind != fcntl.F_UNLCK:
                 end = min(first + length, stop)
                 count += end - max(first, start)
-                # The kernel tells any one lock of the stretch: others may lie on both sides of it.
+                # The kernel returns any one lock in the range. Others may lie on both sides of it.
                 gaps += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
         return count

@@ -1,8 +1,7 @@
-"""Where calls go and with which key: arguments, `configure`, environment, `speechframe.toml`.
+"""Settings of calls: address, key, folders and limits, and the places they come from.
 
-Precedence, in one sentence: an argument beats :func:`configure`, which beats
-the environment, which beats ``speechframe.toml`` in the working directory;
-with nothing set the embedded local service is used. The environment and the
+Precedence, highest first: arguments, :func:`configure`, the environment, ``speechframe.toml`` in the working
+directory. If neither a key nor an address is set, the embedded local service is used. The environment and the
 file are read at each call, so a notebook can change them without a restart.
 """
 
@@ -41,7 +40,7 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         "SPEECHFRAME_CACHE": "cache",
     }
 )
-"""Environment variable to the field of :class:`Settings` it sets."""
+"""Environment variables, each with the field of :class:`Settings` that it sets."""
 
 GLOBAL_REGION = "global"
 
@@ -49,69 +48,70 @@ GLOBAL_REGION = "global"
 _T = TypeVar("_T")
 
 
-def _hides_keys(kind: type[_T]) -> type[_T]:
-    """Wrap the ``__init__`` that a dataclass is given: its locals are what was passed, keys as plain text."""
-    made: Any = kind.__init__
+def _hide_keys_in_init(kind: type[_T]) -> type[_T]:
+    """Hide keys in the arguments of a dataclass, because tracebacks show the locals of ``__init__``."""
+    original_init: Any = kind.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(original_init)
     def init(self: _T, **values: Any) -> None:
         try:
-            made(self, **hide(values))
+            original_init(self, **hide(values))
         except ValidationError as error:
-            raise _refused(error) from None
+            raise _settings_error(error) from None
 
-    # What a repr shows of an object whose making failed: reports of errors have it.
+    # If __init__ fails, error reports show the repr of the half-made object, which needs this field.
     kind.region_urls = MappingProxyType({})  # type: ignore[attr-defined]
     kind.__init__ = init  # type: ignore[assignment, method-assign]  # the same, by name
     return kind
 
 
-@_hides_keys
+@_hide_keys_in_init
 @dataclass(frozen=True, kw_only=True, config=typed.CONFIG)
 class Settings:
-    """Where a hosted service is and how to reach it, and what is kept on this machine.
+    """Address and key of a hosted service, and files and limits on this machine.
 
     Parameters
     ----------
     api_key
-        The key of the service; never shown in a repr.
+        Key of the service. A repr never shows it.
     dub_api_key
-        The key of its dubbing calls, where they have one of their own; else they are made with `api_key`.
+        Key for dubbing calls, if they need a key of their own. Default: `api_key`.
     webhook_secret
-        Signs the webhooks of dubbing jobs.
+        Secret that signs the webhooks of dubbing jobs.
     base_url
-        The service's address, for example ``https://api.example.com``.
+        Address of the service, for example ``https://api.example.com``.
     regions
         Names of the regions to use, in order of preference (section 4.1).
     region_urls
         Address of each named region.
     profile
-        A name for this service and key: it stands for the service in run
-        folders and names a ``[profiles.NAME]`` table of ``speechframe.toml``.
+        Name for this service and key. Run folders record it, and it selects the table
+        ``[profiles.NAME]`` of ``speechframe.toml``.
     service
-        Folder of the embedded local service's data (keys, balances, audio).
+        Folder with the data of the embedded local service (keys, balances, audio).
     allow_http
-        Allow plain http to another machine. Loopback is always allowed.
+        Allow plain http to another machine (default False). Loopback is always allowed.
     trust_env
-        Use the proxies of the environment (``HTTPS_PROXY`` and so on).
+        Use the proxies of the environment, such as ``HTTPS_PROXY`` (default True).
     ca_file
-        File of certificate authorities to trust, instead of the system's.
+        File of certificate authorities to trust instead of those of the system.
     max_credits_per_run
-        A house rule: no run may be given a larger ``max_credits``, and one without gets this one.
+        Largest ``max_credits`` of a run, in credits. A run without ``max_credits`` gets this limit.
     max_credits_per_month
-        Credits a key may spend in a calendar month (UTC), over all runs of this user on this machine.
+        Credits that a key may spend in a calendar month (UTC), over all runs of this user on this machine.
     ledger
-        Folder into which every run puts its attempts, or an address such as ``s3://bucket/ledger`` (default:
+        Folder for the attempts of every run, or an address such as ``s3://bucket/ledger`` (default:
         ``speechframe/ledger`` in the user's state folder).
     cache
-        Folder of answers that all runs share: a call that is in it costs nothing. None for none.
+        Folder of answers that all runs share. A call whose answer is in the folder costs nothing. None for no
+        cache.
     cache_max_gb
-        Size of that folder in GB (2**30 bytes); ``inf`` for no limit.
+        Size of the cache in GB (2**30 bytes), 10 by default. ``inf`` for no limit.
     cache_max_age_days
-        Days after its last use an answer may leave that folder. None for no limit.
+        Days after its last use at which an answer may leave the cache. None for no limit.
     prices, budgets
         Files of prices and of budgets (default: ``prices.toml`` and ``budgets.toml`` in the working
-        directory, where there are such).
+        directory, if they exist).
     require_tags
         Names of tags that every run must have.
     """
@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing is configured, so that the embedded local service is meant."""
+        """Whether neither a key nor an address is set, so that calls go to the embedded local service."""
         return self.api_key is None and self.base_url is None and not self.region_urls
 
     def addresses(self) -> dict[str, str]:
@@ -148,8 +148,8 @@ class Settings:
         Raises
         ------
         SettingsError
-            When a region has no address, an address is no http(s) address, or
-            it is plain http to another machine without ``allow_http``.
+            If a region has no address, an address does not begin with http or https, or
+            the address is plain http to another machine without ``allow_http``.
         """
         found: dict[str, str] = {}
         for name in self.regions or (self.region_urls if self.base_url is None else ()):
@@ -169,20 +169,22 @@ class Settings:
         return {name: url.rstrip("/") for name, url in found.items()}
 
     def identity(self) -> str:
-        """Return what names this hosted service in run folders: the profile, or the host's name."""
+        """Return the name of this hosted service in run folders: the profile, or the host name."""
         if self.profile:
             return self.profile
         url = self.base_url or next(iter(self.region_urls.values()), "")
         return urlsplit(url).hostname or "unknown"
 
 
-def _refused(error: ValidationError, told_by: Mapping[str, str] = MappingProxyType({})) -> SettingsError:
+def _settings_error(
+    error: ValidationError, set_in: Mapping[str, str] = MappingProxyType({})
+) -> SettingsError:
     hint = "Options of a run, such as max_credits, go into its call or into speechframe.configure(...)"
-    return typed.refused(error, "setting", [one.name for one in fields(Settings)], told_by, hint=hint)
+    return typed.refused(error, "setting", [one.name for one in fields(Settings)], set_in, hint=hint)
 
 
 def fingerprint(key: SecretStr | str) -> str:
-    """Return 12 hex digits that tell keys apart without giving them away.
+    """Return 12 hex digits that distinguish keys and do not reveal them.
 
     Examples
     --------
@@ -212,30 +214,30 @@ def is_loopback(host: str | None) -> bool:
         address = ip_address(host)
     except ValueError:
         return False
-    # Whether an IPv4 address within IPv6 counts depends on the version of Python.
+    # Versions of Python disagree whether an IPv4 loopback address inside an IPv6 address is loopback.
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def check_address(url: str, *, allow_http: bool = False) -> None:
-    """Raise SettingsError unless `url` is an address a key may be sent to."""
+    """Raise SettingsError if a key must not be sent to `url`."""
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - reading it raises for a port that is no number
+        parts.port  # noqa: B018 - reading it raises if the port is not a number
     except ValueError as error:
         raise SettingsError(f"base_url {url!r} is not an address: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise SettingsError(
-            f"base_url {url!r} is not an address; it looks like https://host or http://127.0.0.1:8099"
+            f"base_url {url!r} is not an address. Give one such as https://host or http://127.0.0.1:8099."
         )
     if parts.scheme == "http" and not allow_http and not is_loopback(parts.hostname):
         raise SettingsError(
-            f"{parts.hostname} is another machine and the address is plain http: the key could be read on "
-            "the way. Use https, or configure(allow_http=True) if the network is your own."
+            f"{parts.hostname} is another machine and the address is plain http, so others could read "
+            "the key on the way. Use https, or configure(allow_http=True) if the network is your own."
         )
 
 
 def default_service_folder() -> Path:
-    """Return the folder of the embedded service's data when nothing else is said.
+    """Return the default folder of the embedded service's data.
 
     ``SPEECHFRAME_SERVICE``, else ``speechframe/service`` in the user's cache folder.
     """
@@ -246,7 +248,7 @@ def default_service_folder() -> Path:
 
 
 def default_cache_folder() -> Path:
-    """Return the folder of a cache that is asked for without being named: ``speechframe/calls`` there."""
+    """Return the default folder of the cache, ``speechframe/calls`` in the user's cache folder."""
     return _user_folder() / "calls"
 
 
@@ -256,7 +258,7 @@ def _user_folder() -> Path:
 
 
 def default_ledger_folder() -> Path:
-    """Return the ledger folder unless another is set: ``speechframe/ledger`` in the user's state folder."""
+    """Return the default ledger folder, ``speechframe/ledger`` in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "speechframe" / "ledger"
 
@@ -265,12 +267,12 @@ _configured: dict[str, Any] = {}
 
 
 def configure(**values: Any) -> None:
-    """Set fields of :class:`Settings` for this process; ``None`` takes a field back.
+    """Set fields of :class:`Settings` for this process. ``None`` removes a field's value.
 
     Raises
     ------
     SettingsError
-        For a name that is no setting, or a value that is not allowed; then nothing is set.
+        If a name is not a setting, or a value is not allowed. Nothing is set then.
     """
     given = {name: value for name, value in hide(values).items() if value is not None}
     checked = Settings(**given)
@@ -280,7 +282,7 @@ def configure(**values: Any) -> None:
 
 
 def resolve(**arguments: Any) -> Settings:
-    """Return the settings in force, arguments first.
+    """Return the settings in force. Arguments come first.
 
     Parameters
     ----------
@@ -290,33 +292,33 @@ def resolve(**arguments: Any) -> Settings:
     Raises
     ------
     SettingsError
-        For a key without an address, an address without a key, an unknown
-        region or profile, or a file that cannot be read.
+        If a key has no address or an address no key, if a region or profile is unknown, or if a file cannot
+        be read.
     """
     settings = read(**hide(arguments))
     address = settings.base_url or settings.region_urls
     if (settings.api_key or settings.dub_api_key) is not None and not address:
         raise SettingsError(
-            "a key is set but no address: set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
-            "service's address. Without a key and an address the embedded local service is used."
+            "a key is set but no address. Set SPEECHFRAME_BASE_URL (or configure(base_url=...)) to the "
+            "service's address, or unset the key to use the embedded local service."
         )
     if address and settings.api_key is None:
         raise SettingsError(
-            "an address is set but no key: set SPEECHFRAME_API_KEY (or configure(api_key=...)), where there "
-            "is no other to the dubbing key. "
+            "an address is set but no key. Set SPEECHFRAME_API_KEY (or configure(api_key=...)). "
+            "If the service has only a dubbing key, use that key here too. "
             "To use the embedded local service instead, unset SPEECHFRAME_BASE_URL."
         )
     for name in settings.regions:
         if name not in REGIONS:
-            raise SettingsError(f"unknown region {name!r}; the document lists {', '.join(REGIONS)}")
+            raise SettingsError(f"unknown region {name!r}. Allowed: {', '.join(REGIONS)}")
     settings.addresses()
     return settings
 
 
 def read(**arguments: Any) -> Settings:
-    """Return the settings in force as :func:`resolve` does, whether or not they name a service.
+    """Return the settings in force, without the check that they name a service.
 
-    For what needs none, such as the cache.
+    For parts that call no service, such as the cache.
 
     Parameters
     ----------
@@ -326,31 +328,31 @@ def read(**arguments: Any) -> Settings:
     Raises
     ------
     SettingsError
-        For an unknown name or profile, a value that is not allowed, or a file that cannot be read.
+        If a name or profile is unknown, a value is not allowed, or a file cannot be read.
     """
     given = {name: value for name, value in hide(arguments).items() if value is not None}
-    return _merged(given, "")[0]
+    return _merge(given, "")[0]
 
 
 def for_runs_on(service: Any) -> tuple[Settings, Mapping[str, str]]:
-    """Return the settings for runs on a service, and by name where each was set, in words.
+    """Return the settings for runs on a service, and for each name the place that set it, in words.
 
-    What Settings that are handed in do not say comes from :func:`configure`, the environment and the file;
-    what is the default may not have been said at all.
+    Fields with other than default values in `service` come first. The other fields come from
+    :func:`configure`, the environment and the file.
     """
-    said = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
-    own = {name: value for name, value in said.items() if value != getattr(Settings, name)}
-    # Its profile is a name that the file need not know.
-    return _merged(own, "the settings given as service=", is_any_profile=True)
+    given = {f.name: getattr(service, f.name) for f in fields(Settings) if isinstance(service, Settings)}
+    own = {name: value for name, value in given.items() if value != getattr(Settings, name)}
+    # The file need not contain the profile of these settings.
+    return _merge(own, "the settings given as service=", is_any_profile=True)
 
 
-def _merged(
+def _merge(
     given: Mapping[str, Any], given_by: str, *, is_any_profile: bool = False
 ) -> tuple[Settings, dict[str, str]]:
     content, profiles = _read_file()
     profile = given.get("profile") or _configured.get("profile") or os.environ.get("SPEECHFRAME_PROFILE")
     of_profile = profiles.get(profile, {}) if isinstance(profile, str) else {}
-    # A profile without a file is a name only: it stands for the service in run folders.
+    # If the file has no profiles, a profile is only the name of the service in run folders.
     if isinstance(profile, str) and profiles and profile not in profiles and not is_any_profile:
         raise SettingsError(f"{FILE_NAME} has no profile {profile!r}; it has {', '.join(profiles)}")
     path = Path(FILE_NAME).resolve()
@@ -363,23 +365,23 @@ def _merged(
         (given_by, given),
     ]
     values: dict[str, Any] = {}
-    told_by: dict[str, str] = {}
-    for where, said in places:
-        # Settings that are handed in may have come out of the other places.
-        told_by |= {
-            name: where for name, value in said.items() if name not in values or value != values[name]
+    set_in: dict[str, str] = {}
+    for where, found in places:
+        # A setting that only repeats an earlier place keeps the name of that place.
+        set_in |= {
+            name: where for name, value in found.items() if name not in values or value != values[name]
         }
-        values |= said
+        values |= found
     try:
-        return TypeAdapter(Settings).validate_python(values), told_by
+        return TypeAdapter(Settings).validate_python(values), set_in
     except ValidationError as error:
-        raise _refused(error, told_by) from None
+        raise _settings_error(error, set_in) from None
 
 
-def _hidden(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table of the file, and the tables in it, with its keys hidden."""
+def _hide_in_table(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table of the file with all keys hidden, also in nested tables."""
     tables = {
-        name: _hidden(value)
+        name: _hide_in_table(value)
         for name, value in table.items()
         if isinstance(value, dict) and name != "region_urls"
     }
@@ -387,18 +389,18 @@ def _hidden(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_file() -> tuple[dict[str, Any], dict[Any, dict[str, Any]]]:
-    """Return what the file says for all, and its profiles by name; nothing where there is no file."""
+    """Return the content of the file and its profiles by name. Both are empty if the file does not exist."""
     path, content, problem = Path(FILE_NAME), {}, ""
     try:
         with path.open("rb") as file:
-            content = _hidden(tomllib.load(file))
+            content = _hide_in_table(tomllib.load(file))
     except FileNotFoundError:
         return {}, {}
-    # ValueError: no TOML, or no UTF-8.
+    # ValueError: the file is not TOML, or not UTF-8.
     except (OSError, ValueError) as error:
         problem = str(error)
     if problem:
-        # Raised here: an error chained to that of the parser would carry the whole file in its frames.
+        # Raise outside of the except block. A chained parser error would hold the whole file in its frames.
         raise SettingsError(f"{path.resolve()} cannot be read: {problem}")
     profiles = content.pop("profiles", {})
     tables = profiles.items() if isinstance(profiles, dict) else ()

@@ -1,7 +1,7 @@
-"""Keys that do not show: in no repr, no traceback with locals, no pickle.
+"""Keys that stay hidden in reprs, in tracebacks with locals, and in pickles.
 
-The locals of every frame end up in crash reports. So a key is wrapped where it is read, before anything can
-raise, and functions hand on the wrapped form.
+Crash reports contain the locals of every frame. So each key is wrapped right after it is read, before
+anything can raise. Functions then pass on the wrapped form.
 """
 
 import os
@@ -29,22 +29,22 @@ __all__ = [
 MASK = "***"
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"
 DUB_KEY_VARIABLE = "SPEECHFRAME_DUB_API_KEY"
-SECRET_VARIABLE = "SPEECHFRAME_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable, no secret
+SECRET_VARIABLE = "SPEECHFRAME_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 _VARIABLES = frozenset({KEY_VARIABLE, DUB_KEY_VARIABLE, SECRET_VARIABLE})
 _SECRET_NAME = re.compile("key|secret", re.IGNORECASE)
 
-# Everything before the last @, not only before a slash: a password may hold one.
+# Mask everything before the last @, even past a slash, because a password may contain a slash.
 _USER = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.IGNORECASE | re.DOTALL)
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 
 
 class Hidden(str):
-    """Text that goes onto the wire as it is and shows as ``'***'`` wherever a repr is printed.
+    """Text that is sent as it is, and whose repr is ``'***'``.
 
-    Headers travel through frames of other libraries, whose locals end up in
-    tracebacks and crash reports. ``str()`` and formatting give the text: libraries
-    write headers with them. It is not pickled: a pickle is a file with a key in it.
+    Headers pass through frames of other libraries, whose locals appear in tracebacks and crash reports.
+    ``str()`` and formatting return the text, because libraries write headers with them. The text refuses to
+    be pickled, because the pickle would be a file with a key.
 
     Examples
     --------
@@ -59,22 +59,22 @@ class Hidden(str):
         return repr(MASK)
 
     def __copy__(self) -> Self:
-        """Return itself: a text does not change."""
+        """Return the same object, because text does not change."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return itself: a text does not change."""
+        """Return the same object, because text does not change."""
         return self
 
     def __reduce_ex__(self, protocol: object) -> Never:
         """Refuse to be pickled."""
-        raise TypeError(f"a key is not pickled: let the other process read {KEY_VARIABLE} by itself")
+        raise TypeError(f"a key cannot be pickled. Let the other process read {KEY_VARIABLE} itself.")
 
 
 def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
     """Return a key as a SecretStr of :class:`Hidden` text; None stays None.
 
-    What is no text is wrapped too, to be refused by whoever checks it.
+    A value of another type is wrapped too. A later check refuses it.
     """
     if key is None:
         return None
@@ -83,7 +83,7 @@ def hidden_key(key: str | SecretStr | None) -> SecretStr | None:
 
 
 def without_keys(address: Any) -> Any:
-    """Return an address with its user part and query masked; no setting takes an address that has them.
+    """Return an address with its user part and query masked.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def without_keys(address: Any) -> Any:
 
 
 def hide(values: dict[str, Any]) -> dict[str, Any]:
-    """Hide the keys among settings, also those within addresses; changes and returns `values`.
+    """Hide the keys in settings, also keys in addresses. Changes `values` and returns it.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
     {'api_key': SecretStr('**********'), 'base_url': 'https://***@api.example.com'}
     """
     for name, value in values.items():
-        # A misspelt name too: the error that refuses it shows these values.
+        # This includes misspelt names, because the error that refuses a name shows its value.
         if _SECRET_NAME.search(name):
             values[name] = hidden_key(value)
         elif name == "base_url":
@@ -115,7 +115,7 @@ def hide(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment_without_keys() -> dict[str, str]:
-    """Return this process's environment for a program that has no use for a key of ours."""
+    """Return this process's environment without our keys, for another program."""
     return {name: value for name, value in os.environ.items() if name not in _VARIABLES}
 
 
@@ -125,9 +125,12 @@ def header_text(secret: SecretStr | None, what: str) -> Hidden:
     Raises
     ------
     SettingsError
-        When it is empty, or cannot stand in a header; says that of `what`, and never repeats the value.
+        If the secret is empty, or has characters that a header cannot contain. The message names `what` and
+        never contains the value.
     """
     text = Hidden("" if secret is None else secret.get_secret_value().strip())
     if not text or not text.isascii() or not text.isprintable():
-        raise SettingsError(f"{what} is empty or holds characters that cannot stand in a header")
+        raise SettingsError(
+            f"{what} is empty or has characters that a header cannot contain. Allowed: printable ASCII."
+        )
     return text

@@ -1,4 +1,4 @@
-"""Limits and prices of credits: the house's limits, ``budgets.toml`` and ``prices.toml``."""
+"""Limits and prices of credits, from the settings, ``budgets.toml`` and ``prices.toml``."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ ALERTS = (0.8, 1.0)
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
 """Names of other limits in errors and alerts."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub")
-"""Operations of our verbs. A run of a backend of one's own may have another."""
+"""Operations of our verbs. A user's own backend may have another operation."""
 
 
 # -- budgets over many runs ------------------------------------------------------------
@@ -31,24 +31,25 @@ OPERATIONS = ("generate", "translate", "change_voice", "dub")
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """A limit of the spending of runs with some tags in each period.
+    """A limit on the spending, in each period, of runs with some tags.
 
     Attributes
     ----------
     name, max_credits
-        What it is called, and credits a period.
+        Name of the budget, and its credits in each period.
     match
-        Tags that a call must have to count; empty: every call counts.
+        Tags that a call needs to count. If empty, every call counts.
     period, cycle_day
-        ``day``, ``week`` (from Monday), ``month`` (from this day of it on), ``year`` or ``total``; in UTC.
+        ``day``, ``week`` (from Monday), ``month`` (from day `cycle_day` on), ``year`` or ``total``. All in
+        UTC.
     alerts
-        Shares of `max_credits` at which somebody is told.
+        Shares of `max_credits` at which an alert is sent.
     hard
-        Whether no call is made that would pass it; otherwise it is only counted.
+        Whether a call that would pass the limit is refused. Otherwise it is only counted.
     account
-        Service and fingerprint of the key whose calls count; None for all keys.
-    told_by
-        Where it was set, in words.
+        Service and key fingerprint whose calls count. None for all keys.
+    set_in
+        Place where the budget was set, in words.
     """
 
     name: str
@@ -59,22 +60,22 @@ class BudgetRule:
     alerts: tuple[Annotated[float, Field(gt=0)], ...] = ALERTS
     hard: bool = True
     account: tuple[str, str] | None = None
-    told_by: str = ""
-    # A tag is text, also where it is written as a number.
+    set_in: str = ""
+    # Tags are text, so convert numbers of the file to text.
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     @property
     def id(self) -> str:
-        """The name of its count, which changes if the budget counts other calls or other periods.
+        """Name of the stored count. It changes if the budget counts other calls or other periods.
 
-        The account is only in a hash.
+        The name contains the account only as a hash.
         """
         counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
         return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
 
     @property
     def millicredits(self) -> int:
-        """Its limit in thousandths of a credit, rounded down."""
+        """The limit in thousandths of a credit, rounded down."""
         return math.floor(round(self.max_credits * 1000, 6))
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
@@ -82,7 +83,7 @@ class BudgetRule:
         return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
     def start(self, unix_time: float) -> date:
-        """Return the first day of the period of a time. For a total this is the first of all days.
+        """Return the first day of the period at a time. The period ``total`` starts at the first date of all.
 
         Examples
         --------
@@ -92,7 +93,7 @@ class BudgetRule:
         """
         day = datetime.fromtimestamp(unix_time, UTC).date()
         if self.period == "month":
-            # A cycle that begins on the 15th has begun in the month before until then.
+            # Before day `cycle_day`, the period began in the month before.
             return (day - timedelta(days=self.cycle_day - 1)).replace(day=self.cycle_day)
         return {
             "day": day,
@@ -109,20 +110,20 @@ class _File:
 
 
 def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
-    """Return the budgets of a file.
+    """Return the budgets in a file.
 
     Raises
     ------
     SettingsError
-        When it cannot be read, or says what is not allowed.
+        If the file cannot be read, or has a value that is not allowed.
     """
     taken, found = {*_RESERVED, ""}, []
     for number, rule in enumerate(read_toml(path, _File).budget, 1):
         where = f"{path}, budget {number}"
         if rule.name in taken:
-            raise SettingsError(f"{where}: name={rule.name!r} is taken; allowed: a name of its own")
+            raise SettingsError(f"{where}: name={rule.name!r} is taken. Give each budget a name of its own.")
         taken.add(rule.name)
-        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), told_by=where))
+        found.append(replace(rule, alerts=tuple(sorted(rule.alerts)), set_in=where))
     return tuple(found)
 
 
@@ -131,20 +132,20 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
 
 @dataclass(frozen=True)
 class SpendingRules:
-    """The house's limits for runs. Made by :func:`spending_rules`.
+    """The limits for runs from the settings. :func:`spending_rules` makes it.
 
     Attributes
     ----------
     max_credits_per_run, max_credits_per_month
-        Credits; None for no limit.
+        Limits in credits. None for no limit.
     run_rule_from, month_rule_from
-        Where the rule was set, in words.
+        Place where the limit was set, in words.
     budgets
-        Those of the file of budgets.
+        Budgets of the file of budgets.
     require_tags
         Names of tags that every run must have.
     ledger
-        Folder into which every run puts its attempts, or its address.
+        Folder for the attempts of every run, or its address.
     """
 
     max_credits_per_run: float | None
@@ -156,28 +157,28 @@ class SpendingRules:
     require_tags: tuple[str, ...] = ()
 
     def check_tags(self, tags: Iterable[str]) -> None:
-        """Raise SettingsError for a run without a tag that the house requires."""
+        """Raise SettingsError if a run lacks a required tag."""
         if missing := [name for name in self.require_tags if name not in {*tags}]:
             raise SettingsError(
-                f"this run has no tag {' and no tag '.join(missing)}, which require_tags asks for; nothing "
+                f"this run has no tag {' and no tag '.join(missing)}, which require_tags requires. Nothing "
                 f'was sent. Give tags={{"{missing[0]}": ...}}'
             )
 
     def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
-        """Return the budgets over many runs that hold for a key of a service."""
+        """Return the budgets over many runs that apply to a key of a service."""
         if self.max_credits_per_month is None:
             return [*self.budgets]
         name, account = "max_credits_per_month", (service, key_fingerprint)
-        month = BudgetRule(name, self.max_credits_per_month, account=account, told_by=self.month_rule_from)
+        month = BudgetRule(name, self.max_credits_per_month, account=account, set_in=self.month_rule_from)
         return [month, *self.budgets]
 
     def of_run(self, max_credits: float | None) -> float | None:
-        """Return the credits a run may spend that asks for `max_credits`.
+        """Return the credit limit of a run that was started with `max_credits`.
 
         Raises
         ------
         SettingsError
-            When it asks for more than the house allows a run.
+            If `max_credits` is above the limit of the settings.
 
         Examples
         --------
@@ -190,31 +191,31 @@ class SpendingRules:
             return most if max_credits is None else max_credits
         if max_credits > most:
             raise SettingsError(
-                f"max_credits={max_credits:.15g}, but no run may be given more than "
-                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}); nothing was sent. "
-                "Ask for less, or have the rule changed there."
+                f"max_credits={max_credits:.15g} is above "
+                f"max_credits_per_run={most:.15g} (set in {self.run_rule_from}). Nothing was sent. "
+                "Give a smaller max_credits, or have that setting raised."
             )
         return max_credits
 
 
 def spending_rules(service: Settings) -> SpendingRules:
-    """Return the limits that hold for runs on `service`, handed in or configured.
+    """Return the limits for runs on `service`, from given or configured settings.
 
     Raises
     ------
     SettingsError
-        For a file that cannot be read, or a setting that is not allowed.
+        If a file cannot be read, or a setting is not allowed.
     """
-    said, told_by = for_runs_on(service)
-    budgets = said.budgets or Path(BUDGETS_FILE)
+    settings, set_in = for_runs_on(service)
+    budgets = settings.budgets or Path(BUDGETS_FILE)
     return SpendingRules(
-        _limit(said.max_credits_per_run),
-        told_by.get("max_credits_per_run", ""),
-        _limit(said.max_credits_per_month),
-        told_by.get("max_credits_per_month", ""),
-        said.ledger or default_ledger_folder(),
-        budgets=read_budgets(budgets) if said.budgets or budgets.exists() else (),
-        require_tags=said.require_tags,
+        _limit(settings.max_credits_per_run),
+        set_in.get("max_credits_per_run", ""),
+        _limit(settings.max_credits_per_month),
+        set_in.get("max_credits_per_month", ""),
+        settings.ledger or default_ledger_folder(),
+        budgets=read_budgets(budgets) if settings.budgets or budgets.exists() else (),
+        require_tags=settings.require_tags,
     )
 
 
@@ -223,15 +224,19 @@ def _limit(credits: float | None) -> float | None:
 
 
 def cache_rules(service: Settings) -> dict[str, Any]:
-    """Return folder and limits of the answers that runs on `service` share, by the names `open_cache` has.
+    """Return folder and limits of the cache for runs on `service`, as arguments of `open_cache`.
 
     Raises
     ------
     SettingsError
-        For a file that cannot be read, or a setting that is not allowed.
+        If a file cannot be read, or a setting is not allowed.
     """
-    said, _ = for_runs_on(service)
-    return {"folder": said.cache, "max_gb": said.cache_max_gb, "max_age_days": said.cache_max_age_days}
+    settings, _ = for_runs_on(service)
+    return {
+        "folder": settings.cache,
+        "max_gb": settings.cache_max_gb,
+        "max_age_days": settings.cache_max_age_days,
+    }
 
 
 # -- prices ----------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def _operation(name: str) -> str:
 
 
 def _day(value: Any) -> Any:
-    # A time would lose its offset, and with it perhaps its day.
+    # Refuse a time, because dropping its offset could change the day.
     if isinstance(value, datetime) or (isinstance(value, str) and len(value) > len("2026-01-01")):
         raise ValueError("allowed: a day without a time, such as 2026-01-01")
     return value
@@ -252,7 +257,7 @@ def _day(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a number of units from a day on, for one operation and service or for all (empty)."""
+    """A price for a number of units from a day on. An empty operation or service means all of them."""
 
     valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
@@ -263,7 +268,7 @@ class Price:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
-        """Return the cost of quantities by unit (minutes as seconds). None if the price has another unit."""
+        """Return the cost of quantities by unit (minutes as seconds). None without a quantity in the unit."""
         unit, size = ("second", 60 * self.per) if self.unit == "minute" else (self.unit, self.per)
         return self.price * quantities[unit] / size if unit in quantities else None
 
@@ -281,9 +286,10 @@ class Prices:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
-        """Return the price of an operation of a service on a day. None without a price.
+        """Return the price of an operation of a service on a day. None if no price applies.
 
-        An entry for the service or the operation beats one for all; of equal ones the newest holds.
+        A price for one service or operation comes before a price for all. Among equal prices the newest
+        applies.
         """
         found = [
             entry
@@ -296,19 +302,19 @@ class Prices:
 
 
 def prices_in_force(service: Any = None) -> Prices:
-    """Return the prices of the settings' file, or of ``prices.toml`` here; else those of the local service.
+    """Return the prices in the configured file, or in ``prices.toml`` in the working directory.
 
-    The local service costs no money.
+    Without either file, only the local service has a price: zero.
 
     Parameters
     ----------
     service
-        Settings that were handed in; the file they name goes before that of the settings in force.
+        Settings given to the call. Their file of prices comes before the configured file.
 
     Raises
     ------
     SettingsError
-        When the file cannot be read, or says what is not allowed.
+        If the file cannot be read, or has a value that is not allowed.
     """
     named = for_runs_on(service)[0].prices
     path = named or Path(PRICES_FILE)
@@ -318,5 +324,5 @@ def prices_in_force(service: Any = None) -> Prices:
     places = [(price.valid_from, price.operation, price.service) for price in prices.entries]
     for place in places:
         if places.count(place) > 1:
-            raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls; keep one")
+            raise SettingsError(f"{path} has two prices from {place[0]} on for the same calls. Keep one.")
     return prices

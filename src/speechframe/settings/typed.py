@@ -1,7 +1,7 @@
-"""Types of settings and run options: what each takes, as pydantic checks it, and how a refusal reads.
+"""Types of settings and run options, which pydantic checks, and the messages of their refusals.
 
-A refusal says the name, the value and what is allowed. Keys and addresses, which may hold a password, are
-named by their type and never repeated.
+A message gives the name, the value and the allowed values. Keys and addresses may contain secrets, so a
+message gives only their type.
 """
 
 import os
@@ -45,30 +45,30 @@ CONFIG = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _AN_ADDRESS = "an address as text, such as 'https://api.example.com'"
 _ADDRESSES = "region to address, such as {'us-east': 'https://us.example.com'}"
 _A_PATH = "a path of this machine"
-# Two letters at least: one is a drive.
+# Two letters at least, because one letter is a drive of Windows.
 _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 # -- how a refusal reads ---------------------------------------------------------------
 
-# Kinds of errors: the words say what is allowed; the value may hold a password and is not repeated.
+# Types of pydantic errors. ALLOWED: the message lists the allowed values. _MASKED: the value stays secret.
 ALLOWED, _MASKED = "allowed", "masked"
 _UNKNOWN = "unexpected_keyword_argument"
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Annotates a type with words for what it takes: whatever it refuses is refused with them."""
+    """Annotation of a type with words for its allowed values. Any refusal of the type shows these words."""
 
     words: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the check of the type, with these words for any of its errors."""
+        """Return the check of the type, with these words in each of its errors."""
         return core_schema.custom_error_schema(handler(source), ALLOWED, custom_error_message=self.words)
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> SettingsError:
-    """Return the error for a name that there is not, with the nearest one that there is."""
+    """Return the error for an unknown name, with the nearest known name."""
     known = [*known]
     return SettingsError(f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}")
 
@@ -77,35 +77,35 @@ def refused(
     error: ValidationError,
     what: str,
     known: Iterable[str],
-    told_by: Mapping[str, str] = MappingProxyType({}),
+    set_in: Mapping[str, str] = MappingProxyType({}),
     *,
     hint: str = "",
 ) -> SettingsError:
-    """Return what pydantic refuses as an error in words.
+    """Return a SettingsError for a refusal by pydantic.
 
-    `told_by` says where a name was set, `hint` where a name belongs that is none of the `known`.
+    `set_in` gives the place where each name was set. `hint` is added if the name is not in `known`.
     """
     first = _first(error)
     (name, *inner), kind, words = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
     if kind == _UNKNOWN:
-        said = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
+        message = f"{no_such(what, str(name), known)}{hint and '. '}{hint}"
     else:
         path = f"{name}{''.join(f'[{part!r}]' for part in inner if part != '[key]')}"
         given = "" if kind == _MASKED else f"={shown(first['input'])}"
         choices = words if kind == ALLOWED else first.get("ctx", {}).get("expected")
-        said = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
-    return SettingsError(f"{where}: {said}" if (where := told_by.get(str(name))) else said)
+        message = f"{path}{given}; allowed: {choices}" if choices else f"{path}{given} {words}"
+    return SettingsError(f"{where}: {message}" if (where := set_in.get(str(name))) else message)
 
 
 def _first(error: ValidationError) -> Any:
-    # A mistyped name first, for what it stands for is missing too.
+    # A mistyped name comes first, because the right name is then missing too.
     return min(error.errors(), key=lambda one: one["type"] != _UNKNOWN)
 
 
 def read_toml(path: Path, kind: type[_T]) -> _T:
-    """Return what a TOML file says as a dataclass whose fields say what is allowed.
+    """Return the content of a TOML file as a dataclass that checks it.
 
-    SettingsError where it cannot be read, or says what is not allowed.
+    Raises SettingsError if the file cannot be read, or has a value that is not allowed.
     """
     adapter = TypeAdapter(kind)
     try:
@@ -141,7 +141,7 @@ def _address(value: Any) -> str:
     if {*"@?#"} & {*value}:
         raise PydanticCustomError(
             _MASKED,
-            f"holds a user name or password, or a query; allowed: {_AN_ADDRESS}. The key goes into "
+            f"has a user name or password, or a query; allowed: {_AN_ADDRESS}. Put the key into "
             f"{KEY_VARIABLE}",
         )
     return value
@@ -168,7 +168,7 @@ def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
     return regions
 
 
-# With a bound on its length a text is read: a lone surrogate is half a character, and no file can hold it.
+# A bound on its length makes pydantic check the text. It refuses lone surrogates, which no file can contain.
 Text = Annotated[str, Strict(), Field(min_length=0)]
 Name = Annotated[Text, Allowed("a name as text")]
 Key = Annotated[SecretStr, AfterValidator(_key)]
@@ -187,9 +187,9 @@ Regions = Annotated[
 
 
 def is_address(path: "str | os.PathLike[str]") -> bool:
-    """Return whether a path is meant as an address such as ``s3://bucket/run``; a Path takes one slash away.
+    """Return whether a path is an address such as ``s3://bucket/run``, also if a Path has dropped one slash.
 
-    Files of a relative folder ``s3:/bucket`` could not be read either: Arrow takes their names for addresses.
+    A relative folder ``s3:/bucket`` counts as an address too, because Arrow would read it as one.
 
     Examples
     --------
@@ -203,11 +203,11 @@ def is_address(path: "str | os.PathLike[str]") -> bool:
 
 
 def expanded(path: "str | os.PathLike[str]") -> Path:
-    """Return a path with its ``~`` replaced; ValueError, with what to do, where nobody lives there."""
+    """Return a path with its ``~`` replaced. Raises ValueError if the user has no home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ValueError("nobody of that name has a home folder here; give the path without ~") from None
+        raise ValueError("the user named after ~ has no home folder here; give the path without ~") from None
 
 
 def _local_path(value: Any) -> Path:
@@ -216,7 +216,7 @@ def _local_path(value: Any) -> Path:
     if is_address(value):
         raise ValueError(f"is an address; allowed: {_A_PATH}")
     if "\0" in os.fspath(value):
-        raise ValueError(f"holds a NUL character; allowed: {_A_PATH}")
+        raise ValueError(f"has a NUL character; allowed: {_A_PATH}")
     return expanded(value)
 
 
@@ -232,12 +232,12 @@ PathOrAddress = Annotated[Path | str, PlainValidator(_path_or_address)]
 
 
 def _whole(value: Any) -> Any:
-    # A count is often of numpy.
+    # Counts are often integers of numpy.
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def _at_most(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    # What is finite and beyond all floats is no infinity, which would lift the limit.
+    # A number beyond all floats converts to infinity, which would lift the limit. So refuse it.
     credits = check(value)
     if credits > MOST_CREDITS and value != inf:
         raise ValueError
@@ -245,7 +245,7 @@ def _at_most(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole), Strict()]
-# Strict takes numbers of all kinds (numpy's, Decimals, Fractions) and no text; no NaN passes a bound.
+# Strict accepts numbers of all kinds (numpy, Decimal, Fraction) but not text. Each bound also refuses NaN.
 Limit = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0, inf for no limit")]
 Credits = Annotated[
     float,

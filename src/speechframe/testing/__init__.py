@@ -1,11 +1,12 @@
-"""What tests of your own need: a service that fails as it is told, and audio that tells whose it is.
+"""Tools for your own tests: a service with planned faults, and audio with a tag of its text.
 
-From the child process outwards: `knobs` is what can be set, `plan` decides what
-happens to which request, `wanted` reads what one asks, `accounts` and `journal`
-bill, `audio` and `answers` make bytes, `spoken` makes the answer of a call for
-speech, `shelf` has the audio behind URLs, `books` counts, `desk` brings these
-together, `protocol` speaks HTTP, `faulty` is the process; `service` starts it
-and is what you use.
+:class:`FaultyService` in `service` is the part for users. It starts a child process from `faulty`. In the
+child, `protocol` speaks HTTP and `handler` handles each request:
+
+- `wanted` reads the request, and `plan` chooses its fault and its latency
+- `accounts` and `journal` bill it
+- `spoken`, `answers`, `audio` and `audio_urls` make the answer
+- `books` counts everything, and `knobs` has all settings
 """
 
 from speechframe.testing.audio import tag_in, tag_of

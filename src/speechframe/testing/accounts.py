@@ -1,61 +1,46 @@
-"""Whose call it is: quota to the character, known idempotency keys, pace, and what is in flight where."""
+"""The accounts of keys: quotas in characters, known idempotency keys, rates, and calls in flight."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 
 from speechframe.settings import fingerprint
-from speechframe.testing.books import Gauge, Keeper
+from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Bill, Journal
 
 __all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
 
 UNLIMITED = 10**12
-"""The quota that answers count down from when there is none."""
+"""Quota from which answers count down if no quota is set."""
 _MARK_BYTES = 16
 
 
 class OtherBodyError(Exception):
-    """An ``Idempotency-Key`` came again with another request."""
+    """An ``Idempotency-Key`` was used again for another request."""
 
 
 class QuotaUsedUpError(Exception):
-    """The call would cost more characters than are left."""
+    """The call would cost more characters than the quota has left."""
 
 
 class Account:
-    """One key.
+    """The account of one key. It has the key's fingerprint, and for each region a meter of its calls."""
 
-    Parameters
-    ----------
-    key
-        The key; only its fingerprint is kept.
-    gauges
-        Region to what is in flight there.
-    """
-
-    def __init__(self, key: str, gauges: dict[str, Gauge]) -> None:
+    def __init__(self, key: str, meters: dict[str, InFlightMeter]) -> None:
         self.fingerprint = fingerprint(key)
-        self.gauges = gauges
+        self.meters = meters
         self.used = 0
         self.marks: dict[str, str] = {}
         self._tokens = 0.0
         self._at_s: float | None = None
 
     def remaining(self, quota: int | None) -> int:
-        """Return the characters left of a quota, never below 0."""
+        """Return the characters left of a quota, at least 0."""
         return max(0, (UNLIMITED if quota is None else quota) - self.used)
 
     def may_pass(self, rate: float, burst: int, now_s: float) -> bool:
-        """Take a token out of the bucket; False when there is none.
+        """Take a token of the rate limit. Return False if none is left.
 
-        Parameters
-        ----------
-        rate
-            Tokens a second.
-        burst
-            The most tokens there can be, and those there are at first.
-        now_s
-            A clock that never runs back.
+        The bucket gains `rate` tokens a second, up to `burst`, and starts full. `now_s` is a monotonic time.
         """
         passed_s = float("inf") if self._at_s is None else now_s - self._at_s
         self._tokens = min(float(burst), self._tokens + passed_s * rate)
@@ -67,44 +52,38 @@ class Account:
 
 
 class Bank:
-    """Every key's account, over one journal.
+    """The accounts of all keys over one journal. Every bill is counted, also those read from the journal.
 
-    Parameters
-    ----------
-    keys
-        The keys that are let in.
-    regions
-        The regions there are.
-    cap
-        Of every gauge, at first.
-    journal
-        Read back at once.
-    keeper
-        Told of every bill, those read back included.
+    `cap` is the initial cap of every meter.
     """
 
     def __init__(
-        self, keys: Sequence[str], regions: Sequence[str], cap: int | None, journal: Journal, keeper: Keeper
+        self,
+        keys: Sequence[str],
+        regions: Sequence[str],
+        cap: int | None,
+        journal: Journal,
+        counters: Counters,
     ) -> None:
-        self._by_key = {key: Account(key, {region: Gauge(cap) for region in regions}) for key in keys}
+        self._by_key = {key: Account(key, {region: InFlightMeter(cap) for region in regions}) for key in keys}
         self._by_fingerprint = {account.fingerprint: account for account in self._by_key.values()}
         self._regions = tuple(regions)
         self._journal = journal
-        self._keeper = keeper
+        self._counters = counters
         for bill in journal.bills():
             self._count(bill)
 
     def account(self, key: str | None) -> Account | None:
-        """Return the account of a key, None for a wrong one."""
+        """Return the account of a key. None for a wrong key."""
         return self._by_key.get(key) if key is not None else None
 
-    def gauges(self) -> dict[str, list[Gauge]]:
-        """Return the gauges of each region."""
+    def meters(self) -> dict[str, list[InFlightMeter]]:
+        """Return the meters of each region."""
         accounts = self._by_key.values()
-        return {region: [account.gauges[region] for account in accounts] for region in self._regions}
+        return {region: [account.meters[region] for account in accounts] for region in self._regions}
 
     def remaining(self, quota: int | None) -> dict[str, int]:
-        """Return the characters left by key fingerprint; empty without a quota."""
+        """Return the characters left by key fingerprint. Empty without a quota."""
         if quota is None:
             return {}
         return {name: account.remaining(quota) for name, account in self._by_fingerprint.items()}
@@ -117,23 +96,10 @@ class Bank:
         quota: int | None,
         mark: tuple[str, bytes] | None,
     ) -> bool:
-        """Bill a call, on disk when this returns; False when it was paid for before.
+        """Write the bill of a call to disk. Return False if the call was paid before.
 
-        Parameters
-        ----------
-        account
-            Who pays.
-        characters_of
-            Tag of each text to its billed characters.
-        quota
-            The characters the key has, None for any number.
-        mark
-            The ``Idempotency-Key`` and what it stands for; None without one.
-
-        Raises
-        ------
-        OtherBodyError, QuotaUsedUpError
-            Nothing was billed.
+        `characters_of` maps the tag of each text to its billed characters. `mark` is the ``Idempotency-Key``
+        and the content of its request. OtherBodyError and QuotaUsedUpError mean that nothing was billed.
         """
         name, body = ("", "") if mark is None else (_digest(mark[0].encode("latin-1")), _digest(mark[1]))
         if name:
@@ -151,9 +117,9 @@ class Bank:
         return True
 
     def _count(self, bill: Bill) -> None:
-        self._keeper.bill(bill.tag, bill.characters)
+        self._counters.bill(bill.tag, bill.characters)
         account = self._by_fingerprint.get(bill.key)
-        # The journal may know keys that a service with other keys over the same folder does not.
+        # The journal may contain keys of an earlier service in the same folder.
         if account is not None:
             account.used += bill.characters
             if bill.mark:

@@ -1,4 +1,4 @@
-"""Bytes of answers (sections 2.3, 2.4 and 7.1): put together from pieces that never change."""
+"""The bytes of answers (sections 2.3, 2.4 and 7.1), joined from pieces that are made once."""
 
 import functools
 import json
@@ -38,20 +38,7 @@ _STYLES = ["Conversational", "Narration"]
 def http(
     status: int, body: Sequence[Piece], *, trace: str, content_type: str = JSON, headers: str = ""
 ) -> bytes:
-    r"""Return an answer as it goes onto the wire.
-
-    Parameters
-    ----------
-    status
-        The status.
-    body
-        Pieces of the body.
-    trace
-        The service's id of the answer.
-    content_type
-        Of the body.
-    headers
-        Further lines, each with its line end.
+    r"""Return an HTTP answer as bytes. Each line in `headers` ends with a line break.
 
     Examples
     --------
@@ -66,7 +53,7 @@ def http(
 
 
 def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
-    r"""Return a good answer in chunks, as a stream comes; without its last five bytes it is not whole.
+    r"""Return a good answer in chunks, as streams send it. Without its last five bytes it is incomplete.
 
     Examples
     --------
@@ -91,7 +78,7 @@ def _reason(status: int) -> str:
 
 
 def error(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
-    """Return an error answer in the shape our service gives it (chosen: http-error-body)."""
+    """Return an error answer in the shape of our service (chosen: http-error-body)."""
     known = Status.of(status)
     code = _CODES.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
     fields = {"error_message": message, "error_code": str(code), "trace_id": trace}
@@ -110,20 +97,8 @@ def spoken(
 ) -> list[Piece]:
     """Return the pieces of the body of a good answer (section 2.3).
 
-    Parameters
-    ----------
-    audio_url
-        ``audioFile``.
-    encoded_audio
-        Pieces of Base64; none, and the field is left out.
-    audio_seconds
-        Length of the audio.
-    remaining, used
-        Characters left and used in the billing cycle.
-    words
-        JSON of ``wordDurations``.
-    warning
-        Left out when None.
+    `audio_url` is ``audioFile``, and `words` is the JSON of ``wordDurations``. `remaining` and `used` are
+    characters of the billing cycle. Empty Base64 and a missing warning are left out.
     """
     encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
     said = "" if warning is None else f',"warning":{json.dumps(warning)}'
@@ -136,7 +111,7 @@ def spoken(
 
 
 def word_durations(text: str, audio_seconds: float) -> str:
-    """Return the JSON of a text's words: each as long as its share of the text, without a gap between them.
+    """Return the words of a text with times, as JSON. Each word lasts for its share of the text.
 
     Examples
     --------
@@ -156,7 +131,7 @@ def word_durations(text: str, audio_seconds: float) -> str:
 
 @functools.cache
 def voice_listing(model: Model) -> bytes:
-    """Return the voices of a model's catalogue (section 2.4): several, in several locales."""
+    """Return the voices of a model's catalogue (section 2.4), in several locales."""
     voices = [
         Voice.model_validate(
             {
@@ -179,21 +154,7 @@ def voice_listing(model: Model) -> bytes:
 def limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
-    """Return the page of limits, our own addition, with what a toolkit reads of it.
-
-    Parameters
-    ----------
-    identity
-        What the service is as a source of speech.
-    cap
-        The published cap; None keeps it secret.
-    remaining
-        Characters left; None where there is no quota.
-    idempotent, takes
-        What is announced.
-    region
-        The region that answers.
-    """
+    """Return the page of limits, which is our own addition. None hides the cap or means no quota."""
     page = {
         "service": "speechframe",
         "identity": identity,

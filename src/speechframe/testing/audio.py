@@ -1,13 +1,11 @@
-"""Canned audio that says which text it belongs to, made of pieces that are encoded once.
+"""Canned audio with a tag of its text, joined from pieces that are encoded once.
 
-A clip is a head of a few bytes, which holds the tag of its text, and a tail,
-which is the same for every clip of a shape. A head's size is a multiple of
-three, and so is what comes before a tail's end: Base64 of the whole is Base64
-of the pieces, and the tail's is never made again.
+A clip has a head of a few bytes with the tag of its text, and a tail that all clips of a shape share. The
+size of each piece except the last is a multiple of three. So the Base64 of a clip is the Base64 of its
+pieces, and the tail is encoded once.
 
-The sound is a hum with syllables: some 150 Hz, loud and soft four times a
-second. It is no speech, but neither silent nor clipped, and as long as its
-text would take.
+The sound is a hum of about 150 Hz that is loud and soft four times a second. It is neither silent nor
+clipped, and as long as speech of its text.
 """
 
 import functools
@@ -28,11 +26,11 @@ __all__ = ["Shape", "clip", "clip_base64", "shape_of", "streamed_clip", "tag_in"
 
 SECONDS_PER_CHARACTER = 0.06
 VARIANTS = 8
-"""Pitches; a text has one, and the next take of it the next."""
+"""Number of pitches. The text selects one, and each further take uses the next one."""
 
 _PERIOD_S = 3
 _QUANTUM_S = 0.15
-"""At every sample rate of the document a multiple of three frames, so that Base64 can be cut there."""
+"""At every sample rate of the document this is a multiple of three frames, so Base64 can be cut there."""
 _SAMPLE_BYTES = 2
 _FULL_SCALE = 32767
 _PEAK = 0.5
@@ -47,16 +45,16 @@ _FLAC_TAG = b"spfT"
 _FLAC_APPLICATION = 2
 _FLAC_LAST = 0x80
 _FLAC_INFO_BYTES = 42
-"""Magic and STREAMINFO, which always comes first."""
+"""Size of the magic bytes and STREAMINFO, which always comes first."""
 _FLAC_FILL = b"\0\0"
 _FLAC_FRAMES_AT, _FLAC_FRAMES_BITS = 18, (1 << 36) - 1
-"""Where STREAMINFO says how many frames there are, together with other figures."""
+"""Offset and mask of the number of frames in STREAMINFO. The same bytes have other figures too."""
 _UNKNOWN = b"\xff\xff\xff\xff"
-"""A length of WAV that is not known yet."""
+"""Length in the WAV header of a stream, whose length is unknown."""
 
 
 class Shape(NamedTuple):
-    """What clips have in common beside their tag: container, rate, channels, length and pitch."""
+    """Properties that many clips share: format, rate, channels, length and pitch."""
 
     format: Format
     rate_hz: int
@@ -66,17 +64,17 @@ class Shape(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The length in seconds."""
+        """Length in seconds."""
         return self.frames / self.rate_hz
 
 
 def tag_of(text: str) -> int:
-    """Return the number that stands for a text in audio and books: 64 bits, the same everywhere.
+    """Return the number of a text in audio and books. It has 64 bits and is the same everywhere.
 
     Parameters
     ----------
     text
-        The text exactly as it was sent, pause markers included.
+        The text exactly as it was sent, with its pause markers.
 
     Examples
     --------
@@ -88,17 +86,17 @@ def tag_of(text: str) -> int:
 
 
 def tag_in(audio: bytes) -> int:
-    """Return the tag of the text that a clip of a :class:`~speechframe.testing.FaultyService` belongs to.
+    """Return the tag of the text that a clip of a :class:`~speechframe.testing.FaultyService` speaks.
 
     Parameters
     ----------
     audio
-        The WAV or FLAC bytes as the service sent them.
+        WAV or FLAC bytes exactly as the service sent them.
 
     Raises
     ------
     AudioError
-        When there is no tag: other audio, or audio that was encoded again.
+        If the audio has no tag, for example because it was encoded again.
 
     Examples
     --------
@@ -109,7 +107,7 @@ def tag_in(audio: bytes) -> int:
     payload = _flac_tag(audio) if audio.startswith(_FLAC_MAGIC) else _wav_tag(audio)
     if payload is None or len(payload) < _TAG.size:
         raise AudioError(
-            "the audio carries no tag; only bytes exactly as a FaultyService sent them do (WAV or FLAC)"
+            "the audio has no tag. Give the WAV or FLAC bytes exactly as a FaultyService sent them."
         )
     tag: int = _TAG.unpack_from(payload)[0]
     return tag
@@ -118,20 +116,10 @@ def tag_in(audio: bytes) -> int:
 def shape_of(
     format: Format, rate_hz: int, channels: int, *, characters: int, audio_bytes: int | None, variant: int
 ) -> Shape:
-    """Return the shape of a clip.
+    """Return the shape of a clip in WAV or FLAC.
 
-    Parameters
-    ----------
-    format
-        WAV or FLAC.
-    rate_hz, channels
-        As asked for.
-    characters
-        Of the text; the length follows it when `audio_bytes` is None.
-    audio_bytes
-        About the size of the clip, instead.
-    variant
-        Any number; pitches repeat.
+    The length follows the text's `characters`, or with `audio_bytes` the size of the clip. `variant` may be
+    any number, because pitches repeat.
 
     Examples
     --------
@@ -159,7 +147,7 @@ def clip(shape: Shape, tag: int, take: int) -> bytes:
 
 
 def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
-    """Return the bytes of a clip as they are streamed: its header does not know how long it is."""
+    """Return the bytes of a clip as a stream, whose header has no length."""
     whole = clip(shape, tag, take)
     if shape.format is Format.FLAC:
         at = slice(_FLAC_FRAMES_AT, _FLAC_FRAMES_AT + 8)
@@ -170,7 +158,7 @@ def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
 
 
 def clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
-    """Return the Base64 of a clip, in pieces; only the head is encoded anew."""
+    """Return the Base64 of a clip in pieces. Only the head is encoded for each clip."""
     if shape.format is Format.FLAC:
         flac = _flac(shape)
         return b2a_base64(_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
@@ -201,12 +189,12 @@ def _repeated(period: bytes, shape: Shape, over: int = 1, under: int = 1) -> lis
 
 @functools.cache
 def _samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
-    """Return one period: it ends where it begins, so that any number of them sounds as one."""
+    """Return one period of the sound. It ends as it begins, so repeated periods have no seam."""
     time_s = np.arange(_PERIOD_S * rate_hz) / rate_hz
     pitch_hz = 120 + 10 * variant
     hum = sum(np.sin(2 * np.pi * pitch_hz * k * time_s) / k for k in range(1, 6))
     syllables = 0.3 + 0.7 * np.sin(2 * np.pi * 2 * time_s) ** 2
-    # A breath of noise, as recordings have it: FLAC shrinks them by half, not to nothing.
+    # Add a little noise, as recordings have, so that FLAC saves half of the size and not almost all of it.
     breath = np.random.default_rng(variant).uniform(-0.02, 0.02, len(time_s))
     sound = (hum + breath) * syllables
     samples: NDArray[np.int16] = np.rint(sound * (_PEAK * _FULL_SCALE / np.abs(sound).max())).astype("<i2")
@@ -229,7 +217,7 @@ class _Flac(NamedTuple):
     tail_base64: bytes
 
 
-# Bounded: where the length follows the text there are as many shapes as lengths.
+# Limit the cache, because there may be as many shapes as lengths of texts.
 @functools.lru_cache(maxsize=256)
 def _flac(shape: Shape) -> _Flac:
     data = _flac_bytes(shape)
@@ -247,7 +235,7 @@ def _flac_bytes(shape: Shape) -> bytes:
 
 @functools.cache
 def _flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
-    # How much FLAC shrinks is only known afterwards.
+    # The size of FLAC is only known after encoding, so approach it step by step.
     frames = _cuttable(audio_bytes // channels)
     for _ in range(3):
         size = len(_flac_bytes(Shape(Format.FLAC, rate_hz, channels, frames, 0)))

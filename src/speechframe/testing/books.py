@@ -1,4 +1,4 @@
-"""What the service saw: counted while it runs (`Keeper`, `Gauge`), handed over as a value (`Books`)."""
+"""Counts of a faulty service: `Counters` and `InFlightMeter` count while it runs, `Books` is the result."""
 
 import time
 from collections import Counter
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-__all__ = ["Billed", "Books", "Gauge", "Keeper"]
+__all__ = ["Billed", "Books", "Counters", "InFlightMeter"]
 
 _EARLY_S = 0.001
-"""Two clocks of one machine agree to less than this."""
+"""Two clocks of one machine differ by less than this."""
 
 
 class Billed(NamedTuple):
-    """How often a text was billed, and how many characters that made."""
+    """Number of times that a text was billed, and the sum of its billed characters."""
 
     times: int
     characters: int
@@ -21,42 +21,41 @@ class Billed(NamedTuple):
 
 @dataclass(frozen=True)
 class Books:
-    """The books of a :class:`~speechframe.testing.FaultyService` at one moment.
+    """The counts of a :class:`~speechframe.testing.FaultyService` at one moment.
 
-    What was billed is exact over kills and restarts; everything else counts
-    from the last start of the service.
+    Bills are exact even after kills and restarts. All other counts begin at the last start of the service.
 
     Attributes
     ----------
     requests
-        Calls for speech, generated or streamed, and for translations, whatever came of them.
+        Calls for speech (generated or streamed) and for translations, good and bad.
     answered
-        Good answers that were handed to the network whole.
+        Good answers that were sent completely.
     statuses
-        Status to how many such answers; resets, hangs and truncated answers have none.
+        Number of answers by status. Resets, hangs and truncated answers have no status.
     faults
-        Step to how often it was played.
+        Number of faults by step.
     refused
-        Answers 429 because of the cap or the rate; those of `faults` are not among them.
+        Answers 429 because of the cap or the rate. Those in `faults` do not count here.
     repeats
         Calls that cost nothing, because their ``Idempotency-Key`` was known.
     early_retries
-        Calls with a text that their region had told to wait, and that came before the wait was over.
+        Calls for a text that came before the waiting time of their region was over.
     billed
-        Tag of a text to :class:`Billed`: how many times, how many characters.
+        Number of bills and characters (:class:`Billed`) by tag of a text.
     billed_characters
-        Sum over all texts and keys.
+        Billed characters of all texts and keys.
     remaining
-        Key fingerprint to characters left; empty without a quota.
+        Characters left by key fingerprint. Empty without a quota.
     in_flight, most_in_flight
-        Calls being worked on now, and at the most.
+        Calls in flight now, and the largest number so far.
     most_in_flight_of
-        Region to the most calls of one key at once.
+        Largest number of calls of one key in flight, by region.
     utilisation
-        Region to the mean over time of ``min(in flight, cap) / cap``, from the first call that was let in
-        to the last that was answered; a region that had no cap is left out.
+        Mean over time of ``min(in flight, cap) / cap``, by region, from the first accepted call to the last
+        answer. Regions without a cap are left out.
     started_at, last_at
-        Unix time of the first call and of the last answer; None before there was one.
+        Unix time of the first call and of the last answer in seconds. None before they happened.
     """
 
     requests: int = 0
@@ -78,7 +77,7 @@ class Books:
 
     @property
     def duplicates(self) -> dict[int, int]:
-        """Tags that were billed more than once, and how often; another take of a text is one as well."""
+        """Number of bills for each tag that was billed more than once. Other takes of a text count too."""
         return {tag: billed.times for tag, billed in self.billed.items() if billed.times > 1}
 
     def to_json(self) -> dict[str, Any]:
@@ -87,7 +86,7 @@ class Books:
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Self:
-        """Return the books from what :meth:`to_json` made, after JSON turned its numbers into names."""
+        """Return books from the JSON of :meth:`to_json`. JSON has text instead of numbers as keys."""
         return cls(
             **value
             | {
@@ -97,15 +96,15 @@ class Books:
         )
 
 
-class Gauge:
-    """How busy one key keeps one region: what is in flight, and that over time.
+class InFlightMeter:
+    """Meter of the calls of one key that are in flight in one region, now and over time.
 
     Examples
     --------
-    >>> gauge = Gauge(cap=2)
-    >>> gauge.enter(10.0)
-    >>> gauge.leave(11.0)
-    >>> gauge.utilisation, gauge.most
+    >>> meter = InFlightMeter(cap=2)
+    >>> meter.enter(10.0)
+    >>> meter.leave(11.0)
+    >>> meter.utilisation, meter.most
     (0.5, 1)
     """
 
@@ -121,28 +120,28 @@ class Gauge:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the cap is reached."""
         return self.cap is not None and self.in_flight >= self.cap
 
     @property
     def utilisation(self) -> float | None:
-        """The mean share of the cap that was used up to the last change; None where there was no cap."""
+        """Mean share of the cap that was used until the last change. None without a cap."""
         return self._area / self._timed_s if self._timed_s else None
 
     def enter(self, now_s: float) -> None:
-        """Count one in."""
+        """Add one call in flight."""
         self._advance(now_s)
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
 
     def leave(self, now_s: float) -> None:
-        """Count one out."""
+        """Remove one call in flight."""
         self._advance(now_s)
         self.in_flight -= 1
 
     def set_cap(self, cap: int | None, now_s: float) -> None:
-        """Change the cap; what was in flight before counts against the old one."""
-        # Not before the first call and not after the last: that time belongs to nobody.
+        """Change the cap. Earlier time counts with the old cap."""
+        # Skip idle time before the first call and after the last one.
         if self.in_flight:
             self._advance(now_s)
         self.cap = cap
@@ -155,8 +154,8 @@ class Gauge:
         self._at_s = now_s
 
 
-class Keeper:
-    """Counts; what it holds grows with texts, not with calls."""
+class Counters:
+    """Counters of the service. Their memory grows with the number of texts, not of calls."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -174,32 +173,32 @@ class Keeper:
         self._billed: dict[int, list[int]] = {}
         self._due_s: dict[tuple[str, int], float] = {}
 
-    def came(self) -> bool:
-        """Count a call in; True for the first."""
+    def count_call(self) -> bool:
+        """Count a new call. Return True for the first one."""
         self.requests += 1
         if self.started_at is not None:
             return False
         self.started_at = time.time()
         return True
 
-    def asked(self, what: tuple[str, int], now_s: float) -> None:
-        """Note that a region was asked for a text's tag: too early, if it had told to wait longer."""
+    def count_retry(self, what: tuple[str, int], now_s: float) -> None:
+        """Count a call for a text in a region as early, if its waiting time is not over."""
         due_s = self._due_s.pop(what, None) if self._due_s else None
         if due_s is not None and now_s < due_s - _EARLY_S:
             self.early_retries += 1
             self._due_s[what] = due_s
 
-    def told_to_wait(self, what: tuple[str, int], until_s: float) -> None:
-        """Note that a region shall not be asked for a text's tag before `until_s`."""
+    def set_wait(self, what: tuple[str, int], until_s: float) -> None:
+        """Record that a text must not be sent to a region before `until_s`."""
         self._due_s[what] = until_s
 
-    def entered(self) -> None:
-        """Count a call into what is being worked on."""
+    def add_in_flight(self) -> None:
+        """Add one call in flight."""
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
-    def replied(self, status: int) -> None:
-        """Count an answer out."""
+    def count_answer(self, status: int) -> None:
+        """Count an answer."""
         self.statuses[status] += 1
         self.last_at = time.time()
 
@@ -210,17 +209,9 @@ class Keeper:
         billed[1] += characters
         self.billed_characters += characters
 
-    def books(self, gauges: Mapping[str, list[Gauge]], remaining: Mapping[str, int]) -> Books:
-        """Return everything as it stands.
-
-        Parameters
-        ----------
-        gauges
-            Region to one gauge a key.
-        remaining
-            Key fingerprint to characters left.
-        """
-        shares = {region: [g.utilisation for g in found] for region, found in gauges.items()}
+    def books(self, meters: Mapping[str, list[InFlightMeter]], remaining: Mapping[str, int]) -> Books:
+        """Return all counts. `meters` has meters of all keys by region, `remaining` the characters left."""
+        shares = {region: [g.utilisation for g in found] for region, found in meters.items()}
         known = {region: [s for s in of if s is not None] for region, of in shares.items()}
         return Books(
             requests=self.requests,
@@ -235,7 +226,7 @@ class Keeper:
             remaining=dict(remaining),
             in_flight=self.in_flight,
             most_in_flight=self.most_in_flight,
-            most_in_flight_of={region: max(g.most for g in found) for region, found in gauges.items()},
+            most_in_flight_of={region: max(g.most for g in found) for region, found in meters.items()},
             utilisation={region: sum(of) / len(of) for region, of in known.items() if of},
             started_at=self.started_at,
             last_at=self.last_at,

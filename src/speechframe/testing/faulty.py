@@ -1,8 +1,7 @@
 """The child process of a FaultyService: ``python -m speechframe.testing.faulty``.
 
-It is told what to be by one line of JSON on its standard input, says where it
-is by one line on its standard output, and ends when its standard input does:
-with the process that started it, however that one ends.
+It reads its settings from the first line of its standard input, as JSON. It writes its addresses as one line
+of JSON to its standard output. It ends when its standard input ends, so also when its parent process dies.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import SpeechframeError
-from speechframe.testing.desk import Desk
+from speechframe.testing.handler import RequestHandler
 from speechframe.testing.knobs import Knobs
 
 __all__ = ["HOST", "main"]
@@ -33,31 +32,31 @@ def main() -> int:
     try:
         asyncio.run(_serve(Knobs.of(told["knobs"]), Path(told["data"]), told["ports"]))
     except (OSError, SpeechframeError) as error:
-        _say({"error": str(error)})
+        _write_line({"error": str(error)})
         return 1
     return 0
 
 
 async def _serve(knobs: Knobs, data: Path, ports: dict[str, int]) -> None:
     loop = asyncio.get_running_loop()
-    desk = Desk(knobs, data)
+    handler = RequestHandler(knobs, data)
     async with contextlib.AsyncExitStack() as servers:
         urls = {}
         for region in knobs.regions:
             server = await loop.create_server(
-                functools.partial(desk.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
+                functools.partial(handler.connection, region), HOST, ports.get(region, 0), backlog=_BACKLOG
             )
             servers.push_async_callback(_closed, server)
             urls[region] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
-        desk.open(urls)
-        # What is there now stays: the collector need not look at it again and again.
+        handler.open(urls)
+        # The garbage collector need not check the objects that exist now.
         gc.freeze()
-        _say({"urls": urls, "pid": os.getpid()})
+        _write_line({"urls": urls, "pid": os.getpid()})
         await _end_of_input()
 
 
 async def _closed(server: asyncio.Server) -> None:
-    # Not waited for: clients that hold their connections open must not hold up the end.
+    # Do not wait, because clients may keep their connections open.
     server.close()
 
 
@@ -75,7 +74,7 @@ async def _end_of_input() -> None:
     loop.remove_reader(source)
 
 
-def _say(value: dict[str, Any]) -> None:
+def _write_line(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

@@ -1,7 +1,7 @@
-"""What was billed, on disk before it is answered: a file of one line a bill.
+"""The journal of bills, written to disk before the answer. Each line is a bill.
 
-A line is handed to the kernel by one write, so that a process that is killed
-loses nothing of it; a line that a full disk cut short is taken off on reading.
+A single write passes a line to the kernel, so a killed process loses none of its lines. If a full disk cuts a
+line short, reading removes it.
 """
 
 import os
@@ -16,20 +16,9 @@ _NONE = "-"
 
 
 class Bill(NamedTuple):
-    """One billed call.
+    """One billed call, with the fingerprint of its key, the tag of its text, and its characters.
 
-    Parameters
-    ----------
-    key
-        Fingerprint of the key that pays.
-    tag
-        Of the text.
-    characters
-        Billed for it.
-    mark
-        What stands for the ``Idempotency-Key``, empty without one.
-    body
-        What stands for the request behind the mark.
+    `mark` and `body` are hashes of the ``Idempotency-Key`` and of the request, or empty without that key.
     """
 
     key: str
@@ -39,25 +28,19 @@ class Bill(NamedTuple):
     body: str = ""
 
     def line(self) -> bytes:
-        """Return the bill as it is written."""
+        """Return the bill as a line of the file."""
         words = (self.key, f"{self.tag:016x}", str(self.characters), self.mark or _NONE, self.body or _NONE)
         return (" ".join(words) + "\n").encode()
 
     @classmethod
     def read(cls, line: str) -> Self:
-        """Return the bill of a line."""
+        """Return the bill in a line."""
         key, tag, characters, mark, body = line.split()
         return cls(key, int(tag, 16), int(characters), mark.replace(_NONE, ""), body.replace(_NONE, ""))
 
 
 class Journal:
-    """The file of bills in a folder, open for more.
-
-    Parameters
-    ----------
-    folder
-        Where it lies; made when it is not there.
-    """
+    """The file of bills in a folder, open for more bills. Creates the folder if necessary."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +48,7 @@ class Journal:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
     def bills(self) -> Iterator[Bill]:
-        """Yield every bill so far, and take a last line off that is not whole."""
+        """Yield every bill so far, and remove an incomplete last line from the file."""
         whole = 0
         with self._path.open("rb") as file:
             for line in file:
@@ -76,13 +59,7 @@ class Journal:
         os.ftruncate(self._file, whole)
 
     def write(self, bill: Bill) -> None:
-        """Put a bill on record.
-
-        Raises
-        ------
-        OSError
-            When the disk does not take it; nothing of it is on record then.
-        """
+        """Write a bill. OSError if the disk refuses it. Nothing of the bill is in the file then."""
         line = bill.line()
         written = os.write(self._file, line)
         if written < len(line):

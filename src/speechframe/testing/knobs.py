@@ -1,4 +1,4 @@
-"""What can be set on the service: one checked, frozen object, which goes to the child process as JSON."""
+"""Settings of the service (knobs): a checked, frozen object that goes to the child process as JSON."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -45,7 +45,7 @@ def _as_latency(value: object) -> object:
 
 
 class Knobs(BaseModel):
-    """Every knob with its default; what each does is told where users meet them, in ``FaultyService``."""
+    """Every knob with its default. The docstring of ``FaultyService`` describes each one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -105,7 +105,7 @@ class Knobs(BaseModel):
     def _listed(cls, value: tuple[str, ...] | frozenset[str]) -> tuple[str, ...] | frozenset[str]:
         unknown = sorted(set(value) - set(REGIONS))
         if unknown:
-            raise ValueError(f"unknown region {unknown[0]!r}; the document lists {', '.join(REGIONS)}")
+            raise ValueError(f"unknown region {unknown[0]!r}; allowed: {', '.join(REGIONS)}")
         return value
 
     @field_validator("regions")
@@ -119,38 +119,26 @@ class Knobs(BaseModel):
     @field_validator("down_regions")
     @classmethod
     def _its_own(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
-        # Where the regions themselves are refused, there is nothing to compare with.
+        # If `regions` was refused, compare with nothing.
         regions = known.data.get("regions", value)
         for name in sorted(value):
             if name not in regions:
-                raise ValueError(f"{name} is none of its regions; it has {', '.join(regions)}")
+                raise ValueError(f"{name} is not a region of this service; it has {', '.join(regions)}")
         return value
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """Return checked knobs.
-
-        Raises
-        ------
-        SettingsError
-            For an unknown knob or a value it cannot have.
-        """
+        """Return checked knobs, or raise SettingsError for an unknown knob or a value that is not allowed."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise SettingsError(_words(error)) from None
 
     def changed(self, changes: dict[str, Any]) -> Self:
-        """Return knobs with some of them turned, as far as they turn while the service runs.
-
-        Raises
-        ------
-        SettingsError
-            For an unknown knob, one that is fixed when the service starts, or a value it cannot have.
-        """
+        """Return changed knobs. SettingsError for unknown or fixed knobs and values that are not allowed."""
         fixed = sorted(_FIXED_AT_START & set(changes))
         if fixed:
-            raise SettingsError(f"{fixed[0]} is fixed when a FaultyService starts; make a new one")
+            raise SettingsError(f"{fixed[0]} cannot change after the start. Make a new FaultyService.")
         return self.of({name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 

@@ -1,8 +1,7 @@
-"""Which step a request gets, how long it takes and when it may come again: pure, decided by the seed.
+"""The plan of each request: its step, its latency and its waiting time. All depend on the seed only.
 
-Nothing here has a state or reads a clock: equal arguments give equal answers,
-in every process and version. So a run against a service that fails is the
-same run twice, whatever the order in which its rows arrive.
+These functions have no state and read no clock. Equal arguments give equal results, in every process and
+version. So a run against a faulty service always sees the same faults, in whichever order its rows arrive.
 """
 
 import functools
@@ -34,9 +33,9 @@ __all__ = [
 ]
 
 AND_SO_ON = "..."
-"""At the end of a script: its last step is played for ever."""
+"""Last item of a script. The step before it is then repeated for ever."""
 EVERY_TEXT = "*"
-"""The text of a script that counts for every text without one of its own."""
+"""Text whose script applies to every text without a script of its own."""
 
 _BITS = 53
 _NORMAL = NormalDist()
@@ -51,7 +50,7 @@ class Fixed:
     Parameters
     ----------
     seconds
-        Time from the whole request to the answer.
+        Time in seconds from the complete request to the answer.
 
     Examples
     --------
@@ -66,21 +65,22 @@ class Fixed:
             raise ValueError(f"a latency is 0 or more seconds, not {self.seconds}")
 
     def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds; `place` changes nothing."""
+        """Return the latency in seconds, which does not depend on `place`."""
         del place
         return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """A latency with a long tail, as services on the network have it.
+    """A latency with a long tail, as services in a network have it.
 
     Parameters
     ----------
     mean_s
-        Its mean in seconds.
+        Mean in seconds.
     sigma
-        Standard deviation of its logarithm; 0.5 makes one in a hundred 2.8 times the mean.
+        Standard deviation of its logarithm (default 0.5). With 0.5, one in a hundred exceeds 2.8 times the
+        mean.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Lognormal:
     def __post_init__(self) -> None:
         if not (0 < self.mean_s < math.inf and 0 <= self.sigma < math.inf):
             raise ValueError(
-                f"a lognormal latency has a mean above 0 s and a sigma of 0 or more, not {self.mean_s} "
+                f"a lognormal latency needs a mean above 0 s and a sigma of 0 or more, not {self.mean_s} "
                 f"and {self.sigma}"
             )
 
@@ -108,41 +108,41 @@ Latency = Lognormal | Fixed
 
 
 class Fault(StrEnum):
-    """What can go wrong, beside the statuses; each with what the service does and whether it bills."""
+    """The faults beside error statuses. Each fault has its effect and whether the call is billed."""
 
     billed: bool
 
     def __new__(cls, value: str, billed: bool) -> Self:  # noqa: FBT001 - a row of a table
-        """Keep beside the name whether the call was billed."""
+        """Store the name and whether the call is billed."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.billed = billed
         return member
 
     RESET_BEFORE = "reset_before", False
-    """The connection is reset when the request is there."""
+    """The connection is reset after the request has arrived."""
     HANG = "hang", False
-    """No answer ever comes; the slot is held until the client goes."""
+    """The service never answers. The slot is held until the client disconnects."""
     RESET_AFTER = "reset_after", True
     """The connection is reset instead of an answer."""
     HANG_BILLED = "hang_billed", True
     """As ``hang``, after billing."""
     TRUNCATED = "truncated", True
-    """The body ends half-way, and the connection with it."""
+    """The body ends half-way and the connection is closed."""
     BROKEN_JSON = "broken_json", True
-    """The body is whole, but no JSON."""
+    """The body is complete but is not JSON."""
     BROKEN_BASE64 = "broken_base64", True
-    """``encodedAudio`` holds a letter that is none of Base64."""
+    """``encodedAudio`` has a letter that Base64 does not have."""
     EXPIRED_URL = "expired_url", True
-    """Instead of audio comes a URL that is gone, also when Base64 was asked for."""
+    """The answer has an expired URL instead of audio, even if Base64 was requested."""
     NO_AUDIO = "no_audio", True
-    """``encodedAudio`` is good Base64 of something that is no audio."""
+    """``encodedAudio`` is valid Base64, but not of audio."""
     SLOW_BYTES = "slow_bytes", True
-    """A good answer, in drops."""
+    """A good answer that is sent slowly, in small pieces."""
 
 
 class Step(NamedTuple):
-    """What one request gets: a good answer, a fault, or an error status with its own Retry-After."""
+    """The plan for one request: a good answer, a fault, or an error status with its own Retry-After."""
 
     name: str
     fault: Fault | None = None
@@ -155,12 +155,9 @@ OK = Step("ok")
 
 @functools.lru_cache(maxsize=1024)
 def parse_step(words: str) -> Step:
-    """Return the step that is written as ``ok``, a fault's name, a status, or ``status:Retry-After``.
+    """Return the step for ``ok``, the name of a fault, a status, or ``status:Retry-After``.
 
-    Raises
-    ------
-    ValueError
-        When it is none of them.
+    ValueError for other words.
 
     Examples
     --------
@@ -177,13 +174,13 @@ def parse_step(words: str) -> Step:
     if status.isascii() and status.isdecimal() and int(status) in _ERROR_STATUSES:
         return Step(status, status=int(status), retry_after=wait or None)
     raise ValueError(
-        f"{words!r} is no step; allowed: ok, {', '.join(Fault)}, a status from 400 to 599, or such a status "
-        "with its Retry-After, as in 429:1.5"
+        f"{words!r} is not a step; allowed: ok, {', '.join(Fault)}, a status from 400 to 599, or such a "
+        "status with its Retry-After, as in 429:1.5"
     )
 
 
 def scripted_step(script: Sequence[str], attempt: int) -> Step:
-    """Return the step of an attempt (from 0) of a text that has a script.
+    """Return the step of an attempt, counted from 0, by the script of its text.
 
     Examples
     --------
@@ -199,26 +196,18 @@ def scripted_step(script: Sequence[str], attempt: int) -> Step:
 
 
 def check_script(script: Sequence[str]) -> None:
-    """Raise ValueError unless every step of a script can be played."""
+    """Raise ValueError if a step of a script cannot be played."""
     steps = script[:-1] if script and script[-1] == AND_SO_ON else script
     if len(steps) < len(script) and not steps:
-        raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to stay at")
+        raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to repeat. Put a step before it.")
     for words in steps:
         parse_step(words)
 
 
 class FaultTable:
-    """Shares of attempts that go wrong, and which one does.
+    """The shares of attempts that get a fault, by step. The rest gets good answers.
 
-    Parameters
-    ----------
-    shares
-        Step to its share, from 0 to 1; what is left to 1 is answered well.
-
-    Raises
-    ------
-    ValueError
-        For an unknown step, a share out of range, or shares that add up to more than 1.
+    ValueError for an unknown step, a share outside 0 to 1, or a sum above 1.
 
     Examples
     --------
@@ -240,22 +229,16 @@ class FaultTable:
         return bool(self._steps)
 
     def step_at(self, place: float) -> Step:
-        """Return the step of an attempt that falls on `place`, a number from 0 to below 1."""
+        """Return the step of an attempt at `place`, a number from 0 to below 1."""
         index = bisect_right(self._ends, place)
         return self._steps[index] if index < len(self._steps) else OK
 
 
 def draw(seed: int, what: str, *of: int) -> float:
-    """Return a number from 0 to below 1 that depends on nothing but the arguments, evenly spread.
+    """Return a number from 0 to below 1, evenly spread, that depends only on the arguments.
 
-    Parameters
-    ----------
-    seed
-        The service's seed.
-    what
-        What is drawn, so that a fault and a latency of the same request have nothing in common.
-    *of
-        What it is drawn for: a text's tag and its attempt, or the number of a request.
+    `what` names the use of the number, so that the fault and the latency of a request are independent. `of`
+    is the tag of a text with its attempt, or the number of a request.
 
     Examples
     --------
@@ -267,13 +250,13 @@ def draw(seed: int, what: str, *of: int) -> float:
 
 
 Form = Literal["seconds", "float", "date", "mixed"] | None
-"""How Retry-After is written; "mixed": every form and none, by turns of the seed."""
+"""Form of Retry-After. "mixed" means each form and none in turn, by the seed."""
 
 _FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
 
 
 def form_of(form: Form, place: float) -> Form:
-    """Return the form a refusal that falls on `place` takes.
+    """Return the form of the Retry-After of a refusal at `place`.
 
     Examples
     --------
@@ -284,16 +267,10 @@ def form_of(form: Form, place: float) -> Form:
 
 
 def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
-    """Return the value of a Retry-After header and the seconds it really tells to wait.
+    """Return the value of a Retry-After header, and the seconds from `now_s` that it means.
 
-    Parameters
-    ----------
-    form
-        Whole seconds, a decimal number, an HTTP date, or None.
-    wait_s
-        The wait that is meant; forms that know whole seconds alone round it up.
-    now_s
-        Unix time.
+    The forms are whole seconds, a decimal number, an HTTP date, or None. Forms with whole seconds round
+    `wait_s` up.
 
     Examples
     --------

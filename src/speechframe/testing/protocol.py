@@ -1,8 +1,7 @@
-"""HTTP/1.1 as far as a client of one kind needs it: heads found with `bytes.find`, connections kept alive.
+"""HTTP/1.1, as far as our clients need it. Headers are searched with `bytes.find`, connections stay open.
 
-A connection hands each whole request to one function, which answers at once
-or later; until it has, further requests wait in the buffer. Beside good
-answers a connection knows the ways an answer can go wrong on the network.
+A connection passes each complete request to one function, which answers at once or later. Until then, further
+requests wait in the buffer. A connection can send good answers, and can fail in the ways of real networks.
 """
 
 import asyncio
@@ -20,9 +19,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 _END = b"\r\n\r\n"
-# Closing with a linger of 0 s sends a reset, which is what a client sees of a crashed or restarted peer.
+# If a connection is closed with a linger of 0 s, it sends a reset, as a crashed or restarted service does.
 _NO_LINGER = struct.pack("ii", 1, 0)
-_DROPS = 20
+_PIECES = 20
 
 
 def _line(name: str) -> bytes:
@@ -38,7 +37,7 @@ _CLOSE = b"\r\nconnection: close"
 
 
 class Request(NamedTuple):
-    """A whole request."""
+    """A complete request."""
 
     method: str
     path: str
@@ -48,18 +47,15 @@ class Request(NamedTuple):
     body: bytes
 
     def header(self, line: bytes) -> str | None:
-        """Return the value of a header, given as this module's constants are."""
+        """Return the value of a header. Constants of this module such as `API_KEY` name the header."""
         return _value(self.head, self.lowered, line)
 
 
 class Connection(asyncio.Protocol):
     """One connection of a client.
 
-    Parameters
-    ----------
-    handle
-        Called with each request and this connection; it, or something it started, then calls exactly one of
-        :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`drip` and :meth:`hold`.
+    It calls `handle` with each request and itself. The handler, now or later, calls exactly one of
+    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`.
     """
 
     def __init__(self, handle: Callable[[Request, "Connection"], None]) -> None:
@@ -73,21 +69,21 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a TCP server makes no other
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - true for TCP sockets
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever holds the connection that nobody listens any more."""
+        """Report the loss to the holder of the connection."""
         del exc
         self._let_go()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and handle what they make whole."""
+        """Add bytes to the buffer, and handle complete requests."""
         self._buffer = self._buffer + data if self._buffer else data
         self._read_on()
 
     def reply(self, answer: bytes) -> None:
-        """Write an answer and go on to the next request."""
+        """Write an answer and continue with the next request."""
         if not self._transport.is_closing():
             self._transport.write(answer)
             if self._closing:
@@ -96,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def reset(self) -> None:
-        """Reset the connection: what was not yet read or written is lost."""
+        """Reset the connection. Unread and unwritten data is lost."""
         found = self._transport.get_extra_info("socket")
         if found is not None and not self._transport.is_closing():
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -109,31 +105,31 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def hold(self, seconds: float, done: Callable[[], None]) -> None:
-        """Say nothing until the client goes, or close the connection when the time is over; then `done`."""
+        """Send nothing until the client disconnects, or `seconds` are over. Then call `done`."""
         if self._transport.is_closing():
             done()
             return
         self._gone = done
         asyncio.get_running_loop().call_later(seconds, self._transport.close)
 
-    def drip(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
-        """Write an answer in drops that take `seconds` together; `done` is told whether the client stayed."""
-        size = max(1, -(-len(answer) // _DROPS))
+    def send_slowly(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
+        """Write an answer in pieces over `seconds`. Then call `done` with whether the client stayed."""
+        size = max(1, -(-len(answer) // _PIECES))
         loop = asyncio.get_running_loop()
 
-        def drop(start: int) -> None:
+        def send_piece(start: int) -> None:
             if self._transport.is_closing():
                 done(False)
                 return
             end = start + size
             if end < len(answer):
                 self._transport.write(answer[start:end])
-                loop.call_later(seconds / _DROPS, drop, end)
+                loop.call_later(seconds / _PIECES, send_piece, end)
             else:
                 done(True)
                 self.reply(answer[start:])
 
-        drop(0)
+        send_piece(0)
 
     def _let_go(self) -> None:
         gone, self._gone = self._gone, None
@@ -141,7 +137,7 @@ class Connection(asyncio.Protocol):
             gone()
 
     def _read_on(self) -> None:
-        # An answer that is given at once comes back here: the loop that is running already goes on.
+        # An immediate answer calls this method again. Then the outer call continues.
         if self._reading:
             return
         self._reading = True
@@ -154,7 +150,7 @@ class Connection(asyncio.Protocol):
         self._reading = False
 
     def _next(self) -> Request | None:
-        """Return the next request and take it off the buffer; None while it is not whole."""
+        """Remove the next request from the buffer and return it. None if it is incomplete."""
         buffer = self._buffer
         end = buffer.find(_END)
         if end < 0:

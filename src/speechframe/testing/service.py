@@ -1,4 +1,4 @@
-"""A service that fails as it is told, for tests: a child process on a real port of this machine."""
+"""A service with planned faults for tests. It is a child process on a real local port."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from speechframe.processes.child import Running, line_within
 from speechframe.settings import GLOBAL_REGION, Settings
 from speechframe.spec.chosen import API_KEY_HEADER
 from speechframe.testing.books import Books
-from speechframe.testing.desk import BOOKS_PATH, CONTROL_PATH, identity_of
+from speechframe.testing.handler import BOOKS_PATH, CONTROL_PATH, identity_of
 from speechframe.testing.knobs import DEFAULT_KEY, Knobs
 from speechframe.testing.plan import Form, Latency
 
@@ -33,84 +33,81 @@ _OK = 200
 
 
 class FaultyService(Running):
-    """A canned, fast speech service that fails as it is told and keeps books of everything it saw.
+    """A canned, fast speech service with planned faults, which counts everything that it receives.
 
-    It answers ``POST /v1/speech/generate``, ``POST /v1/speech/stream`` and
-    ``POST /v1/text/translate`` (words turned round, and the target behind
-    them), the voice listing, the page of limits and the audio URLs it gives
-    out; on a loopback port, in a process of its own, so that its time is not
-    the client's. A context manager
-    (``with`` or ``async with``). Whatever it does is decided by `seed`, the
-    text and how often that text came before, never by chance.
+    It answers ``POST /v1/speech/generate``, ``POST /v1/speech/stream``, ``POST /v1/text/translate``, the
+    voice listing, the page of limits, and the audio URLs in its answers. Translations have each word
+    reversed, with the target after the text. The service runs on a loopback port in its own process, so it
+    takes no time from the client. It is a context manager (``with`` or ``async with``). Its behaviour depends
+    only on `seed`, the text, and the number of earlier calls with that text.
 
-    What it bills is on disk before it is answered: :meth:`kill` loses nothing
-    of it.
+    Bills are on disk before the answer is sent, so :meth:`kill` loses none of them.
 
     Parameters
     ----------
     seed
-        Decides faults and latencies.
+        Seed of faults and latencies (default 0).
     latency
-        Seconds from request to answer: a number, :class:`Fixed` or
-        :class:`Lognormal`, drawn anew for each request; 0 by default.
+        Seconds from request to answer: a number, :class:`Fixed` or :class:`Lognormal`, drawn for each request
+        (default 0).
     cap
-        Calls in flight per key and region; one more is answered 429. None: any number.
+        Largest number of calls in flight for each key and region. Further calls get 429. None for no limit.
     cap_plan
-        ``(seconds, cap)`` pairs: from so many seconds after the first call on, the cap is another.
+        Pairs ``(seconds, cap)``. The cap changes at these times after the first call.
     rate, burst
-        Calls per second and key above which it answers 429, and how many may come at once.
+        Calls per second and key above which calls get 429, and the number of calls that may come at once.
     quota
-        Characters per key; a call that does not fit into what is left is answered 402.
+        Characters for each key. A call that exceeds the rest gets 402. None for no limit.
     faults
-        Step to the share of attempts that get it. A step is a status such as ``"500"``, or one of
-        ``reset_before``, ``reset_after`` (the connection is reset before or after billing), ``hang``,
-        ``hang_billed``, ``truncated``, ``broken_json``, ``broken_base64``, ``no_audio``, ``expired_url``,
-        ``slow_bytes`` (all of these are billed; of a stream, which has neither JSON nor URL, those about them
-        are ``no_audio``; those about audio leave a translation without texts). A 429 is answered at once,
-        anything else after the latency.
+        Share of attempts for each step. A step is a status such as ``"500"``, or a fault: ``reset_before`` or
+        ``reset_after`` (a reset before or after billing), ``hang``, ``hang_billed``, ``truncated``,
+        ``broken_json``, ``broken_base64``, ``no_audio``, ``expired_url``, ``slow_bytes``. All faults except
+        ``reset_before`` and ``hang`` are billed. A stream has no JSON and no URL, so the faults of these
+        become ``no_audio``. In translations, faults of audio remove the texts. A 429 is sent at once, all
+        other answers after the latency.
     scripts
-        Text to its steps, one an attempt, then good answers; ``"..."`` at the end stays at the last step.
-        The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a status may
-        bring its own Retry-After, as in ``"429:1.5"``. A text with a script has no other faults. A call for
-        translations plays the script of the first of its texts that has one.
+        Steps for a text, one for each attempt, then good answers. With ``"..."`` at the end, the last step is
+        repeated. The text ``"*"`` stands for every text without a script. A step may be ``"ok"``, and a
+        status may have its own Retry-After, as in ``"429:1.5"``. A text with a script gets no other faults. A
+        translation call uses the script of its first text that has one.
     odd
-        Text to what is odd about its answers, which are billed: a field to its JSON (``{"wordDurations":
-        "[]"}``), or a Content-Type to a whole body (``{"text/html": "<p>Hello"}``). Of a translation
-        it is the text's entry that is odd.
+        Changes to the billed answers of a text: JSON for a field (``{"wordDurations": "[]"}``), or a whole
+        body for a Content-Type (``{"text/html": "<p>Hello"}``). In a translation, the entry of the text is
+        changed.
     retry_after
-        How 429 and 503 say when to come again: whole ``"seconds"``, a decimal number (``"float"``), a
-        ``"date"``, not at all (None), or each by turns (``"mixed"``).
+        Form of Retry-After in 429 and 503: whole ``"seconds"``, a decimal number (``"float"``), a ``"date"``,
+        none (None), or all of these in turn (``"mixed"``).
     retry_after_s
-        The seconds they say.
+        Waiting time of Retry-After in seconds (default 1).
     audio_bytes
-        About the size of each audio; None makes it as long as its text takes, 0.06 s a character.
+        Approximate size of each audio in bytes. None for a length by the text, 0.06 s a character.
     regions
-        Regions (section 4.1), each on a port of its own.
+        Regions (section 4.1), each on its own port.
     down_regions
-        Those that answer 503.
+        Regions that answer 503.
     publish_cap
-        Whether the page of limits tells the cap.
+        Whether the page of limits contains the cap (default False).
     limits_page
-        Whether there is a page of limits at all.
+        Whether there is a page of limits (default True).
     idempotent
-        Whether ``Idempotency-Key`` is honoured.
+        Whether ``Idempotency-Key`` is obeyed (default True).
     billed_times
-        How many times its price each call is billed, and said to be.
+        Factor on the price of each call, in bills and answers (default 1).
     takes
-        Whether ``X-Take`` is honoured.
+        Whether ``X-Take`` is obeyed (default True).
     hang_s
-        When a connection that hangs is closed at last, in seconds.
+        Seconds until a hanging connection is closed (default 3600).
     slow_s
-        How long ``slow_bytes`` takes, in seconds.
+        Duration of ``slow_bytes`` in seconds (default 1).
     keys
-        Keys that are let in; any other gets 403.
+        Keys that are accepted. Other keys get 403.
     data
-        Folder of the journal; a temporary one, removed at the end, when not given.
+        Folder of the journal. By default a temporary folder, which is removed at the end.
 
     Raises
     ------
     SettingsError
-        For a knob that does not exist or a value it cannot have.
+        If a parameter does not exist, or its value is not allowed.
 
     Examples
     --------
@@ -155,7 +152,7 @@ class FaultyService(Running):
         slow_s: float = 1.0,
         keys: Sequence[str | SecretStr] = (DEFAULT_KEY,),
         data: str | os.PathLike[str] | None = None,
-        **unknown: Never,  # for an error of ours; type checkers still refuse it
+        **unknown: Never,  # so that our error is raised, while type checkers still refuse the call
     ) -> None:
         self._keys = _checked_keys(keys)
         if data is not None and not isinstance(data, (str, os.PathLike)):
@@ -181,14 +178,14 @@ class FaultyService(Running):
 
     @property
     def url(self) -> str:
-        """The address, of the first region if there are several."""
+        """Address of the service, or of its first region."""
         if not self._urls:
-            raise SettingsError("the faulty service has not been started: use it as a context manager")
+            raise SettingsError("the faulty service has not been started. Use it as a context manager.")
         return next(iter(self._urls.values()))
 
     @property
     def region_urls(self) -> Mapping[str, str]:
-        """Region to its address."""
+        """Address of each region."""
         return dict(self._urls)
 
     @property
@@ -198,7 +195,7 @@ class FaultyService(Running):
 
     @property
     def settings(self) -> Settings:
-        """Address and key, as a client takes them; the profile is the same for equal seeds."""
+        """Settings with address and key for a client. Services with equal seeds have the same profile."""
         named = {name: url for name, url in self._urls.items() if name != GLOBAL_REGION}
         return Settings(
             base_url=self._urls.get(GLOBAL_REGION) if named else self.url,
@@ -210,18 +207,18 @@ class FaultyService(Running):
 
     @property
     def is_running(self) -> bool:
-        """Whether the child process lives."""
+        """Whether the child process runs."""
         return self._process is not None and self._process.poll() is None
 
     # -- its life ------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the child and return when it answers.
+        """Start the child process and return when it is ready.
 
         Raises
         ------
         SettingsError
-            When it runs already or cannot start, with its own words.
+            If the service runs already, or cannot start.
         """
         if self.is_running:
             raise SettingsError("this faulty service is running already")
@@ -235,7 +232,7 @@ class FaultyService(Running):
         return self
 
     def stop(self) -> None:
-        """End the child and remove its temporary folder; calling it again does nothing."""
+        """End the child process and remove its temporary folder. A second call does nothing."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)
@@ -244,7 +241,7 @@ class FaultyService(Running):
             self._temporary = None
 
     def kill(self) -> None:
-        """End the child by SIGKILL, in the middle of whatever it does."""
+        """Kill the child process at once with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -252,10 +249,9 @@ class FaultyService(Running):
             _end(process)
 
     def restart(self) -> None:
-        """Start again on the same ports, with the same keys and knobs, knowing what was billed.
+        """Start again on the same ports, with the same keys, knobs and bills.
 
-        A child that still runs is killed before. Attempts of texts, scripts and all books but the bills
-        begin anew.
+        A running child process is killed first. Attempts, scripts and all counts except bills begin again.
         """
         self.kill()
         self.start()
@@ -263,30 +259,30 @@ class FaultyService(Running):
     # -- while it runs -------------------------------------------------------------
 
     def books(self) -> Books:
-        """Return what it saw so far.
+        """Return the counts so far.
 
         Raises
         ------
         ConnectionFailed
-            When it does not run.
+            If the service does not run.
         """
         return Books.of_json(self._ask("GET", BOOKS_PATH))
 
     def set(self, **knobs: Any) -> None:
-        """Turn knobs while it runs; what is on its way is not changed.
+        """Change parameters while the service runs. Calls in flight do not change.
 
         Parameters
         ----------
         **knobs
-            Any of the parameters but `seed`, `regions`, `keys` and `data`. A new `cap_plan` counts from the
-            first call as before; with new `scripts` every text begins its script anew.
+            Any parameters except `seed`, `regions`, `keys` and `data`. A new `cap_plan` still counts from the
+            first call. After new `scripts`, every text begins its script again.
 
         Raises
         ------
         SettingsError
-            For an unknown knob, one that is fixed at the start, or a value it cannot have.
+            If a parameter is unknown or cannot change, or if its value is not allowed.
         ConnectionFailed
-            When it does not run.
+            If the service does not run.
         """
         changed = self._knobs.changed(knobs)
         self._ask("POST", CONTROL_PATH, changed.model_dump_json(include=set(knobs)))
@@ -312,28 +308,28 @@ class FaultyService(Running):
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Ctrl-C in a notebook or terminal is for this process; the child ends with the block.
+            # Ctrl-C in a notebook or terminal must reach this process only. The child ends with the block.
             start_new_session=True,
         )
-        assert process.stdin is not None  # noqa: S101 - asked for as a pipe
+        assert process.stdin is not None  # noqa: S101 - true, because the arguments request pipes
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(self._told().encode() + b"\n")
+            process.stdin.write(self._start_message().encode() + b"\n")
             process.stdin.flush()
         assert process.stdout is not None  # noqa: S101 - same
         line = line_within(process.stdout, _START_S)
         try:
             said = json.loads(line)
         except ValueError:
-            said = {"error": f"it ended or said nothing within {_START_S:g} s; see its standard error"}
+            said = {"error": f"it ended or wrote nothing within {_START_S:g} s. See its standard error"}
         if "error" in said:
             raise SettingsError(f"the faulty service cannot start: {said['error']}")
         self._urls = said["urls"]
         self.pid = said["pid"]
 
-    def _told(self) -> str:
+    def _start_message(self) -> str:
         folder = self._given_data if self._given_data is not None else self._temporary
         data = folder.name if isinstance(folder, tempfile.TemporaryDirectory) else os.fspath(folder or "")
-        # Keys go through the pipe: arguments could be read by every user of the machine.
+        # Send keys through the pipe, because every user of the machine can read arguments.
         keys = [key.get_secret_value() for key in self._keys]
         knobs = self._knobs.model_dump(mode="json") | {"keys": keys}
         ports = {region: urlsplit(url).port for region, url in self._urls.items()}
@@ -341,14 +337,14 @@ class FaultyService(Running):
 
 
 def _checked_keys(keys: Any) -> tuple[SecretStr, ...]:
-    # A text is a list too, of letters.
+    # Refuse a text, because it would count as a list of letters.
     given = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)) else None
     if given is None or not all(isinstance(key, (str, SecretStr)) for key in given):
         raise SettingsError(
-            "keys is no list of keys as text; allowed: a list of keys, such as ['one', 'two']"
+            "keys is not a list of keys as text; allowed: a list of keys, such as ['one', 'two']"
         )
     if not given:
-        raise SettingsError("a FaultyService needs a key that it lets in")
+        raise SettingsError("a FaultyService needs at least one key. Give keys=['one'], or leave keys out.")
     return tuple(key for one in given if (key := Settings(api_key=one).api_key) is not None)
 
 

@@ -1,4 +1,4 @@
-"""What a call is answered, with all that can be wrong with it."""
+"""The answers to calls, with all their faults."""
 
 import base64
 import json
@@ -9,20 +9,20 @@ from urllib.parse import quote
 from speechframe.spec.chosen import WARNING_HEADER, content_type
 from speechframe.testing import answers
 from speechframe.testing.audio import Shape, clip_base64, shape_of, streamed_clip
+from speechframe.testing.audio_urls import EXPIRED_PATH, path_of
 from speechframe.testing.plan import Fault
-from speechframe.testing.shelf import EXPIRED_PATH, path_of
 from speechframe.testing.wanted import Wanted, WantedTranslation
 
-__all__ = ["generated", "made_odd", "streamed", "translated"]
+__all__ = ["answer_generate", "answer_stream", "answer_translate", "change_answer"]
 
-# Not what holds a digit: a number, or a token that replaces a placeholder.
+# Words with digits are left out, because they are numbers or tokens that replace placeholders.
 _WORD = re.compile(r"\b[^\W\d_]+\b")
 _NO_AUDIO = base64.b64encode(b"no audio at all")
 _WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
-"""Ways to bill and give nothing that can be heard: for a stream there is only one."""
+"""Faults that bill and give no audio. A stream has only one form of them."""
 
 
-def generated(
+def answer_generate(
     wanted: Wanted,
     fault: Fault | None,
     *,
@@ -32,23 +32,7 @@ def generated(
     remaining: int,
     used: int,
 ) -> bytes:
-    """Return the answer to a generate call.
-
-    Parameters
-    ----------
-    wanted
-        What was asked for.
-    fault
-        What is wrong with the answer; None for a good one.
-    audio_bytes
-        The size of its audio; None for what the text takes.
-    trace
-        The service's id of the answer.
-    url
-        The address of the region, which an audio URL begins with.
-    remaining, used
-        The account's characters.
-    """
+    """Return the answer to a generate call. `url` is the address of the region, for audio URLs."""
     shape = _shape(wanted, audio_bytes)
     audio_url = ""
     encoded: tuple[bytes | memoryview, ...] = ()
@@ -72,12 +56,12 @@ def generated(
         warning=wanted.warning,
     )
     answer = answers.http(200, body, trace=trace)
-    # Its last brace makes it JSON.
+    # Without the last brace the body is not JSON.
     return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
 
 
-def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
-    """Return the answer to a stream call; the parameters are those of :func:`generated`."""
+def answer_stream(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
+    """Return the answer to a stream call."""
     audio = streamed_clip(_shape(wanted, audio_bytes), wanted.tag, wanted.take)
     if fault in _WITHOUT_AUDIO:
         audio = _NO_AUDIO
@@ -86,7 +70,7 @@ def streamed(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, tr
     return answers.chunked(audio, trace=trace, content_type=kind, headers=warning)
 
 
-def translated(
+def answer_translate(
     wanted: WantedTranslation,
     fault: Fault | None,
     odd: Mapping[str, Mapping[str, str]],
@@ -94,68 +78,47 @@ def translated(
     *,
     trace: str,
 ) -> bytes:
-    """Return the answer to a translation call: words turned round, numbers and tokens as they are.
-
-    Parameters
-    ----------
-    wanted
-        What was asked for.
-    fault
-        What is wrong with the answer; None for a good one.
-    odd
-        Text to what is odd about its entry, or to a whole body: see :func:`made_odd`.
-    billed_times
-        How many times its price a call is billed.
-    trace
-        The service's id of the answer.
-    """
+    """Return the answer to a translation call. Words are reversed, numbers and tokens stay."""
     used = float(sum(round(n * billed_times) for n in wanted.characters_of.values()))
     entries = []
     for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
         said = _WORD.sub(lambda word: word[0][::-1], text)
         fields = {"source_text": text, "translated_text": f"{said} ({wanted.target})"}
-        whole = _odd_body(odd.get(text, {}), trace)
+        whole = _other_body(odd.get(text, {}), trace)
         if whole is not None:
             return whole
-        entries.append(_odd_object(fields, odd.get(text, {})))
+        entries.append(_encode_changed(fields, odd.get(text, {})))
     metadata = json.dumps({"target_language": wanted.target, "credits_used": used})
     end = "]" if fault is Fault.BROKEN_JSON else "}"
     body = f'{{"translations":[{",".join(entries)}],"metadata":{metadata}{end}'
     return answers.http(200, [body.encode()], trace=trace)
 
 
-def made_odd(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
-    r"""Return a good answer with other fields, or another body altogether.
+def change_answer(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
+    r"""Return a good answer with some fields replaced, or with another body.
 
-    Parameters
-    ----------
-    answer
-        A whole answer, as :func:`generated` returns it.
-    odd
-        Field to its JSON, or ``content-type`` to a whole body of that type.
-    trace
-        The service's id of the answer.
+    `odd` maps a field to its JSON, or a content type to a whole body.
 
     Examples
     --------
     >>> answer = answers.http(200, [b'{"audioLengthInSeconds":1.0}'], trace="7")
-    >>> made_odd(answer, {"audioLengthInSeconds": "NaN"}, trace="7").partition(b"\r\n\r\n")[2]
+    >>> change_answer(answer, {"audioLengthInSeconds": "NaN"}, trace="7").partition(b"\r\n\r\n")[2]
     b'{"audioLengthInSeconds":NaN}'
     """
-    if (whole := _odd_body(odd, trace)) is not None:
+    if (whole := _other_body(odd, trace)) is not None:
         return whole
     fields = json.loads(answer.partition(b"\r\n\r\n")[2])
-    return answers.http(200, [_odd_object(fields, odd).encode()], trace=trace)
+    return answers.http(200, [_encode_changed(fields, odd).encode()], trace=trace)
 
 
-def _odd_body(odd: Mapping[str, str], trace: str) -> bytes | None:
+def _other_body(odd: Mapping[str, str], trace: str) -> bytes | None:
     bodies = ((kind, body) for kind, body in odd.items() if "/" in kind)
     return next(
         (answers.http(200, [body.encode()], trace=trace, content_type=kind) for kind, body in bodies), None
     )
 
 
-def _odd_object(fields: Mapping[str, object], odd: Mapping[str, str]) -> str:
+def _encode_changed(fields: Mapping[str, object], odd: Mapping[str, str]) -> str:
     said = {name: json.dumps(value) for name, value in fields.items()} | dict(odd)
     return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in said.items()) + "}"
 

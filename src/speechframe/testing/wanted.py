@@ -1,4 +1,4 @@
-"""What a request asks: as much of sections 2.1, 2.2 and 2.6 as canned answers depend on."""
+"""Reading of requests, as far as canned answers depend on sections 2.1, 2.2 and 2.6."""
 
 import json
 from collections.abc import Container
@@ -22,28 +22,15 @@ _FORMAT, _CHANNEL_TYPE, _RATE_HZ = (
 
 
 class BadRequestError(Exception):
-    """The request is answered with 400."""
+    """Raised for a request that gets 400."""
 
 
 class Wanted(NamedTuple):
-    """A request that can be answered.
+    """A valid request for speech.
 
-    Parameters
-    ----------
-    text, tag, characters
-        The text, what stands for it, and the characters that are billed.
-    format, rate_hz, channels
-        Of the audio.
-    as_base64
-        Base64 instead of a URL.
-    is_stream
-        The audio is the answer, in chunks.
-    take
-        Which take, 0 for none.
-    warning
-        What was replaced.
-    content
-        What makes the request this one, however its audio is delivered.
+    `characters` is the number of billed characters. `is_stream` is for a streamed answer, `as_base64` for
+    Base64 instead of a URL. `warning` names a replaced value. `content` is the request without the way of
+    delivery.
     """
 
     text: str
@@ -60,22 +47,12 @@ class Wanted(NamedTuple):
 
     @property
     def characters_of(self) -> dict[int, int]:
-        """Tag of the text to the characters that are billed."""
+        """Billed characters of the text, by its tag."""
         return {self.tag: self.characters}
 
 
 class WantedTranslation(NamedTuple):
-    """A request for translations that can be answered.
-
-    Parameters
-    ----------
-    text, tag
-        The text whose script is played, and its tag.
-    texts, target
-        All texts, and the language they are wanted in.
-    content
-        The body.
-    """
+    """A valid request for translations. `text` is the text whose script is played."""
 
     text: str
     tag: int
@@ -85,12 +62,12 @@ class WantedTranslation(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """The characters that are billed."""
+        """Number of billed characters."""
         return sum(self.characters_of.values())
 
     @property
     def characters_of(self) -> dict[int, int]:
-        """Tag of each text to its characters; of equal texts their sum."""
+        """Billed characters of each text by its tag. Equal texts are added up."""
         found: dict[int, int] = {}
         for text in self.texts:
             found[tag_of(text)] = found.get(tag_of(text), 0) + len(text)
@@ -98,21 +75,10 @@ class WantedTranslation(NamedTuple):
 
 
 def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> Wanted:
-    """Return what a body asks.
+    """Return the request in a JSON body, or raise BadRequestError that names the field.
 
-    Parameters
-    ----------
-    body
-        The JSON.
-    take
-        The header of takes, None where it is absent or ignored.
-    is_stream
-        It is one for a stream (section 2.2), which falcon-2 speaks where it names no model.
-
-    Raises
-    ------
-    BadRequestError
-        With words about the field.
+    `take` is the header with the take, or None. `is_stream` is for streams (section 2.2). Their default model
+    is falcon-2.
     """
     fields = _object(body)
     text = fields.get("text")
@@ -132,7 +98,7 @@ def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> W
         raise BadRequestError(f"sampleRate: allowed are {', '.join(map(str, rates_hz))}")
     number = take or "0"
     if not (number.isascii() and number.isdecimal() and int(number) < 1 << 31):
-        raise BadRequestError("the take is no number from 0 to 2147483647")
+        raise BadRequestError("the take is not a number from 0 to 2147483647")
     as_base64 = fields.pop("encodeAsBase64", None) is True
     return Wanted(
         text=text,
@@ -150,19 +116,9 @@ def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> W
 
 
 def read_translation(body: bytes, scripts: Container[str]) -> WantedTranslation:
-    """Return what a body for translations asks.
+    """Return the translation request in a JSON body, or raise BadRequestError that names the field.
 
-    Parameters
-    ----------
-    body
-        The JSON.
-    scripts
-        Texts that have a script: the first of the request's texts that has one decides its step.
-
-    Raises
-    ------
-    BadRequestError
-        With words about the field.
+    The first text in `scripts` decides the step of the call.
     """
     fields = _object(body)
     texts, target = fields.get("texts"), fields.get("targetLanguage")
@@ -182,9 +138,9 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
     except ValueError:
-        raise BadRequestError("the body is no JSON") from None
+        raise BadRequestError("the body is not JSON") from None
     if not isinstance(fields, dict):
-        raise BadRequestError("the body is no JSON object")
+        raise BadRequestError("the body is not a JSON object")
     return fields
 
 

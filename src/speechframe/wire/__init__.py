@@ -1,10 +1,12 @@
-"""Bytes to values and back, without any input or output.
+"""Conversion of bytes to values and back, without any input or output.
 
-- `requests`: JSON and forms, always the same for equal requests
-- `answers`: what good answers hold; `speech`, `changer`, `translate`, `dubbing`: those of a chapter
-- `errors`: what an error answer says; `encoding`: compressed bodies, unpacked within a bound
-- `frames`: WebSocket messages of both ends
-- `chunking`: text in pieces, cut into sentences and clauses
+- `requests`: JSON and forms. Equal requests give equal bytes.
+- `answers`: the parts that good answers share
+- `speech`, `changer`, `translate`, `dubbing`: bodies of these chapters of the document
+- `errors`: error answers
+- `encoding`: compressed bodies, unpacked up to a limit
+- `frames`: WebSocket messages of both sides
+- `chunking`: text that arrives in pieces, cut into sentences and clauses
 - `contexts`, `turns`: the service's side of WebSocket contexts
-- `client_contexts`: the client's side of them
+- `client_contexts`: the client's side of WebSocket contexts
 """

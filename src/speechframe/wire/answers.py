@@ -1,8 +1,8 @@
-"""Read good answers with JSON, audio in Base64, amounts, a length, warnings and odd values.
+"""Reading of good answers: JSON, audio in Base64, amounts, a length, warnings and unexpected values.
 
-Right answers are read fast. A paid answer with odd values is still read, and within a bound.
+Valid answers take a fast path. A paid answer with unexpected values is still read, up to limits.
 
-Headers are multidicts, which find a name in any case and may have it several times.
+Headers are multidicts. They find a name in any case, and may have a name several times.
 """
 
 import binascii
@@ -30,28 +30,28 @@ except ModuleNotFoundError:
     orjson = pybase64 = None
 
 MOST_VALUES = 1_000_000
-"""JSON values in one body. Two bytes of JSON take up to two hundred in memory."""
-REPAIRED = "text in the answer was no valid Unicode and was repaired"
+"""Largest number of JSON values in one body. Two bytes of JSON take up to two hundred bytes in memory."""
+REPAIRED = "text in the answer was not valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 128
 MAX_WARNINGS = 20
 MAX_LOOKED_AT = 65_536
-"""Characters of a text that are read to show a few of them. Some services send megabytes."""
+"""Characters of a text that are read, even if only a few are shown. Some services send megabytes."""
 
-Clean = Callable[[str], str]
-"""Masks secrets. It gets whole texts, before they are shortened, so that no half of a key is left.
+SecretMasker = Callable[[str], str]
+"""Function that masks secrets. It gets the whole text, before it is shortened, so half a key never remains.
 
-``str`` leaves a text as it is, if there is nothing to hide.
+``str`` returns a text unchanged, if there are no secrets to mask.
 """
 
 NO_END = "the stream may be truncated: its answer has neither a length nor a last chunk"
-"""The fault of an answer without a mark of its end."""
+"""Message about an answer without a mark of its end."""
 
 _BETWEEN_VALUES = (b",", b"[", b"{")
 _GROUP = 4
 _STRING = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
-"""Reads bytes out of a string of JSON that holds them in Base64."""
-# The reader takes letters of the other alphabet and escapes, too.
+"""Reader of bytes from a JSON string with Base64."""
+# The reader also accepts letters of the URL-safe alphabet, and escapes. These must not occur.
 _NOT_MEANT = (b"-", b"_", b"\\")
 _NO_AUDIO = ("application/json", "text/")
 _MAX_KIND_CHARACTERS = 60
@@ -65,24 +65,24 @@ _LARGEST_CAP = 100_000
 
 
 class NotJsonError(ValueError):
-    """The bytes are not JSON, or JSON nested too deeply."""
+    """The bytes are not JSON, or the JSON is nested too deeply."""
 
 
 class TooManyValuesError(NotJsonError):
-    """The bytes may be JSON, of more values than anybody means."""
+    """The bytes contain far more JSON values than a real answer."""
 
 
 def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
     """Return the value in `body`, and whether text in it had to be repaired.
 
-    A body that may hold more values than `most_values` is not parsed. Counted are the signs that stand
-    between values, those in text too: Base64 has none.
+    A body that may contain more than `most_values` values is not parsed. The check counts the characters that
+    separate values, also inside text. Base64 has none of them.
 
-    The fast parser goes first. It refuses NaN, lone surrogates, byte order marks and bytes outside UTF-8. The
-    standard library reads these, so that both give the same value. Lone
-    surrogates and broken UTF-8 become U+FFFD: left in, one of them breaks a whole table later.
+    The fast parser runs first. It refuses NaN, lone surrogates, byte order marks and bytes outside UTF-8. The
+    standard library reads these, so both parsers give the same value. Lone surrogates and broken UTF-8 become
+    U+FFFD, because one of them would break a whole table later.
     """
-    # Shorter bodies cannot hold so many.
+    # A shorter body cannot contain so many values.
     if len(body) > most_values and sum(map(body.count, _BETWEEN_VALUES)) > most_values:
         raise TooManyValuesError(f"more than {most_values:,} values")
     if orjson is not None:
@@ -106,9 +106,9 @@ def _loads_leniently(body: bytes) -> tuple[Any, bool]:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # An integer of more digits than Python reads, perhaps in a field nobody reads.
+        # An integer has more digits than Python reads. Its field may be unused, so read it as a float.
         value = json.loads(text, parse_int=_number)
-    # Decoded UTF-8 holds no surrogates, so one can only come from an escape.
+    # Decoded UTF-8 has no surrogates. So a surrogate can only come from an escape.
     if "\\ud" in text or "\\uD" in text:
         repaired = _without_surrogates(value)
         return repaired, broken or repaired != value
@@ -133,37 +133,37 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def decode_base64(value: bytes | memoryview) -> bytes | None:
-    """Return the bytes of strictly right Base64, with its letters alone and in whole groups, or None.
+    """Return the bytes of strictly valid Base64, or None. Only its letters in groups of four are valid.
 
     Examples
     --------
     >>> decode_base64(b"aGk="), decode_base64(b"aGk"), decode_base64(b"aG k")
     (b'hi', None, None)
     """
-    # Some of the decoders take a fourth character that is padding too many, or too little padding.
+    # Some decoders accept too much or too little padding.
     if len(value) % _GROUP:
         return None
     try:
         if pybase64 is not None:
             decoded: bytes = pybase64.b64decode(value, validate=True)
             return decoded
-        return _decoded(value)
+        return _decode_slowly(value)
     except ValueError:
         return None
 
 
-def _decoded(value: bytes | memoryview) -> bytes:
+def _decode_slowly(value: bytes | memoryview) -> bytes:
     string = b"".join((b'"', value, b'"'))
     if not any(letter in string for letter in _NOT_MEANT):
         try:
             return _STRING.validate_json(string)
         except ValidationError:
-            pass  # bits behind the last byte that are not zero are refused there, and taken by the others
+            pass  # this reader refuses nonzero bits after the last byte, and the next one accepts them
     return binascii.a2b_base64(value, strict_mode=True)
 
 
 def balance_in(body: bytes) -> int | None:
-    """Return the balance in a body that cannot be read as a whole, or None.
+    """Return the balance in a body that cannot be parsed, or None.
 
     Examples
     --------
@@ -178,38 +178,26 @@ def balance_in(body: bytes) -> int | None:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body.
-
-    Raises
-    ------
-    BadAnswer
-        The body holds anything else.
-    """
+    """Return the JSON object in a body, or raise BadAnswer."""
     value = loaded(body)
     if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
+        raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
     return value
 
 
 def loaded(body: bytes) -> Any:
-    """Return the JSON value in a body.
-
-    Raises
-    ------
-    BadAnswer
-        The body holds none.
-    """
+    """Return the JSON value in a body, or raise BadAnswer."""
     try:
         return loads(body)[0]
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}") from None
+        raise BadAnswer(f"the answer is not JSON: {error}") from None
 
 
 def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> int | float | None:
-    """Return a number that a service gave, or None if it is not a number from `least` to `most`.
+    """Return a number from a service, or None if it is not a number from `least` to `most`.
 
-    Every credit, balance, length and time of an answer goes through this function before it is used or
-    written down.
+    Every credit, balance, length and time in an answer goes through this function before it is used or
+    stored.
 
     Examples
     --------
@@ -221,24 +209,24 @@ def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> 
 
 def odd_amount(name: str, value: Any) -> str:
     """Return the warning about an amount of credits that :func:`amount` refused."""
-    return f"{name} is {shown_value(value)}, which no call costs: the computed price counts instead"
+    return f"{name} is {shown_value(value)}, which is not a possible price. The computed price counts instead"
 
 
 def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that holds a whole number from 0 on, of 64 bits, or None."""
+    """Return a field with a whole number of at least 0 that fits in 64 bits, or None."""
     value = amount(fields.get(name), _MAX_INT64)
     return int(value) if value is not None and value == int(value) else None
 
 
 def shown_value(value: Any) -> str:
-    """Return a JSON value in words, for a message about it."""
-    # Show numbers and short text only. The repr of anything else may be as large as the answer.
+    """Return a JSON value in words, for a message."""
+    # Show only numbers and short text, because the repr of another value may be as large as the answer.
     if value is None:
         return "missing"
     if isinstance(value, (bool, float)):
         return str(value)
     if isinstance(value, str):
-        # Show a text whole or not at all, because half a key cannot be masked.
+        # Show a text completely or not at all, because half a key cannot be masked.
         return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
     if isinstance(value, int):
         return str(value) if abs(value) <= _MAX_INT64 else "out of range"
@@ -252,18 +240,18 @@ def kind_of(value: Any) -> str:
 
 
 def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return the number of calls at once that a page of limits allows a pool, or None."""
+    """Return the number of simultaneous calls that a page of limits allows a pool, or None."""
     pools = limits.get("pools")
     said = pools.get(pool) if isinstance(pools, Mapping) else None
-    # A page may hold anything; True is an int.
+    # A page may contain any value, and True is an int.
     return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
 
 
 def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
-    """Return by kind of work the calls that a service takes at once, and its usual characters per second."""
+    """Return, by kind of work, the simultaneous calls of a service and its usual characters per second."""
     page, paces = limits.get("paces"), {}
     for work, pace in page.items() if isinstance(page, Mapping) else ():
-        # A page may hold anything. True is an int.
+        # Skip invalid entries, because a page may contain any value.
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             at_once, speed = int(pace["calls_at_once"]), float(pace["characters_per_second"])
             if at_once >= 1 and 0 < speed < math.inf:
@@ -271,10 +259,12 @@ def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
     return paces
 
 
-def warnings_of(headers: MultiMapping[str], *further: str | None, clean: Clean = str) -> tuple[str, ...]:
-    """Return `further` and every warning header, each once, on one line, shortened and bounded in number.
+def warnings_of(
+    headers: MultiMapping[str], *further: str | None, clean: SecretMasker = str
+) -> tuple[str, ...]:
+    """Return `further` and each warning header once, on one line, shortened, up to a limit of warnings.
 
-    Headers are percent-encoded UTF-8. A body that only joins them is left out.
+    Headers are percent-encoded UTF-8. A body warning that only repeats the headers is left out.
     """
     values = headers.getall(WARNING_HEADER, ())
     if not values and not any(further):
@@ -294,8 +284,8 @@ def _only_repeats(text: str, said: list[str]) -> bool:
     return bool(said) and not text.strip(" ;,.|\n")
 
 
-def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
-    """Return `text` masked, on one line, without control characters, at most `max_characters` long."""
+def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
+    """Return `text` masked, on one line, without control characters, with at most `max_characters`."""
     text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
@@ -305,7 +295,7 @@ def one_line(text: str, max_characters: int, clean: Clean = str) -> str:
 
 
 def tells_its_end(headers: MultiMapping[str]) -> bool:
-    """Return whether an early end would be noticed. It is not if the end of the connection ends the answer.
+    """Return whether an early end would be noticed. It is not noticed if only closing ends the answer.
 
     Examples
     --------
@@ -313,27 +303,22 @@ def tells_its_end(headers: MultiMapping[str]) -> bool:
     >>> tells_its_end(CIMultiDict({"Transfer-Encoding": "chunked"})), tells_its_end(CIMultiDict())
     (True, False)
     """
-    # The last coding frames the body. With any other one the end of the connection does.
+    # The last coding sets the end of the body. With codings other than chunked, the connection's end does.
     coding = ",".join(headers.getall("Transfer-Encoding", ())).rpartition(",")[2].strip().lower()
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
-def words_instead(headers: Mapping[str, str], clean: Clean = str) -> str | None:
-    """Return the kind of a good answer that cannot be audio, in words. Any bytes would pass as a raw format.
+def words_instead(headers: Mapping[str, str], clean: SecretMasker = str) -> str | None:
+    """Return a message if a good answer cannot be audio, by its content type. Else None.
 
-    Parameters
-    ----------
-    headers
-        Of the answer.
-    clean
-        Masks what must not be shown.
+    This check exists because any bytes would pass as a raw format.
 
     Examples
     --------
     >>> words_instead({"Content-Type": "text/html"}), words_instead({"Content-Type": "audio/wav"})
-    ('the answer is no audio but text/html', None)
+    ('the answer is not audio but text/html', None)
     """
     kind = headers.get("Content-Type", "").strip().lower()
     if not kind.startswith(_NO_AUDIO):
         return None
-    return f"the answer is no audio but {one_line(kind, _MAX_KIND_CHARACTERS, clean)}"
+    return f"the answer is not audio but {one_line(kind, _MAX_KIND_CHARACTERS, clean)}"

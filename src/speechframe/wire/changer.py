@@ -1,4 +1,4 @@
-"""Bodies of the voice changer: a request as a multipart form, an answer as values (section 2.5)."""
+"""Bodies of the voice changer. A request is a multipart form, an answer is JSON (section 2.5)."""
 
 from typing import Any
 
@@ -16,29 +16,29 @@ _CONVERTED = SpokenFields(
 )
 
 _VALUES_AT_LEAST = 10_000
-"""Of JSON; six are read. Commas of a transcription look like more of them."""
+"""Allowed number of JSON values. Six are used, but commas in a transcription count as separators too."""
 _LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
-"""Of a transcription: one that was handed in with a clip comes back; fast speakers say 25 a second."""
+"""Allowed letters of a transcription, which the request may set. Fast speech has 25 letters a second."""
 
 
 def encode_convert(
     request: ConvertRequest, clip_sha256: str, *, name: str, media_type: str, as_base64: bool
 ) -> tuple[bytes, Form]:
-    r"""Return what a request asks for, and the form that asks for it: equal requests give equal bytes.
+    r"""Return the content of a request, and the form that sends it. Equal requests give equal bytes.
 
-    Values that are absent or equal to the document's default are left out. The boundary is made of the
-    content, so that no clip can hold it by design.
+    Absent values and the document's defaults are left out. The boundary is a hash of the content, so a clip
+    cannot contain it by intention.
 
     Parameters
     ----------
     request
-        The request; of its ``file`` only that it is there.
+        The request. Its ``file`` must be present but is not used.
     clip_sha256
-        Of the clip's bytes, 64 hex digits: it stands for the clip in what is asked for.
+        Hash of the clip's bytes, as 64 hex digits. It replaces the clip in the content.
     name, media_type
-        What the form says of the file.
+        File name and media type of the clip in the form.
     as_base64
-        How the audio is to be delivered where the request does not say; no part of what is asked for.
+        Delivery of the audio if the request does not set it. It is not part of the content.
 
     Examples
     --------
@@ -60,24 +60,24 @@ def encode_convert(
 
 
 def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenAnswer:
-    r"""Return what an answer of the voice changer holds.
+    r"""Return the decoded content of an answer of the voice changer.
 
-    Forgiven, and named in ``notes``: a missing or unusable length or balance, a transcription far longer than
-    the clip can have, text that is no valid Unicode. Unknown fields are ignored.
+    Some faults only add a remark to ``notes``: a missing or unusable length or balance, a transcription that
+    is far too long for the clip, and invalid Unicode. Unknown fields are ignored.
 
     Parameters
     ----------
     body
-        The answer, unpacked.
+        Body of the answer, already decompressed.
     clip_seconds
-        The length of the clip; without it, a transcription of any length is taken. It also bounds how many
-        JSON values are read at all.
+        Length of the clip in seconds. It limits the transcription and the number of JSON values. With None,
+        a transcription may have any length.
 
     Raises
     ------
     BadAnswer
-        No JSON object, one of absurdly many values, neither audio nor its place, Base64 that is not strictly
-        right. Carries the balance where it could be read.
+        If the body is not a JSON object, contains far too many values, has neither audio nor URL, or has
+        invalid Base64. The error contains the balance if it was readable.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _transcription(fields: dict[str, Any], clip_seconds: float | None, notes: li
     text: Any = fields.get("transcription")
     if not isinstance(text, str) or not text.strip():
         return None
-    # It is stored with the row otherwise, whatever its length.
+    # Limit the length, because the transcription is stored with the row.
     if clip_seconds is None or len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
         return text
     notes.append(

@@ -1,9 +1,9 @@
-"""Text that arrives in pieces, cut into what is synthesised at once (section 6: `predictive_chunking`).
+"""Cutting of text that arrives in pieces into chunks for synthesis (section 6: `predictive_chunking`).
 
-Strict cuts behind whole sentences, lenient behind clauses too. A cut that is missing is a wait, a cut in the
-wrong place is heard: so wherever a full stop may be something else (``Dr.``, ``e.g.``, ``3.14``, ``3. Mai``)
-there is none. Where a cut falls depends on the text alone and never on how it was split over frames; for that
-the character behind a mark is waited for.
+Strict mode cuts after sentences, lenient mode also after clauses. A missing cut only delays the speech, but a
+listener notices a cut in the wrong place. So there is no cut at a full stop that may have another meaning
+(``Dr.``, ``e.g.``, ``3.14``, ``3. Mai``). The cuts depend on the text alone, never on its split into frames.
+For this, the chunker waits for the character after each mark.
 """
 
 import re
@@ -15,8 +15,8 @@ from speechframe.spec.limits import BUFFER_SIZE
 from speechframe.spec.socket import PredictiveChunking
 from speechframe.spec.texts import MARKERS, UNFINISHED_MARKER, first_spoken
 
-# Marks that are certain without a space behind them: of Chinese, Japanese, Devanagari, Urdu, Arabic, Khmer,
-# Burmese and Ethiopic, and the doubled exclamation mark.
+# Marks that need no space after them. They belong to Chinese, Japanese, Devanagari, Urdu, Arabic, Khmer,
+# Burmese and Ethiopic. The last one is the doubled exclamation mark.
 _OWN_SPACE = "\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
 _OWN_SPACE_CLAUSE = "\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363\u104a"
 _SENTENCE = f".!?\u2026{_OWN_SPACE}"
@@ -25,9 +25,9 @@ _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)\\]}\u300d\u300f\u3011\u3015\uff09\uff3d
 
 
 def _breaks(marks: str, certain: str) -> re.Pattern[str]:
-    # Marks, what closes behind them, one space. Or without space where the last mark is certain; then what
-    # follows must continue neither the marks nor what closes. Marks with neither behind them are found too,
-    # without an `end`, and left out later: so nothing of a long row of marks is looked at twice.
+    # A break is marks, closing characters, and one space. After a certain mark the space may be missing. The
+    # next character must then be neither a mark nor a closing one. Marks without a break match too, but
+    # without `end`, and are skipped later. So no part of a long row of marks is scanned twice.
     return re.compile(
         rf"(?P<marks>[{marks}]++)(?P<certain>(?<=[{certain}]))?[{_CLOSERS}]*+"
         rf"(?P<end>\s|(?(certain)(?=[^\s{marks}{_CLOSERS}])|(?!)))?"
@@ -40,7 +40,7 @@ _BREAKS = {
     PredictiveChunking.LENIENT: _breaks(f"{_SENTENCE}{_CLAUSE}", f"{_OWN_SPACE}{_OWN_SPACE_CLAUSE}"),
 }
 
-# What precedes a full stop that ends no sentence, in small letters and without its last stop.
+# Words before a full stop that does not end a sentence, in lower case and without the last stop.
 _SHORT_FORMS = """
     dr mr mrs ms mx prof st jr sr rev hon gen col capt lt sgt gov sen rep messrs mt ft vs approx ca cf al fig
     figs no nos vol vols pp ch sec ed eds dept univ inc ltd corp co bros e.g i.e a.m p.m ph.d u.s u.k
@@ -55,22 +55,22 @@ _LONGEST_TOKEN = 40
 _ORDINAL_DIGITS = 2
 
 _MARKER_TAIL = 48
-"""Longer than any marker: where an unfinished one can begin, from the end."""
+"""Longer than any pause marker. An unfinished marker begins within this distance from the end."""
 
 
 class Chunker:
-    r"""Takes text as it comes and gives out what may be synthesised.
+    r"""Buffer that takes text in pieces and returns chunks for synthesis.
 
-    What is given out, joined, is what was taken: no character is lost, added or moved.
+    The joined chunks equal the joined input. No character is lost, added or moved.
 
     Parameters
     ----------
     min_buffer_size
-        Characters that a chunk has at least, unless it is flushed.
+        Smallest number of characters in a chunk, except after a flush.
     mode
-        Strict cuts behind sentences, lenient behind clauses too.
+        STRICT cuts after sentences, LENIENT also after clauses.
     longest
-        Characters that a chunk has at most; text without a mark is cut there, between words.
+        Largest number of characters in a chunk. Text without a mark is cut there, between words.
 
     Examples
     --------
@@ -93,24 +93,24 @@ class Chunker:
 
     @property
     def waiting(self) -> str:
-        """The text that was taken and not given out."""
+        """Text that is in the buffer."""
         return self._buffer
 
     @property
     def in_marker(self) -> bool:
-        """Whether what waits is the beginning of a pause marker and nothing else."""
+        """Whether the buffer has only the beginning of a pause marker."""
         return len(self._buffer) <= _MARKER_TAIL and UNFINISHED_MARKER.match(self._buffer) is not None
 
     def add(self, text: str) -> list[str]:
-        """Take text and return what may be synthesised now, in order."""
+        """Add text, and return the chunks that are ready, in order."""
         self._buffer += text
         return self.ready()
 
     def ready(self) -> list[str]:
-        """Return what may be synthesised now; to be asked where a setting has changed."""
+        """Return the chunks that are ready. Call it after a change of settings."""
         chunks: list[str] = []
         start = 0
-        # One slice a chunk and one for the rest: a frame may be a megabyte of short sentences.
+        # Slice once for each chunk and once for the rest. A frame may be a megabyte of short sentences.
         while (end := self._next_cut(start)) is not None:
             chunks.append(self._buffer[start:end])
             start = end
@@ -118,9 +118,9 @@ class Chunker:
         return chunks
 
     def expire(self) -> str:
-        """Return what goes because the longest wait is over: all but a pause marker that has only begun.
+        """Return the text whose longest delay is over. An unfinished pause marker at the end stays.
 
-        One that is all there is goes too, as text: it has been waited for already.
+        If the buffer has only an unfinished marker, it is returned as text, because its wait is over too.
         """
         marker = UNFINISHED_MARKER.search(self._buffer, max(0, len(self._buffer) - _MARKER_TAIL))
         if marker is None or self.in_marker:
@@ -129,7 +129,7 @@ class Chunker:
         return chunk
 
     def flush(self) -> str:
-        """Return all that waits, and forget it."""
+        """Return the whole buffer, and empty it."""
         chunk, self._buffer = self._buffer, ""
         return chunk
 
@@ -145,35 +145,39 @@ class Chunker:
         return self._forced_cut(start, bound) if len(self._buffer) > bound else None
 
     def _breaks(self, start: int, bound: int) -> Iterator[int]:
-        # One character more than fits: it is what a certain mark is recognised by.
+        # Search one character further than fits, because a certain mark is recognised by the next character.
         for match in _BREAKS[self.mode].finditer(self._buffer, start, bound + 1):
             if match["marks"] and match["end"] is None:
                 continue
-            if match.end() <= bound and not self._is_none(match, start) and not self._in_marker(match.end()):
+            if (
+                match.end() <= bound
+                and not self._is_not_a_stop(match, start)
+                and not self._in_marker(match.end())
+            ):
                 yield match.end()
 
     def _in_marker(self, end: int) -> bool:
-        """Say whether a cut would fall inside a marker, such as behind the colon of `[pause: 1s]`."""
+        """Return whether a cut would fall inside a pause marker, such as after the colon of `[pause: 1s]`."""
         return UNFINISHED_MARKER.search(self._buffer[max(0, end - _MARKER_TAIL) : end]) is not None
 
-    def _is_none(self, match: re.Match[str], start: int) -> bool:
-        """Say whether a full stop belongs to an abbreviation, an initial or a number."""
+    def _is_not_a_stop(self, match: re.Match[str], start: int) -> bool:
+        """Return whether a full stop belongs to an abbreviation, an initial or a number."""
         if match["marks"] != "." or match.end() - match.start() > len(". "):
             return False
-        # Initials first, in the cheapest way: a frame may hold nothing else, and the loop waits for it.
+        # Check initials first and fast, because a frame may contain nothing else and blocks the event loop.
         at = match.start() - 1
         if at >= start and self._buffer[at].isalpha():
             opener = self._buffer[at - 1] if at > start else " "
             if opener.isspace() or opener in _OPENERS:
                 return True
         before = self._buffer[max(start, match.start() - _LONGEST_TOKEN) : match.start()]
-        # Read backwards: forwards, each place would be tried as the beginning of the token.
+        # Match backwards. A forward search would try each position as the start of the token.
         found = _TOKEN.match(before[::-1])
         token = before[len(before) - found.end() :] if found else ""
         return token.lower() in _ABBREVIATIONS or (token.isdecimal() and len(token) <= _ORDINAL_DIGITS)
 
     def _forced_cut(self, start: int, bound: int) -> int:
-        # Only what fits and one character more is looked at: the cut may not depend on what came already.
+        # Read only what fits and one more character, because the cut must not depend on later text.
         text = self._buffer[start : bound + 1]
         in_markers: set[int] = set()
         for match in MARKERS.finditer(text):
@@ -182,6 +186,6 @@ class Chunker:
             in_markers.update(range(begun.start() + 1, len(text) + 1))
         places = range(self.longest, self.longest // 2, -1)
         spaces = (at for at in places if text[at - 1].isspace() and at not in in_markers)
-        # A mark that stands above or below a letter stays with it, unless there are more than anyone writes.
+        # Keep combining marks with their letter, unless there are far too many.
         letters = (at for at in places if not unicodedata.combining(text[at]) and at not in in_markers)
         return start + next(spaces, next(letters, self.longest))

@@ -1,16 +1,17 @@
-"""The rules of WebSocket contexts as a client keeps them (sections 3, 6, 7.3 to 7.5): no I/O, no clocks.
+"""The rules of WebSocket contexts on the client's side (sections 3, 6, 7.3 to 7.5), without I/O and clocks.
 
-`ClientContexts` is one socket, or what is left of it until the next. A turn is what its user sees: text in,
-audio out, one end. On the wire a turn is an attempt with an id of its own, so that whatever still comes for
-an attempt that was given up is told apart. What is decided here, always by code and never by wording:
+`ClientContexts` stands for one socket, and survives its loss until the next connection. A user sees turns:
+text goes in, audio comes out, and the turn ends once. On the wire a turn is an attempt with its own id. So
+late messages of an abandoned attempt can be told apart. Decisions use codes, never the wording of messages:
 
-* No more contexts are active than there are slots; the turns beyond wait, and begin in their order.
-* A turn that the service refuses for its number waits until another ends, or a moment, and is sent again.
-* A turn that fails with INTERNAL_ERROR, or whose connection is lost, is sent again from its beginning, unless
-  some of it was heard: then it has failed, since nobody wants to hear half of it twice.
-* A turn of whose audio a piece cannot be read, or that ends without any for a text with something to
-  pronounce, has failed.
-* Every attempt that was begun gets its `end`, whatever happens.
+* At most as many contexts are active as there are slots. Other turns wait, and begin in their order.
+* If the service refuses a turn because too many are active, the turn waits for another to end, or for a
+moment.
+  Then it is sent again.
+* If a turn fails with INTERNAL_ERROR or loses its connection, it is sent again from its beginning. If some of
+  its audio has arrived, it fails instead, because users must not get half of it twice.
+* A turn fails if a piece of its audio cannot be read, or if it has words to pronounce and ends without audio.
+* Every attempt that was begun gets its `end` in any case.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,20 +23,20 @@ from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.socket import ClientFrame, ErrorFrame, FinalFrame, VoiceConfig, WarningFrame
 from speechframe.spec.texts import speaks
-from speechframe.wire.answers import MAX_TRACE_CHARACTERS, Clean, one_line
+from speechframe.wire.answers import MAX_TRACE_CHARACTERS, SecretMasker, one_line
 from speechframe.wire.frames import AudioReceived, ServerFrame, UnknownFrame, parse_server_frame
 from speechframe.wire.turns import SlotPool
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _FRAME_CHARACTERS = MAX_FRAME_BYTES // 8
-"""Of text: a character has at most six bytes as JSON, and the frame holds little else."""
+"""Characters of text in a frame. A character takes at most six bytes in JSON. The other fields are short."""
 _CLEAR = ClientFrame.model_validate({"clear": True})
 _END = ClientFrame.model_validate({"end": True})
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Audio of a turn. With WAV a header stands wherever the bytes begin with RIFF, and nowhere else."""
+    """Audio of a turn. WAV bytes that begin with RIFF begin with a header, and other WAV bytes have none."""
 
     turn: int
     audio: bytes
@@ -44,7 +45,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """All audio of a turn has come."""
+    """All audio of a turn has arrived."""
 
     turn: int
     trace_id: str | None = None
@@ -52,10 +53,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A turn will have no more audio.
+    """A turn gets no more audio.
 
-    `code` is the service's, empty where it gave none; None where the connection was lost, and where what
-    came cannot be used: then `is_bad`.
+    `code` is the service's code, or empty if it sent none. None means that the connection was lost, or, with
+    `is_bad`, that the answer is unusable.
     """
 
     turn: int
@@ -67,7 +68,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """A turn of which nothing was heard is sent again from its beginning."""
+    """A turn without any audio yet is sent again from its beginning."""
 
     turn: int
     code: str | None
@@ -75,7 +76,7 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """The service ignored or replaced something; `turn` is None where it belongs to none."""
+    """The service ignored or replaced something. `turn` is None if the warning belongs to no turn."""
 
     turn: int | None
     code: WarningCode | str
@@ -83,24 +84,24 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """The service said what nobody knows, or something about no turn: to be logged, and nothing else."""
+class UnexpectedMessage:
+    """The service sent an unknown message, or one for no open turn. The caller only logs it."""
 
     turn: int | None
     words: str
 
 
-Event = Audio | Ended | Failed | Retried | Warned | Odd
+Event = Audio | Ended | Failed | Retried | Warned | UnexpectedMessage
 
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """A turn: what is to be sent of it, what was sent, and what became of that."""
+    """A turn: frames to send, frames that were sent, and its state."""
 
     number: int
     opening: ClientFrame
     frames: list[ClientFrame] = field(default_factory=list)
-    """What is to be sent, and what was sent while it may have to be sent again; without the attempt's id."""
+    """Frames to send, and sent frames that may be sent again. They have no id of an attempt."""
     sent: int = 0
     wire_id: str | None = None
     attempts: int = 0
@@ -108,21 +109,21 @@ class _Turn:
     has_slot: bool = False
     ended: bool = False
     heard: bool = False
-    """Whether anything of it was heard: then nothing of it is ever sent again."""
+    """Whether some audio has arrived. Then the turn is never sent again."""
     warned: str = ""
-    """The last warning of this attempt."""
+    """Last warning of this attempt."""
     not_before_s: float = -inf
     refused_since_s: float | None = None
     wait_s: float = _FIRST_WAIT_S
 
     @property
     def has_text(self) -> bool:
-        """Whether there is text to be sent."""
-        # Asked at every piece: what was sent is not gone through again.
+        """Whether there is unsent text."""
+        # This runs for every piece of audio, so skip the frames that were sent.
         return any(self.frames[index].text is not None for index in range(self.sent, len(self.frames)))
 
     def next_frame(self) -> ClientFrame:
-        """Return the next frame to be sent; it counts as sent."""
+        """Return the next frame and count it as sent."""
         frame = self.frames[self.sent]
         self.sent += 1
         if self.heard and self.sent == len(self.frames):
@@ -131,19 +132,18 @@ class _Turn:
 
 
 class ClientContexts:
-    """The turns that are spoken over one socket, on the side of the client.
+    """The turns of one socket, on the side of the client.
 
     Parameters
     ----------
     slots
-        Where active contexts are counted, shared by the sockets of a key.
+        Counter of active contexts. The sockets of a key share one counter.
     max_attempts
-        How often a turn is sent at most when it fails, or when nothing of it was heard before its connection
-        was closed.
+        Largest number of attempts of a turn that fails, or that loses its connection without any audio.
     patience_s
-        How long a turn waits while the service says that too many contexts are active.
+        Seconds that a turn waits while the service reports too many active contexts.
     clean
-        Masks what must not be shown in what the service says.
+        Function that masks secrets in messages of the service.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class ClientContexts:
     """
 
     def __init__(
-        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: Clean = str
+        self, slots: SlotPool, *, max_attempts: int = 3, patience_s: float = 60.0, clean: SecretMasker = str
     ) -> None:
         self._slots = slots
         self._clean = clean
@@ -170,31 +170,31 @@ class ClientContexts:
         self._numbers = 0
         self._turns: dict[int, _Turn] = {}
         self._by_wire_id: dict[str, _Turn] = {}
-        # Attempts that were given up and are still to be ended, with whether they hold a slot till then.
+        # Abandoned attempts that still need their end, each with whether it holds a slot until then.
         self._closing: list[tuple[str, bool]] = []
-        # Attempts that were given up on this connection and of which something may still come.
-        self._left: set[str] = set()
+        # Abandoned attempts of this connection that may still send messages.
+        self._abandoned: set[str] = set()
         self._connected = False
 
     @property
     def wants_connection(self) -> bool:
-        """Whether there is something to send and no connection to send it over."""
+        """Whether there is text to send but no connection."""
         return not self._connected and any(turn.has_text for turn in self._turns.values())
 
     @property
     def open_turns(self) -> tuple[int, ...]:
-        """The turns that are not over."""
+        """Numbers of the turns that are not over."""
         return tuple(self._turns)
 
     def open(self, voice_config: VoiceConfig, settings: Mapping[str, Any] | None = None) -> int:
-        """Begin a turn and return its number; nothing is sent before it has text.
+        """Begin a turn and return its number. Nothing is sent before the turn has text.
 
         Parameters
         ----------
         voice_config
-            The voice of the turn.
+            Voice of the turn.
         settings
-            min_buffer_size, max_buffer_delay_in_ms, predictive_chunking; those that are given.
+            Optional values of min_buffer_size, max_buffer_delay_in_ms and predictive_chunking.
         """
         self._numbers += 1
         opening = ClientFrame.model_validate({"voice_config": voice_config, **(settings or {})})
@@ -202,16 +202,16 @@ class ClientContexts:
         return self._numbers
 
     def send(self, turn: int, text: str) -> None:
-        """Add text to a turn; what comes for one that is over is dropped, as it would be on the wire.
+        """Add text to a turn. Text for a turn that is over is dropped, as the service would drop it.
 
         Raises
         ------
         ValidationError
-            It cannot be sent. So what is sent needs no check any more: one turn's fault is never another's.
+            If the text cannot be sent. This check protects the other turns of the socket.
         """
         found = self._turns.get(turn)
         if found is not None and not found.ended and text:
-            # A long text goes in several frames: where it is cut for speaking does not depend on them.
+            # Send a long text in several frames. The service's cuts do not depend on frames.
             pieces = (text[at : at + _FRAME_CHARACTERS] for at in range(0, len(text), _FRAME_CHARACTERS))
             found.frames += [ClientFrame.model_validate({"text": piece}) for piece in pieces]
 
@@ -221,89 +221,89 @@ class ClientContexts:
         if found is None:
             return []
         ending = [_END] if found.ended else []
-        # An end that has gone cannot be taken back; clear reaches what the service still holds.
+        # An end that was sent cannot be taken back. A clear drops the text that the service still holds.
         found.frames = ([_CLEAR] if found.wire_id else []) + ending
         found.sent = 0
-        return [] if found.wire_id else self._over_if_ended(found)
+        return [] if found.wire_id else self._finish_if_ended(found)
 
     def end(self, turn: int) -> list[Event]:
-        """Say that a turn has no more text."""
+        """Mark the end of the text of a turn."""
         found = self._turns.get(turn)
         if found is None or found.ended:
             return []
         found.ended = True
         if found.wire_id is None and not found.has_text:
-            # Nothing of it is known to the service, or no longer: there is nothing to wait for.
-            return self._over(found, Ended(turn))
+            # The service does not have this turn, so there is nothing to wait for.
+            return self._finish(found, Ended(turn))
         found.frames.append(_END)
         return []
 
     def abandon(self, turn: int) -> None:
-        """Give a turn up: nobody waits for it any more. What the service knows of it is cleared and ended."""
+        """Abandon a turn. If the service has it, the turn is cleared and ended there."""
         found = self._turns.get(turn)
         if found is not None:
             self._give_up(found)
             del self._turns[turn]
 
     def is_begun(self, turn: int) -> bool:
-        """Whether the service knows of a turn; until then it waits for text, a slot or a connection."""
+        """Whether the service has the turn. Until then the turn waits for text, a slot or a connection."""
         found = self._turns.get(turn)
         return found is not None and found.wire_id is not None
 
     def connected(self) -> None:
-        """Take that there is a connection."""
+        """Note that there is a connection."""
         self._connected = True
 
     def disconnected(self, code: int | None) -> list[Event]:
-        """Take that the connection is closed, with a code or without one, and say what that means."""
+        """Note that the connection is closed, with or without a code, and return the events."""
         self._connected = False
         for _, has_slot in self._closing:
             if has_slot:
                 self._slots.free()
         self._closing.clear()
-        self._left.clear()
+        self._abandoned.clear()
         events: list[Event] = []
         for turn in list(self._turns.values()):
-            events += self._lost(turn, code)
+            events += self._lose_connection(turn, code)
         return events
 
     def frames(self, *, now_s: float) -> Iterator[ClientFrame]:
-        """Yield what is to be sent now, in order; each frame counts as sent when it is taken.
+        """Yield the frames to send now, in order. A frame counts as sent when it is taken.
 
-        Between two frames anything may happen: a turn that is given up meanwhile is sent no further.
+        Between two frames anything may happen. The frames of a turn that is abandoned then are not sent.
         """
         while self._connected and self._closing:
             wire_id, has_slot = self._closing.pop(0)
             if has_slot:
                 self._slots.free()
-            yield _addressed(_CLEAR, wire_id)
-            yield _addressed(_END, wire_id)
+            yield _address(_CLEAR, wire_id)
+            yield _address(_END, wire_id)
         for number in list(self._turns):
             turn = self._turns.get(number)
             if turn is None or not self._connected:
                 continue
-            if turn.wire_id is None and self._begins(turn, now_s):
-                yield _addressed(turn.opening, turn.wire_id)
+            if turn.wire_id is None and self._begin_attempt(turn, now_s):
+                yield _address(turn.opening, turn.wire_id)
             while turn.wire_id is not None and turn.sent < len(turn.frames):
                 frame = turn.next_frame()
                 if frame.end:
                     self._free(turn)
-                yield _addressed(frame, turn.wire_id)
+                yield _address(frame, turn.wire_id)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Event]:
-        """Take a message of the service and return what it means."""
+        """Read a message of the service and return its events."""
         frame = parse_server_frame(message, self._clean)
         said = frame.said if isinstance(frame, AudioReceived) else None
-        # What rides on audio comes first: where it ends the turn, nobody waits for the audio any more.
-        before = self._meaning(said, now_s) if said is not None else []
-        return before + self._meaning(frame, now_s)
+        # First process an error or warning in the frame. If it ends the turn, the audio is not needed.
+        before = self._events_of(said, now_s) if said is not None else []
+        return before + self._events_of(frame, now_s)
 
-    def _meaning(self, frame: ServerFrame, now_s: float) -> list[Event]:
-        if frame.context_id in self._left:
-            # Nobody wants to hear it any more.
+    def _events_of(self, frame: ServerFrame, now_s: float) -> list[Event]:
+        if frame.context_id in self._abandoned:
+            # This attempt was abandoned, so drop its message.
             is_fatal = isinstance(frame, ErrorFrame) and frame.fatal
             if is_fatal or (isinstance(frame, FinalFrame | AudioReceived) and frame.final):
-                self._left.discard(frame.context_id)
+                self._abandoned.discard(frame.context_id)
             return []
         turn = self._by_wire_id.get(frame.context_id or "")
         number = turn.number if turn is not None else None
@@ -315,20 +315,20 @@ class ClientContexts:
             return self._error(turn, frame, now_s)
         if isinstance(frame, UnknownFrame):
             if turn is None or not frame.is_audio:
-                return [Odd(number, frame.why)]
+                return [UnexpectedMessage(number, frame.why)]
             self._give_up(turn)
-            return self._over(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
+            return self._finish(turn, Failed(turn.number, None, f"a piece is lost: {frame.why}", is_bad=True))
         if turn is None:
             context_id = one_line(frame.context_id or "", MAX_TRACE_CHARACTERS, self._clean)
-            return [Odd(None, f"a frame for the context {context_id!r}, which is not open")]
+            return [UnexpectedMessage(None, f"a frame for the context {context_id!r}, which is not open")]
         heard: list[Event] = []
         if isinstance(frame, AudioReceived) and frame.audio:
             turn.heard = True
             heard.append(Audio(turn.number, frame.audio, frame.trace_id))
         return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
-    def _begins(self, turn: _Turn, now_s: float) -> bool:
-        """Begin an attempt where there is text and a slot for it."""
+    def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
+        """Begin an attempt if there is text and a free slot."""
         if not turn.has_text or now_s < turn.not_before_s or not self._slots.take():
             return False
         turn.attempts += 1
@@ -339,70 +339,70 @@ class ClientContexts:
 
     def _final(self, turn: _Turn, trace_id: str | None) -> list[Event]:
         if not turn.ended or turn.has_slot:
-            return [Odd(turn.number, "a final frame before the turn was ended")]
+            return [UnexpectedMessage(turn.number, "a final frame before the turn was ended")]
         if not turn.heard and speaks("".join(one.text or "" for one in turn.frames)):
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
-            return self._over(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
-        return self._over(turn, Ended(turn.number, trace_id))
+            return self._finish(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
+        return self._finish(turn, Ended(turn.number, trace_id))
 
     def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
         if turn is None:
-            return [Odd(None, f"an error of no open context: {code} {words}")]
+            return [UnexpectedMessage(None, f"an error of no open context: {code} {words}")]
         if code == ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED and not turn.heard:
-            return self._refused(turn, frame, now_s)
+            return self._wait_after_refusal(turn, frame, now_s)
         failed = Failed(turn.number, str(code), words, frame.trace_id)
         if code == ErrorCode.INTERNAL_ERROR and not turn.heard:
             self._give_up(turn)
-            return self._tried(turn, failed)
+            return self._count_failure(turn, failed)
         if frame.fatal or code in {ErrorCode.INTERNAL_ERROR, ErrorCode.INVALID_VOICE}:
             self._give_up(turn)
-            return self._over(turn, failed)
-        return [Odd(turn.number, f"an error that is not fatal: {code} {words}")]
+            return self._finish(turn, failed)
+        return [UnexpectedMessage(turn.number, f"an error that is not fatal: {code} {words}")]
 
-    def _refused(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
+    def _wait_after_refusal(self, turn: _Turn, frame: ErrorFrame, now_s: float) -> list[Event]:
         turn.refused_since_s = now_s if turn.refused_since_s is None else turn.refused_since_s
         self._give_up(turn)
         if now_s - turn.refused_since_s >= self._patience_s:
             code = ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED
-            return self._over(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
-        # A refusal is no failure of the turn.
+            return self._finish(turn, Failed(turn.number, str(code), frame.error, frame.trace_id))
+        # A refusal does not count as a failure of the turn.
         turn.not_before_s = now_s + turn.wait_s
         turn.wait_s = min(2 * turn.wait_s, _LONGEST_WAIT_S)
-        return self._again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
+        return self._send_again(turn, str(ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED))
 
-    def _lost(self, turn: _Turn, code: int | None) -> list[Event]:
+    def _lose_connection(self, turn: _Turn, code: int | None) -> list[Event]:
         if code == CloseCode.POLICY_VIOLATION:
-            return self._over(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
+            return self._finish(turn, Failed(turn.number, None, CloseCode.POLICY_VIOLATION.cause))
         if turn.wire_id is None:
             return []
         if turn.heard:
             words = "the connection was lost before all of the audio had come"
-            return self._over(turn, Failed(turn.number, None, words))
+            return self._finish(turn, Failed(turn.number, None, words))
         self._detach(turn)
         _rewind(turn)
-        return self._tried(turn, Failed(turn.number, None, "the connection was lost"))
+        return self._count_failure(turn, Failed(turn.number, None, "the connection was lost"))
 
-    def _tried(self, turn: _Turn, failed: Failed) -> list[Event]:
-        """Take that an attempt came to nothing: there is another one, unless it was the last."""
+    def _count_failure(self, turn: _Turn, failed: Failed) -> list[Event]:
+        """Note that an attempt failed. Send the turn again, unless this was the last attempt."""
         turn.failures += 1
         if turn.has_text and turn.failures >= self._max_attempts:
-            return self._over(turn, failed)
-        return self._again(turn, failed.code)
+            return self._finish(turn, failed)
+        return self._send_again(turn, failed.code)
 
-    def _again(self, turn: _Turn, code: str | None) -> list[Event]:
-        """Have a turn sent again, unless all of its text was cleared: then there is nothing to send."""
-        return [Retried(turn.number, code)] if turn.has_text else self._over_if_ended(turn)
+    def _send_again(self, turn: _Turn, code: str | None) -> list[Event]:
+        """Send a turn again. If all of its text was cleared, there is nothing to send."""
+        return [Retried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
 
-    def _over_if_ended(self, turn: _Turn) -> list[Event]:
-        return self._over(turn, Ended(turn.number)) if turn.ended else []
+    def _finish_if_ended(self, turn: _Turn) -> list[Event]:
+        return self._finish(turn, Ended(turn.number)) if turn.ended else []
 
     def _give_up(self, turn: _Turn) -> None:
-        """Leave an attempt, to be ended on the wire; what it was to say is to be sent from the beginning."""
+        """Abandon an attempt, which is then ended on the wire. Its text will be sent from the beginning."""
         if turn.wire_id is not None:
             self._closing.append((turn.wire_id, turn.has_slot))
-            self._left.add(turn.wire_id)
+            self._abandoned.add(turn.wire_id)
             turn.has_slot = False
         self._detach(turn)
         _rewind(turn)
@@ -418,20 +418,20 @@ class ClientContexts:
             turn.has_slot = False
             self._slots.free()
 
-    def _over(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
+    def _finish(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
         self._detach(turn)
         del self._turns[turn.number]
-        # What was refused for the number of contexts need not wait any longer.
+        # A slot may be free now, so refused turns need not wait any longer.
         for other in self._turns.values():
             other.not_before_s = -inf
         return [event]
 
 
-def _addressed(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
+def _address(frame: ClientFrame, wire_id: str | None) -> ClientFrame:
     return frame.model_copy(update={"context_id": wire_id})
 
 
 def _rewind(turn: _Turn) -> None:
-    """Have all that was sent in an attempt be sent again, without what was cleared."""
+    """Mark all frames of an attempt as unsent, except clears."""
     turn.sent = 0
     turn.frames = [one for one in turn.frames if not one.clear]

@@ -140,12 +140,12 @@ class Contexts:
         actions += [self._warning(one.code, one.words, key, turn) for one in parsed.warnings]
         self._set(frame, turn)
         if frame.clear:
-            actions += self._cleared(key, now_s)
+            actions += self._clear(key, now_s)
         if turn is not None:
-            actions += self._taken(turn, frame, now_s)
+            actions += self._apply(turn, frame, now_s)
         elif frame.end:
             self._failed.pop(key, None)
-        return actions + self._expired(now_s)
+        return actions + self._expire(now_s)
 
     def audio(self, generation: int, data: bytes, *, now_s: float) -> list[Action]:
         """Send the next encoded bytes of a chunk. They continue the audio file of the turn."""
@@ -189,7 +189,7 @@ class Contexts:
 
     def tick(self, *, now_s: float) -> list[Action]:
         """Synthesise text whose buffer delay is over, and close an idle socket."""
-        actions = self._expired(now_s)
+        actions = self._expire(now_s)
         if not self._closed and not self._at_work() and self._heard_s + self._idle_s <= now_s:
             actions += [*self.close(), Close(CloseCode.NORMAL)]
         return actions
@@ -212,11 +212,11 @@ class Contexts:
     def _at_work(self) -> bool:
         return any(turns[0].generation is not None or turns[0].finishing for turns in self._turns.values())
 
-    def _expired(self, now_s: float) -> list[Action]:
+    def _expire(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for turn in [turns[-1] for turns in self._turns.values()]:
             if turn.due_s is not None and turn.due_s <= now_s:
-                actions += self._queued(turn, [turn.chunker.expire()], now_s)
+                actions += self._enqueue(turn, [turn.chunker.expire()], now_s)
         return actions
 
     def _active(self, key: str | None) -> Turn | None:
@@ -251,18 +251,18 @@ class Contexts:
             turn.settings |= given
             turn.apply(self._settings)
 
-    def _cleared(self, key: str | None, now_s: float) -> list[Action]:
+    def _clear(self, key: str | None, now_s: float) -> list[Action]:
         """Drop text that is not being synthesised yet, even of turns that have ended already."""
         for turn in self._turns.get(key, ()):
             turn.drop()
         return self._next(key, now_s)
 
-    def _taken(self, turn: Turn, frame: ClientFrame, now_s: float) -> list[Action]:
+    def _apply(self, turn: Turn, frame: ClientFrame, now_s: float) -> list[Action]:
         """Apply a frame to an active context: first its voice, then its text, then its end."""
         actions: list[Action] = []
         if frame.voice_config is not None:
             # Earlier text keeps the voice that was set when it arrived.
-            actions += self._queued(turn, [turn.chunker.flush()], now_s)
+            actions += self._enqueue(turn, [turn.chunker.flush()], now_s)
             problem = self._voice_problem(frame.voice_config) if frame.voice_config.voice_id else None
             if problem is not None:
                 self._fail(turn, ErrorCode.INVALID_VOICE, problem)
@@ -276,27 +276,27 @@ class Contexts:
                 turn.warned_no_config = True
                 words = "text came before a voice_config; the default voice is used"
                 actions.append(self._warning(WarningCode.NO_VOICE_CONFIG, words, turn.context_id, turn))
-            actions += self._queued(turn, turn.chunker.add(frame.text), now_s)
+            actions += self._enqueue(turn, turn.chunker.add(frame.text), now_s)
         elif turn.chunker.waiting:
             # A new setting may have made waiting text ready.
-            actions += self._queued(turn, turn.chunker.ready(), now_s)
+            actions += self._enqueue(turn, turn.chunker.ready(), now_s)
         if frame.end:
             rest = turn.chunker.flush()
             self._end(turn)
-            actions += self._queued(turn, [rest], now_s)
+            actions += self._enqueue(turn, [rest], now_s)
         return actions
 
-    def _queued(self, turn: Turn, chunks: list[str], now_s: float) -> list[Action]:
+    def _enqueue(self, turn: Turn, chunks: list[str], now_s: float) -> list[Action]:
         """Append chunks to the queue, set the delay of the text that is not ready, and continue the turn."""
         # Whitespace alone cannot be spoken.
         ready = [(chunk, turn.voice_config) for chunk in chunks if chunk and not chunk.isspace()]
         turn.queue.extend(ready)
         turn.queued_characters += sum(len(chunk) for chunk, _ in ready)
         turn.arm(now_s, anew=any(chunks))
-        actions = self._slowed(turn, now_s) if ready else []
+        actions = self._count_request(turn, now_s) if ready else []
         return actions + self._next(turn.context_id, now_s)
 
-    def _slowed(self, turn: Turn, now_s: float) -> list[Action]:
+    def _count_request(self, turn: Turn, now_s: float) -> list[Action]:
         """Count a generation request. Warn at most once a second if there are too many."""
         # Count frames and not chunks, because the client should send more text in each frame.
         turn.requests_s.append(now_s)

@@ -1,4 +1,4 @@
-"""Cues of subtitles: utterances to readable cues, and cues to SRT and WebVTT.
+"""Cues of subtitles: from utterances to readable cues, and from cues to SRT and WebVTT.
 
 Text is never shortened. A cue with too much text for its time is kept and counted.
 """
@@ -21,7 +21,7 @@ SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
-# A break behind a mark is worth as many characters of distance to the middle.
+# A break after a mark is worth this many characters of distance from the middle.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
 _MOST_CLOSERS = 8
 
@@ -37,17 +37,19 @@ class Cue:
 
 
 def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
-    """Return cues of two lines of 42 characters at most, and how many miss the aims.
+    """Return cues with at most two lines of 42 characters, and the number of cues that miss the aims.
 
-    The aims are 20 characters a second, and 5/6 to 7 seconds. A cue stays longer for them if there is room.
-    Cues never overlap. If two people speak at once, the second cue waits until the first one can be read.
+    The aims are at most 20 characters a second, and 5/6 to 7 seconds. A cue stays longer if it needs the time
+    and there is room. Cues never overlap. If two people speak at once, the second cue waits until the first
+    one can be read.
 
     Parameters
     ----------
     said
         Utterances of any length, in any order.
     media_ms
-        Length of the medium, inside which all cues are, unless there are more cues than milliseconds.
+        Length of the medium in milliseconds. All cues lie inside it, unless there are more cues than
+        milliseconds.
 
     Examples
     --------
@@ -56,7 +58,7 @@ def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     (2650, ['Good morning, everybody.', 'It is a fine day for a walk.'], 0)
     """
     wanted = [cue for each in sorted(said, key=lambda each: each.start_ms) for cue in _cut(each)]
-    made = _in_time(wanted, media_ms)
+    made = _arrange(wanted, media_ms)
     return made, sum(map(_misses, made))
 
 
@@ -69,16 +71,16 @@ def _misses(cue: Cue) -> bool:
     return not _needed_ms(cue.text) <= length_ms <= 1000 * CUE_SECONDS.high
 
 
-def _in_time(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
-    """Return cues one behind the other, each with the time for its text if there is room."""
+def _arrange(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
+    """Return consecutive cues, each with the time to read its text if there is room."""
     starts: list[int] = []
     free = 0
     for cue in wanted:
         starts.append(max(cue.start_ms, free))
-        # The shorter of its own length and the time to read it.
+        # Reserve the cue's own length or the time to read it, whichever is shorter.
         free = starts[-1] + max(1, min(cue.end_ms - cue.start_ms, _needed_ms(cue.text)))
     made: list[Cue] = []
-    # A medium of fewer milliseconds than cues: each cue has one, the last of them behind its end.
+    # If there are more cues than milliseconds, each cue gets one, and the last ones lie after the end.
     limit = max(media_ms, len(wanted))
     for cue, start in zip(reversed(wanted), reversed(starts), strict=True):
         end = min(max(cue.end_ms, start + _needed_ms(cue.text)), limit)
@@ -95,7 +97,7 @@ def _cut(said: Cue) -> Iterator[Cue]:
         if text:
             yield replace(said, text="\n".join(lines))
         return
-    left, right = _best(text, breaks or _anywhere(text))
+    left, right = _best(text, breaks or _places_in_words(text))
     left_ms, right_ms = (said.start_ms + length_ms * place // len(text) for place in (left, right))
     yield from _cut(replace(said, end_ms=left_ms, text=text[:left]))
     yield from _cut(replace(said, start_ms=right_ms, text=text[right:]))
@@ -108,7 +110,7 @@ def _lines(text: str) -> list[str] | None:
         return [text]
     if len(text) > CUE_LINES * longest + 1:
         return None
-    places = list(_breaks(text)) or _anywhere(text)
+    places = list(_breaks(text)) or _places_in_words(text)
     places = [(left, right) for left, right in places if left <= longest and len(text) - right <= longest]
     if not places:
         return None
@@ -150,7 +152,7 @@ def _is_wide(character: str) -> bool:
     return unicodedata.east_asian_width(character) in {"W", "F"}
 
 
-def _anywhere(text: str) -> list[tuple[int, int]]:
+def _places_in_words(text: str) -> list[tuple[int, int]]:
     """Return all places inside a word. A letter keeps its combining marks if possible."""
     places = [(at, at) for at in range(1, len(text))]
     return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
@@ -186,11 +188,11 @@ def vtt(cues: Iterable[Cue]) -> str:
     <BLANKLINE>
     """
     return "WEBVTT\n\n" + "".join(
-        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{_tagged(cue)}\n\n" for cue in cues
+        f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{_with_speaker(cue)}\n\n" for cue in cues
     )
 
 
-def _tagged(cue: Cue) -> str:
+def _with_speaker(cue: Cue) -> str:
     text = html.escape(cue.text, quote=False)
     return f"<v {html.escape(cue.speaker, quote=False)}>{text}" if cue.speaker else text
 

@@ -1,4 +1,4 @@
-"""Bodies of the dubbing calls. A job is a form, answers are the document's models (sections 2.8 to 2.11)."""
+"""Bodies of the dubbing calls (sections 2.8 to 2.11). A job is a form, answers are models of the document."""
 
 import hashlib
 import hmac
@@ -75,40 +75,40 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
     """Return a listing as its models. Raise BadAnswer if the body is not a listing."""
     value = loaded(body)
     if not isinstance(value, list):
-        raise BadAnswer(f"the listing is no array but {kind_of(value)}")
+        raise BadAnswer(f"the listing is not an array but {kind_of(value)}")
     return [decode_value(model, item) for item in value]
 
 
 def decode_value(model: type[M], value: object) -> M:
     """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
-    value = _cleaned(value)
+    value = _clean(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         wrong = {each["loc"][0] for each in found if each["loc"]}
     if not isinstance(value, dict):
-        raise BadAnswer(f"the answer is no JSON object but {kind_of(value)}")
+        raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
     try:
         # Leave out fields of another kind than in the document. They may be optional.
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
-        raise BadAnswer(f"the answer holds an unusable {', '.join(map(str, wrong))}") from None
+        raise BadAnswer(f"the answer has an unusable {', '.join(map(str, wrong))}") from None
 
 
-def _cleaned(value: Any, name: str = "") -> Any:
+def _clean(value: Any, name: str = "") -> Any:
     """Return a JSON value with each text for people, at any depth, on one line without control characters."""
     if isinstance(value, str):
         return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
     if isinstance(value, list):
-        return [_cleaned(item, name) for item in value]
+        return [_clean(item, name) for item in value]
     if isinstance(value, dict):
-        return {field: _cleaned(held, field) for field, held in value.items()}
+        return {field: _clean(held, field) for field, held in value.items()}
     return value
 
 
 def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
-    """Return what signs the body of a webhook at a time (``spec.chosen``: webhook).
+    """Return the signature of a webhook's body at a time (``spec.chosen``: webhook).
 
     Examples
     --------

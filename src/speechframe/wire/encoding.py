@@ -1,18 +1,18 @@
-"""Packed bodies, unpacked within a bound: a few kilobytes can stand for gigabytes."""
+"""Decompression of bodies up to a limit, because a few kilobytes can hold gigabytes."""
 
 import zlib
 
 _GZIP = zlib.MAX_WBITS | 16
-# Old servers send deflate without the zlib header that the standard asks for.
+# Old servers send deflate without the zlib header, which the standard requires.
 _KINDS = {"gzip": [_GZIP], "x-gzip": [_GZIP], "deflate": [zlib.MAX_WBITS, -zlib.MAX_WBITS]}
 
 
 class TooLargeError(ValueError):
-    """The body passes the bound when unpacked."""
+    """The decompressed body is larger than the limit."""
 
 
 class BadEncodingError(ValueError):
-    """The body is not what its Content-Encoding says, or in an encoding nobody asked for."""
+    """The body does not have the encoding of its header, or has an encoding that was not requested."""
 
 
 def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
@@ -21,18 +21,18 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     Parameters
     ----------
     body
-        The bytes as they came.
+        Body as received.
     content_encoding
-        The header's value; empty and ``identity`` leave the body as it is.
+        Value of the Content-Encoding header. Empty and ``identity`` leave the body as it is.
     max_bytes
-        The most that may come out.
+        Largest size of the result in bytes.
 
     Raises
     ------
     TooLargeError
-        More than `max_bytes` would come out; no more than that is ever in memory.
+        If the result would be larger than `max_bytes`. No more than that is ever in memory.
     BadEncodingError
-        Unknown, doubled or broken encoding.
+        If the encoding is unknown, doubled or broken.
 
     Examples
     --------
@@ -45,16 +45,16 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     if name in {"", "identity"}:
         return body
     if name not in _KINDS:
-        raise BadEncodingError("the body has a Content-Encoding that was not asked for")
+        raise BadEncodingError("the body has a Content-Encoding that was not requested")
     for wbits in _KINDS[name]:
         try:
-            return _inflated(body, wbits, max_bytes)
+            return _inflate(body, wbits, max_bytes)
         except zlib.error:
             continue
-    raise BadEncodingError(f"the body is not {name}, as its Content-Encoding says")
+    raise BadEncodingError(f"the body is not {name}, although its Content-Encoding header has this value")
 
 
-def _inflated(body: bytes, wbits: int, max_bytes: int) -> bytes:
+def _inflate(body: bytes, wbits: int, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(wbits)
     data = stream.decompress(body, max_bytes + 1)
     if len(data) > max_bytes:

@@ -1,4 +1,4 @@
-"""Read the message, code and waiting time of an error answer in any known shape."""
+"""Reading of the message, code and waiting time of an error answer in any known shape."""
 
 import re
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from speechframe.wire.answers import (
     MAX_LOOKED_AT,
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACE_CHARACTERS,
-    Clean,
     NotJsonError,
+    SecretMasker,
     loads,
     one_line,
 )
@@ -56,7 +56,9 @@ class ErrorBody:
     text: str
 
 
-def decode_error(status: int, body: bytes, headers: Mapping[str, str], clean: Clean = str) -> ErrorBody:
+def decode_error(
+    status: int, body: bytes, headers: Mapping[str, str], clean: SecretMasker = str
+) -> ErrorBody:
     """Return the content of an error answer. Never raises.
 
     The document leaves the shape open. The function reads ``error_message``, ``message``, ``errorMessage``,
@@ -146,7 +148,7 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _first(
-    fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int, clean: Clean
+    fields: Mapping[str, Any], names: tuple[str, ...], max_characters: int, clean: SecretMasker
 ) -> str | None:
     for name in names:
         value = fields.get(name)
@@ -157,7 +159,7 @@ def _first(
     return None
 
 
-def _code(fields: Mapping[str, Any], clean: Clean) -> str | None:
+def _code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
     # Codes go into the ledger, which must not hold texts. A service may repeat a text as a code.
     said = (code_of(_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS)
     return next((code for code in said if code is not None), None)

@@ -1,8 +1,8 @@
-"""WebSocket frames: messages to values and back (section 6), for both ends.
+"""Conversion of WebSocket messages to frames and back (section 6), for both sides.
 
-A frame of the client is read as far as it can be: a field that is wrong is left out with a warning, and the
-rest of the frame counts (section 7.4). Only what is no single JSON object is an error (section 7.3). A frame
-of the server is read leniently: what nobody knows yet is told, never a crash.
+A wrong field in a client's frame is left out with a warning, and the rest of the frame counts (section 7.4).
+Only a message that is not a single JSON object is an error (section 7.3). Unknown frames of a server are
+returned as `UnknownFrame` and raise nothing.
 """
 
 import json
@@ -31,8 +31,8 @@ from speechframe.spec.socket import (
 from speechframe.wire.answers import (
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACE_CHARACTERS,
-    Clean,
     NotJsonError,
+    SecretMasker,
     decode_base64,
     loads,
     one_line,
@@ -61,7 +61,7 @@ _VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
 
 @dataclass(frozen=True, slots=True)
 class FrameWarning:
-    """Something in a frame that was ignored: the code, and words for people."""
+    """A part of a frame that was ignored: the code, and words for people."""
 
     code: WarningCode
     words: str
@@ -69,16 +69,16 @@ class FrameWarning:
 
 @dataclass(frozen=True, slots=True)
 class ParsedFrame:
-    """What came of a client's message.
+    """The result of reading a client's message.
 
-    Parameters
+    Attributes
     ----------
     frame
-        What could be read; None when the message was no single JSON object, and then `error` says why.
+        The readable fields. None if the message was not a single JSON object. `error` then has the reason.
     warnings
-        What was ignored, in the order of the frame.
+        Fields that were ignored, in the order of the frame.
     error
-        Words for INVALID_JSON.
+        Message for INVALID_JSON.
     """
 
     frame: ClientFrame | None
@@ -88,10 +88,10 @@ class ParsedFrame:
 
 @dataclass(frozen=True, slots=True)
 class AudioReceived:
-    """An audio frame as the client sees it: the bytes, and whose they are.
+    """An audio frame as the client reads it: the bytes and their context.
 
-    `final` where a service puts the last audio and the final frame into one; `said` is the error or warning
-    that rides on either.
+    `final` is True if the service sends the last audio and the final frame as one. `said` is an error or
+    warning in the same frame.
     """
 
     audio: bytes
@@ -103,7 +103,7 @@ class AudioReceived:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the server that is none of its frames, in words; `is_audio` where audio in it is lost."""
+    """A message of the server that is not a known frame, in words. If `is_audio`, its audio is lost."""
 
     why: str
     context_id: str | None = None
@@ -114,19 +114,19 @@ ServerFrame = AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFr
 
 
 def parse_client_frame(message: str | bytes) -> ParsedFrame:
-    """Return what a client's WebSocket message says, with everything in it that is ignored.
+    """Return the frame in a client's WebSocket message, with warnings for all parts that are ignored.
 
     Parameters
     ----------
     message
-        The text of the message; bytes are a binary message, which no frame is.
+        Text of the message. Bytes are a binary message, which is never a frame.
 
     Examples
     --------
     >>> parse_client_frame('{"text": "Hi", "min_buffer_size": "7", "end": "yes"}').frame.min_buffer_size
     7
     >>> parse_client_frame('{"text": "a"}{"text": "b"}').error
-    'the message is no single JSON object: Extra data'
+    'the message is not a single JSON object: Extra data'
     """
     try:
         fields = _object(message)
@@ -135,7 +135,7 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
     given = {name: value for name, value in fields.items() if value is not None}
     warnings = [_warning("context_id", given.pop("context_id"))] if _has_long_id(given) else []
     warnings += [_warning(name, given.pop(name)) for name in _BUFFERS if not _is_number(given.get(name, 0))]
-    warnings += _without_wrong(given)
+    warnings += _remove_wrong(given)
     if given.get("clear", False) is not False and "text" in given:
         del given["text"]
         words = "text beside clear is dropped; send it in the next frame"
@@ -144,7 +144,7 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
 
 
 def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | WarningFrame) -> str:
-    """Return the text of a frame, of either end: what is not set is not sent.
+    """Return the text of a frame of either side. Fields that are not set are not sent.
 
     Examples
     --------
@@ -155,28 +155,28 @@ def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | War
     """
     if isinstance(frame, ClientFrame):
         return frame.model_dump_json(exclude_unset=True, exclude_none=True)
-    # Every frame of the server has a trace_id, and an error says whether it is fatal: defaults are sent too.
+    # Send defaults too. Every frame of the server has a trace_id, and an error states whether it is fatal.
     return frame.model_dump_json(exclude_none=True)
 
 
 def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> AudioFrame:
-    """Return the frame that carries a chunk of audio."""
+    """Return a frame with a piece of audio."""
     text = b2a_base64(audio, newline=False).decode("ascii")
     return AudioFrame(audio=text, context_id=context_id, trace_id=trace_id)
 
 
-def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
-    r"""Return what a server's WebSocket message is; whatever is new or broken is an `UnknownFrame`.
+def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> ServerFrame:
+    r"""Return the frame in a server's WebSocket message. New or broken messages become an `UnknownFrame`.
 
-    Unknown codes stay text, missing fields are None, further fields are ignored. Words, codes and trace ids
-    are masked, on one line and shortened, as those of an HTTP answer are.
+    Unknown codes stay text, missing fields are None, and extra fields are ignored. Words, codes and trace ids
+    are masked, put on one line and shortened, as in HTTP answers.
 
     Parameters
     ----------
     message
-        The message.
+        Text or bytes of the message.
     clean
-        Masks what must not be shown.
+        Function that masks secrets.
 
     Examples
     --------
@@ -188,13 +188,13 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
     try:
         fields, _ = loads(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))
     except NotJsonError as error:
-        return UnknownFrame(f"no JSON: {error}")
+        return UnknownFrame(f"not JSON: {error}")
     if not isinstance(fields, dict):
-        return UnknownFrame("no JSON object")
+        return UnknownFrame("not a JSON object")
     context_id = _text(fields.get("context_id"))
     trace_id = _line(fields.get("trace_id"), MAX_TRACE_CHARACTERS, clean) or None
     about: dict[str, Any] = {"context_id": context_id, "trace_id": trace_id}
-    said = _said(fields, about, clean)
+    said = _error_or_warning(fields, about, clean)
     audio, final = fields.get("audio"), fields.get("final")
     if said is not None and not (audio or final):
         return said
@@ -202,24 +202,24 @@ def parse_server_frame(message: str | bytes, clean: Clean = str) -> ServerFrame:
         data = decode_base64(audio.encode("utf-8", "replace")) if isinstance(audio, str) else None
         if data is not None:
             return AudioReceived(data, context_id, trace_id, final is True, said)
-        lost = UnknownFrame("audio is no Base64", context_id, is_audio=True)
+        lost = UnknownFrame("audio is not Base64", context_id, is_audio=True)
         return said if isinstance(said, ErrorFrame) and said.fatal else lost
     if final:
         return FinalFrame(**about) if said is None else AudioReceived(b"", context_id, trace_id, True, said)
-    return UnknownFrame("none of the frames that are known", context_id)
+    return UnknownFrame("not a known frame", context_id)
 
 
-def _said(
-    fields: Mapping[str, Any], about: Mapping[str, Any], clean: Clean
+def _error_or_warning(
+    fields: Mapping[str, Any], about: Mapping[str, Any], clean: SecretMasker
 ) -> ErrorFrame | WarningFrame | None:
-    """Return the error or warning in a frame, whatever else is in it."""
-    # Some services send every field of every frame, most of them null or empty.
+    """Return the error or warning in a frame, which may have other fields too."""
+    # Some services send all fields in every frame, most of them null or empty.
     if fields.get("error") or fields.get("error_code") or fields.get("fatal") is True:
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
-            # Only what is certainly fatal ends a context: who goes on finds out, who stops does not. Behind
-            # a final frame nothing comes, and whoever took it for a good end would never find out.
+            # Only a certainly fatal error ends a context. A client that continues by mistake notices, but one
+            # that stops by mistake does not. Nothing follows a final frame, so its error is fatal too.
             fatal=fields.get("fatal") is True or bool(fields.get("final")),
             **about,
         )
@@ -235,46 +235,48 @@ def _said(
 def _object(message: str | bytes) -> dict[str, Any]:
     """Return the fields of a message, or raise ValueError with words for the client."""
     if isinstance(message, bytes | bytearray | memoryview):
-        raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - told to the client
+        raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - sent to the client
     if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
         raise ValueError(f"the frame is larger than {MAX_FRAME_BYTES:,} bytes; send the text in several")
     try:
         fields = read_json(message)
     except json.JSONDecodeError as error:
-        raise ValueError(f"the message is no single JSON object: {error.msg}") from None
+        raise ValueError(f"the message is not a single JSON object: {error.msg}") from None
     except ValueError as error:
-        raise ValueError(f"the message is no single JSON object: {error}") from None
+        raise ValueError(f"the message is not a single JSON object: {error}") from None
     if not isinstance(fields, dict):
-        raise ValueError("the message is no single JSON object")  # noqa: TRY004 - told to the client
+        raise ValueError("the message is not a single JSON object")  # noqa: TRY004 - sent to the client
     return fields
 
 
 def _has_long_id(given: Mapping[str, Any]) -> bool:
-    # It is sent back with every piece of audio.
+    # The id is sent back with every piece of audio, so a long one is refused.
     context_id = given.get("context_id")
     return isinstance(context_id, str) and len(context_id) > MAX_CONTEXT_ID_CHARACTERS
 
 
 def _is_number(value: Any) -> bool:
-    # What JSON or a person calls a number; Python would take "1_0" as well.
+    # Accept numbers as in JSON. Python's int() would also accept "1_0".
     return _NUMBER.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
 
 
-def _without_wrong(given: dict[str, Any]) -> list[FrameWarning]:
-    """Take the fields that are wrong out of a frame, and out of its voice_config, and say which."""
+def _remove_wrong(given: dict[str, Any]) -> list[FrameWarning]:
+    """Remove the wrong fields from a frame and from its voice_config, and return a warning for each."""
     warnings = []
     config = given.get("voice_config")
     if isinstance(config, dict):
         given["voice_config"] = config = _one_voice_id(config)
         for name in _wrong(VoiceConfig, config):
             value = config.pop(name)
-            words = f"voice_config.{name} is not what it must be (got {shown(value)}) and is ignored"
+            words = (
+                f"voice_config.{name} has a value of a wrong type or range ({shown(value)}) and is ignored"
+            )
             warnings.append(FrameWarning(WarningCode.INVALID_FIELD_TYPE, words))
     return warnings + [_warning(name, given.pop(name)) for name in _wrong(ClientFrame, given)]
 
 
 def _one_voice_id(config: Mapping[str, Any]) -> dict[str, Any]:
-    # Both spellings are taken; with both of them the document's own counts.
+    # Both spellings are accepted. If both are present, that of the document counts.
     both = config.keys() >= _VOICE_ID_NAMES
     return {
         name: value
@@ -301,9 +303,9 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _line(value: Any, max_characters: int, clean: Clean) -> str:
+def _line(value: Any, max_characters: int, clean: SecretMasker) -> str:
     return one_line(_text(value) or "", max_characters, clean)
 
 
-def _code(value: Any, clean: Clean) -> str:
+def _code(value: Any, clean: SecretMasker) -> str:
     return code_of(_line(value, MAX_CODE_CHARACTERS + 1, clean)) or ""

@@ -1,4 +1,4 @@
-"""Requests as bytes: JSON, and forms around a file, which itself is sent piece by piece."""
+"""Requests as bytes: JSON, and forms for a file. The file itself is sent in pieces."""
 
 import json
 from collections.abc import Mapping
@@ -8,15 +8,16 @@ from typing import Any
 
 from speechframe.spec.fields._model import DocumentModel
 
-# Never the fast writer: these bytes enter request keys, which must not depend on what is installed.
+# Do not use the faster writer, because request keys contain these bytes and must not depend on installed
+# extras.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form around one file: what goes before its bytes and after them; `content_type` names the boundary.
+    """A form for one file: the bytes before and after the file. `content_type` contains the boundary.
 
-    A secret may be among the fields, so no repr shows them.
+    A field may be a secret, so a repr does not show the fields.
     """
 
     content_type: str
@@ -25,17 +26,17 @@ class Form:
 
 
 def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str, str] | None = None) -> Form:
-    r"""Return a form: equal fields and files give equal bytes.
+    r"""Return a form. Equal fields and files give equal bytes.
 
     Parameters
     ----------
     fields
-        Name to value; a list is a repeated field.
+        Names with their values. A list becomes a repeated field.
     content
-        What is asked for, the hash of the file included: the boundary is made of it, so that no file can
-        hold it by design.
+        Content of the request with the hash of the file. The boundary is a hash of it, so a file cannot
+        contain the boundary by intention.
     file
-        The file's field, its name and its media type; None for a form without one.
+        Field, file name and media type of the file. None for a form without a file.
 
     Examples
     --------
@@ -45,13 +46,13 @@ def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str,
     """
     boundary = f"speechframe-{sha256(content).hexdigest()[:32]}"
     parts = [
-        _part(boundary, f'name="{name}"', _written(value))
+        _part(boundary, f'name="{name}"', _field_bytes(value))
         for name, values in sorted(fields.items())
         for value in (values if isinstance(values, list) else [values])
     ]
     end = f"--{boundary}--\r\n".encode()
     if file is not None:
-        # The file last: a service knows the fields by then and may refuse them without it.
+        # Put the file last, so that a service can check the fields before the file arrives.
         name, file_name, media_type = file
         opening = f'name="{name}"; filename="{file_name}"\r\nContent-Type: {media_type}'
         parts.append(_part(boundary, opening, b"").removesuffix(b"\r\n"))
@@ -60,9 +61,9 @@ def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str,
 
 
 def encode_request(request: DocumentModel) -> bytes:
-    r"""Return the canonical JSON of a request: equal requests give equal bytes, here and in later versions.
+    r"""Return the canonical JSON of a request. Equal requests give equal bytes, also in later versions.
 
-    Names are sorted, values that are absent or equal to the document's default are left out, text is UTF-8.
+    Names are sorted and text is UTF-8. Absent values and the document's defaults are left out.
 
     Examples
     --------
@@ -74,12 +75,12 @@ def encode_request(request: DocumentModel) -> bytes:
 
 
 def fields_of(request: DocumentModel) -> dict[str, Any]:
-    """Return the fields of a request that are sent, by their names on the wire."""
+    """Return the fields of a request to send, by their names on the wire."""
     return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def canonical(fields: Any) -> bytes:
-    """Return values as JSON that is the same for equal values."""
+    """Return values as JSON. Equal values give equal JSON."""
     return _encoder.encode(fields).encode()
 
 
@@ -88,6 +89,6 @@ def _part(boundary: str, disposition: str, value: bytes) -> bytes:
     return head.encode() + value + b"\r\n"
 
 
-def _written(value: Any) -> bytes:
-    # As JSON writes it: 24000.0, true, and an object as text; a text stands for itself.
+def _field_bytes(value: Any) -> bytes:
+    # Write values as JSON does: 24000.0, true, and an object as text. Text stays as it is.
     return (value if isinstance(value, str) else _encoder.encode(value)).encode()

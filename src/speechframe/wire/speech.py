@@ -33,7 +33,7 @@ _DELIVERY = "encodeAsBase64"
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
-_WORD = itemgetter(0)  # of a word with its times
+_WORD = itemgetter(0)  # the word in a tuple of word, start and end
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
 _VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
@@ -162,7 +162,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
         fields, audio, repaired = cut or _whole(body, names, most_values)
     except TooManyValuesError as error:
         raise BadAnswer(
-            f"the answer holds {error} of JSON, far more than words beside the audio can be",
+            f"the answer has {error} of JSON, far more than a list of words can have",
             remaining_characters=balance_in(body),
         ) from None
     notes = [REPAIRED] if repaired else []
@@ -171,7 +171,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
     if not isinstance(url, str) or not url.strip():
         url = None
     if audio is None and url is None:
-        words = f"the answer holds neither {names.url} nor {names.audio}"
+        words = f"the answer has neither {names.url} nor {names.audio}"
         raise BadAnswer(words, remaining_characters=remaining)
     seconds = amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
@@ -221,16 +221,16 @@ def _whole(body: bytes, names: SpokenFields, most_values: int) -> tuple[dict[str
     except TooManyValuesError:
         raise
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}", remaining_characters=balance_in(body)) from None
+        raise BadAnswer(f"the answer is not JSON: {error}", remaining_characters=balance_in(body)) from None
     if not isinstance(fields, dict):
-        raise BadAnswer(f"the answer is no JSON object but {kind_of(fields)}")
+        raise BadAnswer(f"the answer is not a JSON object but {kind_of(fields)}")
     encoded = fields.get(names.audio)
     if encoded is None or encoded == "":
         return fields, None, repaired
     audio = decode_base64(encoded.encode()) if isinstance(encoded, str) else None
     if audio is None:
         balance = whole_number(fields, names.balance)
-        raise BadAnswer(f"{names.audio} is no Base64", remaining_characters=balance)
+        raise BadAnswer(f"{names.audio} is not Base64", remaining_characters=balance)
     return fields, audio, repaired
 
 
@@ -246,7 +246,7 @@ def decode_voices(body: bytes) -> list[Voice]:
     """
     value = loaded(body)
     if not isinstance(value, list):
-        raise BadAnswer(f"the voice listing is no array but {kind_of(value)}")
+        raise BadAnswer(f"the voice listing is not an array but {kind_of(value)}")
     return [
         voice for item in value if isinstance(item, dict) and (voice := _lenient(Voice, item)) is not None
     ]
@@ -266,7 +266,7 @@ def decode_token(body: bytes) -> AuthToken:
     except ValidationError as error:
         # The message of pydantic would contain the token.
         names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
-        raise BadAnswer(f"the token answer holds an unusable value of {names}") from None
+        raise BadAnswer(f"the token answer has an unusable value of {names}") from None
 
 
 def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[str, int, int]]:

@@ -1,7 +1,7 @@
-"""Read SRT and WebVTT as players do: take what can be read, and name the lines that cannot.
+"""Reading of SRT and WebVTT as players do it: read every usable cue, and report the other lines.
 
-A line of times always begins a cue. The other lines are its text, until the next line of times. Left out are
-the number or the name in front of a line of times, and of WebVTT its head, its notes and its styles.
+A line of times always begins a cue. The lines after it are the cue's text, until the next line of times. The
+number or name before a line of times is left out. So are the header, notes and styles of WebVTT.
 """
 
 import html
@@ -14,7 +14,7 @@ from speechframe.wire.cues import Cue
 __all__ = ["Line", "Subtitles", "TimedLines", "lines_named", "plain_cues", "read"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# Possessive, and no two parts in a row share a character. So each pattern takes linear time on any text.
+# Each pattern is possessive, and neighbouring parts share no characters. So it takes linear time on any text.
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")
 _CLOCK = re.compile(r"\d:\d\d")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
@@ -29,12 +29,12 @@ _UNREADABLE = "this cue is skipped, because it needs times such as 00:00:01,000 
 _BACKWARD = "this cue is skipped, because it ends before it begins"
 _STRAY_NUMBER = "this number is skipped, because it belongs to no cue"
 _STRAY_TEXT = "this text is skipped, because it stands in front of the first cue"
-_BEHIND_BLANK = "this text behind a blank line is read with the cue in front of it"
+_BEHIND_BLANK = "this text after a blank line is read as part of the cue before it"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a cue without tags. It has its number in the file, and the speaker of a voice tag."""
+    """A line of a cue without tags, with its number in the file and the speaker of its voice tag."""
 
     number: int
     text: str
@@ -52,7 +52,7 @@ class TimedLines:
 
 @dataclass(frozen=True, slots=True)
 class Subtitles:
-    """The cues of a file that have text, in the order of their starts, and what was skipped or guessed."""
+    """The cues of a file that have text, in the order of their starts, and warnings about other lines."""
 
     cues: tuple[TimedLines, ...]
     warnings: tuple[str, ...]
@@ -60,7 +60,7 @@ class Subtitles:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the file that is not blank, and whether it is the first one behind a blank line."""
+    """A line of the file that is not blank, and whether it is the first one after a blank line."""
 
     number: int
     text: str
@@ -72,7 +72,7 @@ class _Row:
 
     @property
     def is_times(self) -> bool:
-        """Whether this is meant as a line of times, readable or not."""
+        """Whether this looks like a line of times, readable or not."""
         before, arrow, after = self.text.partition("->")
         touches = before.rstrip("- ")[-1:].isdecimal() or after.lstrip()[:1].isdecimal()
         return bool(arrow) and touches and (before.endswith("-") or bool(_CLOCK.search(self.text)))
@@ -84,7 +84,7 @@ def read(text: str) -> Subtitles:
     Raises
     ------
     ValueError
-        No cue can be read. The message names the line.
+        If no cue can be read. The message contains the line.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def read(text: str) -> Subtitles:
         fault = None
         is_left_out &= not row.begins_block or row is rows[0]
         if row.is_times:
-            cue, fault = _timed(row.text)
+            cue, fault = _read_times(row.text)
             is_skipped, is_left_out = cue is None, False
             cues += [] if cue is None else [cue]
         elif is_left_out or _is_name_of(row, following, is_webvtt=is_webvtt):
@@ -121,7 +121,7 @@ def read(text: str) -> Subtitles:
 
 
 def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) -> Subtitles:
-    """Return the cues that have text. Raise the fault of the times, or another one, if none has text."""
+    """Return the cues with text. If none has text, raise the fault of the times or another one."""
     found = [cue for cue in cues if any(line.text for line in cue.lines)]
     if not found:
         why = next((why for why in (_UNREADABLE, _BACKWARD) if why in faults), _NO_CUES)
@@ -131,7 +131,7 @@ def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) 
 
 
 def plain_cues(subtitles: Subtitles) -> list[Cue]:
-    """Return the cues as they are shown. The speaker is that of the first voice tag."""
+    """Return the cues as players show them. The speaker is that of the first voice tag."""
     return [
         Cue(
             cue.start_ms,
@@ -144,7 +144,7 @@ def plain_cues(subtitles: Subtitles) -> list[Cue]:
 
 
 def lines_named(numbers: Sequence[int]) -> str:
-    """Return words for the numbers of lines. Of many, only the first are named.
+    """Return words for the numbers of lines. If there are many, only the first are listed.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _is_alone(row: _Row, following: _Row | None) -> bool:
     return row.begins_block and (following is None or following.begins_block)
 
 
-def _timed(line: str) -> tuple[TimedLines | None, str | None]:
+def _read_times(line: str) -> tuple[TimedLines | None, str | None]:
     """Return an empty cue with the times of a line, or None and why the line cannot be used."""
     before, _, after = line.partition("->")
     start, end = _TIME.fullmatch(before.rstrip("- ")), _TIME.match(after.lstrip())

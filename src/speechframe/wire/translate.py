@@ -1,4 +1,4 @@
-"""Answers to translation calls (section 2.6)."""
+"""Reading of answers to translation calls (section 2.6)."""
 
 import unicodedata
 from collections import defaultdict
@@ -17,18 +17,18 @@ _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """The answer to a translation call, each text with its translation or its error.
+    """The answer to a translation call: a translation or an error for each text.
 
-    Parameters
+    Attributes
     ----------
     texts
-        One for each text of the request, in its order.
+        Results in the order of the request's texts.
     target
-        The language that the answer says it is in, where it does.
+        Target language in the answer, if it has one.
     credits_used
-        What the answer says the call cost, where it does.
+        Price in credits in the answer, if it has one.
     notes
-        What is odd about the answer though it can be used.
+        Remarks on faults that do not prevent the use of the answer.
     """
 
     texts: tuple[str | BadAnswer, ...]
@@ -38,7 +38,7 @@ class Translations:
 
 
 def longest_translation(text: str) -> int:
-    """Return how many characters a translation of `text` can have that anybody means.
+    """Return the largest believable number of characters in a translation of `text`.
 
     Examples
     --------
@@ -49,25 +49,25 @@ def longest_translation(text: str) -> int:
 
 
 def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
-    r"""Return the translation of each text, paired by ``source_text``, so that one bad entry costs one text.
+    r"""Return the translation of each text, paired by ``source_text``. One bad entry costs only one text.
 
-    Of entries that differ from a text in the spelling of quotes or spaces alone, texts take the first that is
-    left. Entries without ``source_text`` are taken by place, if there are as many as texts.
+    If an entry differs from a text only in quotes, spaces or composed accents, it can still be paired.
+    Entries without ``source_text`` are paired by position, if there are as many entries as texts.
 
-    Missing or unusable metadata and broken Unicode are forgiven, and named in ``notes``. Unknown
-    fields are ignored.
+    Missing or unusable metadata and invalid Unicode only add a remark to ``notes``. Unknown fields are
+    ignored.
 
     Parameters
     ----------
     body
-        The answer, unpacked.
+        Body of the answer, already decompressed.
     texts
-        What was sent, in order.
+        Texts of the request, in order.
 
     Raises
     ------
     BadAnswer
-        No JSON object, no list of translations, or no usable translation of any text.
+        If the body is not a JSON object, has no list of translations, or has no usable translation at all.
 
     Examples
     --------
@@ -110,13 +110,13 @@ def _usable(translated: Any, text: str) -> str | BadAnswer:
 
 
 def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
-    """Return the entries of an answer, its target, its credits and notes."""
+    """Return the entries of an answer, its target, its credits and the notes."""
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}") from None
+        raise BadAnswer(f"the answer is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise BadAnswer("the answer is no JSON object")
+        raise BadAnswer("the answer is not a JSON object")
     found = fields.get("translations")
     if not isinstance(found, list):
         raise BadAnswer("the answer has no list of translations")
@@ -126,7 +126,7 @@ def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, 
 
 
 def _plain(value: Any) -> Any:
-    # Spaces, quotes and the way accents are composed are lost on the way through some services.
+    # Some services change spaces, quotes and the composition of accents.
     if not isinstance(value, str):
         return value
     return " ".join(unicodedata.normalize("NFC", value).translate(_PLAIN_QUOTES).split())
@@ -140,9 +140,9 @@ def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
     said = value.get("credits_used")
     used = amount(said)
     if said is None:
-        notes.append("the answer does not say which credits were used")
+        notes.append("the answer does not contain the credits that were used")
     elif used is None:
         notes.append(odd_amount("credits_used", said))
-    # Keep a text whole or not at all, because half a key cannot be masked.
+    # Keep a text completely or not at all, because half a key cannot be masked.
     is_short = isinstance(target, str) and len(target) <= _SHOWN
     return target if is_short else None, None if used is None else float(used)

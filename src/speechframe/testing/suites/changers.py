@@ -1,4 +1,4 @@
-"""The behaviour every voice changer has."""
+"""Tests of the behaviour that all voice changers share."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,14 @@ from speechframe.audio import codec
 from speechframe.engines.base import Changer, Conversion, Recording, Speaker, Speech, Utterance
 from speechframe.engines.kinds import CHANGERS
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
-from speechframe.testing.suites.common import check_shape, elsewhere, f0_hz, hashed, made, refusal
+from speechframe.testing.suites.common import (
+    cached_engine,
+    call_in_new_process,
+    check_shape,
+    digest_of,
+    f0_hz,
+    refusal,
+)
 
 __all__ = ["ChangerSuite"]
 
@@ -20,20 +27,20 @@ _USUAL_RATES_HZ = (8000, 16_000, 44_100, 48_000)
 
 
 class ChangerSuite:
-    """Tests of a voice changer: derive a class, name the engine, and let pytest find it.
+    """Tests of a voice changer. Derive a class and set `engine`, and pytest collects the tests.
 
     Attributes
     ----------
     engine
-        The changer's class; another process imports it by name.
+        The changer's class. Another process imports it by name.
     speaker
-        The class of the speech engine that says the clips and has the targets.
+        Class of the speech engine that speaks the clips and the target voices.
     source
-        What the clips are made of.
+        Utterance of the clips.
     targets
-        Voices and locales: one higher, one lower than the clip's.
+        Pairs of a voice and a locale. One voice is higher and one lower than the voice of the clips.
     f0_tolerance, duration_tolerance
-        How far pitch and length may be off, as a share.
+        Largest allowed relative error of pitch and length.
 
     Examples
     --------
@@ -53,25 +60,25 @@ class ChangerSuite:
     duration_tolerance: ClassVar[float] = 0.02
 
     def conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
-        """Return how the clip is changed, into the first target unless another is named."""
+        """Return the conversion of the clip, by default into the first target."""
         voice_id, locale = target or self.targets[0]
         return Conversion(voice_id, locale, **how)
 
     def clip(self) -> Recording:
-        """Return the clip; remembered."""
+        """Return the clip, from a cache."""
         return _clip(type(self).speaker, self.source)
 
     def changed(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
-        """Return the clip in another voice; remembered."""
+        """Return the clip in another voice, from a cache."""
         return _changed(type(self).engine, type(self).speaker, self.source, self.conversion(target, **how))
 
     def of(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
-        """Return any clip in another voice, by the engine made once unless another is given."""
-        changer = changer or made(type(self).engine)
-        return changer.change(clip, self.conversion(**how), speak=made(type(self).speaker).speak)
+        """Return any clip in another voice. The default changer is created only once."""
+        changer = changer or cached_engine(type(self).engine)
+        return changer.change(clip, self.conversion(**how), speak=cached_engine(type(self).speaker).speak)
 
     def test_it_has_the_parts_of_a_changer(self) -> None:
-        changer = made(type(self).engine)
+        changer = cached_engine(type(self).engine)
         check_shape(changer, CHANGERS)
         assert list(inspect.signature(changer.change).parameters) == ["recording", "conversion", "speak"]
 
@@ -96,9 +103,9 @@ class ChangerSuite:
             (self.clip(), self.conversion(self.targets[-1], variation=3, take=3)),
         ]
         pair = partial(_Pair, type(self).engine, type(self).speaker)
-        here = [hashed(self.changed()), hashed(self.changed(self.targets[-1], variation=3, take=3))]
-        assert elsewhere(pair, "changed", calls[::-1], hashed) == here[::-1]
-        assert hashed(self.of(self.clip())) == here[0], "as before, after other clips"
+        here = [digest_of(self.changed()), digest_of(self.changed(self.targets[-1], variation=3, take=3))]
+        assert call_in_new_process(pair, "changed", calls[::-1], digest_of) == here[::-1]
+        assert digest_of(self.of(self.clip())) == here[0], "as before, after other clips"
 
     def test_without_variation_every_take_is_the_same(self) -> None:
         first, second = (self.changed(variation=0, take=take) for take in range(2))
@@ -116,7 +123,9 @@ class ChangerSuite:
 
     def test_the_pitch_becomes_that_of_the_other_voice(self) -> None:
         for voice_id, locale in self.targets:
-            target = made(type(self).speaker).speak(replace(self.source, voice_id=voice_id, locale=locale))
+            target = cached_engine(type(self).speaker).speak(
+                replace(self.source, voice_id=voice_id, locale=locale)
+            )
             reached = f0_hz(self.changed((voice_id, locale))) / f0_hz(target)
             assert abs(reached - 1) < self.f0_tolerance, f"{voice_id}: {reached:.2f} of its pitch"
 
@@ -136,7 +145,7 @@ class ChangerSuite:
 
 
 class _Pair:
-    """A changer and the speaker of the voices it is to give, as another process makes them."""
+    """A changer and the speaker of its target voices, which another process can create."""
 
     def __init__(self, engine: Callable[[], Changer], speaker: Callable[[], Speaker]) -> None:
         self._changer, self._speak = engine(), speaker().speak
@@ -147,7 +156,7 @@ class _Pair:
 
 @lru_cache(maxsize=8)
 def _clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
-    said = made(speaker).speak(source)
+    said = cached_engine(speaker).speak(source)
     return Recording(said.samples, said.sample_rate_hz)
 
 
@@ -155,5 +164,5 @@ def _clip(speaker: Callable[[], Speaker], source: Utterance) -> Recording:
 def _changed(
     engine: Callable[[], Changer], speaker: Callable[[], Speaker], source: Utterance, conversion: Conversion
 ) -> Speech:
-    changer: Changer = made(engine)
-    return changer.change(_clip(speaker, source), conversion, speak=made(speaker).speak)
+    changer: Changer = cached_engine(engine)
+    return changer.change(_clip(speaker, source), conversion, speak=cached_engine(speaker).speak)

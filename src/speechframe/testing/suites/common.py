@@ -1,4 +1,4 @@
-"""What the suites share: an engine made once, refusals, equal calls in another process, word error."""
+"""Helpers of the suites: a cached engine, refusals, equal calls in another process, and word errors."""
 
 import hashlib
 import os
@@ -16,12 +16,12 @@ from speechframe.engines.kinds import Kind
 from speechframe.errors import EngineError
 
 __all__ = [
+    "cached_engine",
+    "call_in_new_process",
     "check_shape",
     "check_words",
-    "elsewhere",
+    "digest_of",
     "f0_hz",
-    "hashed",
-    "made",
     "refusal",
     "word_error",
     "words_of",
@@ -37,13 +37,13 @@ sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 
 
 @lru_cache(maxsize=8)
-def made(engine: Callable[[], Any]) -> Any:
+def cached_engine(engine: Callable[[], Any]) -> Any:
     """Return the engine, one for all tests of a suite."""
     return engine()
 
 
 def check_shape(engine: Any, kind: Kind) -> None:
-    """Assert that an engine has the parts of its kind, and a name and a version to tell."""
+    """Assert that an engine has the parts of its kind, a name and a version."""
     for part in kind.parts:
         assert hasattr(type(engine), part) or hasattr(engine, part), f"a {kind.name} has {part}"
     assert isinstance(engine.name, str), "the name is text"
@@ -64,7 +64,7 @@ def check_words(words: Sequence[Word], audio_seconds: float) -> None:
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """Return the words an engine refuses a call with; anything but an EngineError is a failure."""
+    """Return the message of the EngineError that a call raises. Any other result is a failure."""
     try:
         answer = call()
     except EngineError as error:
@@ -72,21 +72,13 @@ def refusal(call: Callable[[], Any]) -> str:
     raise AssertionError(f"this should have raised EngineError, and returned {answer!r:.200}")
 
 
-def elsewhere(
+def call_in_new_process(
     engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
 ) -> list[Any]:
-    """Return what calls give in a fresh process, each as ``told`` puts it; both must be importable by name.
+    """Return the results of calls in a fresh process, each converted by ``told``.
 
-    Parameters
-    ----------
-    engine
-        The engine's class.
-    part
-        Name of the method that is called.
-    calls
-        The arguments of each call, in order.
-    told
-        A function of a module, which makes of an answer what can be compared.
+    ``part`` names the method of the engine. The engine's class and ``told`` must be importable by name.
+    ``told`` makes results comparable.
     """
     job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
@@ -102,8 +94,8 @@ def elsewhere(
     return answer
 
 
-def hashed(speech: Speech) -> str:
-    """Return a digest of everything a speech is."""
+def digest_of(speech: Speech) -> str:
+    """Return a digest of all data of a speech."""
     facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
     return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()
 

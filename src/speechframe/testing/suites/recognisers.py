@@ -1,4 +1,4 @@
-"""The behaviour every speech recogniser has."""
+"""Tests of the behaviour that all speech recognisers share."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,7 +10,14 @@ from speechframe.audio import codec
 from speechframe.engines.base import Recogniser, Recording, Speaker, Transcript, Utterance
 from speechframe.engines.kinds import RECOGNISERS
 from speechframe.spec.locales import language_of
-from speechframe.testing.suites.common import check_shape, check_words, made, refusal, word_error, words_of
+from speechframe.testing.suites.common import (
+    cached_engine,
+    check_shape,
+    check_words,
+    refusal,
+    word_error,
+    words_of,
+)
 
 __all__ = ["RecogniserSuite"]
 
@@ -18,20 +25,20 @@ _RATE_HZ = 16_000
 
 
 class RecogniserSuite:
-    """Tests of a speech recogniser: derive a class, name the engine and who speaks to it.
+    """Tests of a speech recogniser. Derive a class and set `engine`, `speaker` and `voice_id`.
 
     Attributes
     ----------
     engine
         The recogniser's class.
     speaker
-        The class of a speech engine that it listens to. Or give a :meth:`clip` of your own.
+        Class of the speech engine that speaks the clip. Instead, a subclass may define its own :meth:`clip`.
     voice_id
-        The voice that speaks.
+        Voice of the clip.
     text
-        What is said.
+        Text of the clip.
     most_errors
-        The share of words that may be wrong.
+        Largest allowed share of wrong words.
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -42,21 +49,21 @@ class RecogniserSuite:
 
     @property
     def recogniser(self) -> Recogniser:
-        """The engine, made once."""
-        recogniser: Recogniser = made(type(self).engine)
+        """The engine, which is created only once."""
+        recogniser: Recogniser = cached_engine(type(self).engine)
         return recogniser
 
     @property
     def locale(self) -> str:
-        """The locale of what is said."""
+        """Locale of the clip."""
         return "-".join(self.voice_id.split("-")[:2])
 
     def clip(self) -> Recording:
-        """Return somebody saying the text."""
+        """Return a clip that speaks the text."""
         return _spoken(type(self).speaker, Utterance(self.text, self.voice_id, self.locale, variation=0))
 
     def heard(self, *, language: str | None = None, words: bool = False) -> Transcript:
-        """Return what is heard in the clip; remembered."""
+        """Return the transcript of the clip, from a cache."""
         return _recognised(type(self).engine, self.clip(), language, words)
 
     def test_it_has_the_parts_of_a_recogniser(self) -> None:
@@ -110,7 +117,7 @@ class RecogniserSuite:
 
 @lru_cache(maxsize=8)
 def _spoken(speaker: Callable[[], Speaker], utterance: Utterance) -> Recording:
-    speech = made(speaker).speak(utterance)
+    speech = cached_engine(speaker).speak(utterance)
     return Recording(speech.samples, speech.sample_rate_hz)
 
 
@@ -121,5 +128,5 @@ def _recognised(
     language: str | None,
     words: bool,  # noqa: FBT001
 ) -> Transcript:
-    recogniser: Recogniser = made(engine)
+    recogniser: Recogniser = cached_engine(engine)
     return recogniser.recognise(clip, language=language, words=words)

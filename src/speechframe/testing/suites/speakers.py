@@ -19,12 +19,12 @@ from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Pronunciation, PronunciationKind
 from speechframe.testing.suites.common import (
+    cached_engine,
+    call_in_new_process,
     check_shape,
     check_words,
-    elsewhere,
+    digest_of,
     f0_hz,
-    hashed,
-    made,
     refusal,
 )
 
@@ -68,7 +68,7 @@ class SpeakerSuite:
     @property
     def speaker(self) -> Speaker:
         """The engine, which is created only once."""
-        speaker: Speaker = made(type(self).engine)
+        speaker: Speaker = cached_engine(type(self).engine)
         return speaker
 
     @property
@@ -81,7 +81,7 @@ class SpeakerSuite:
 
     def say(self, text: str | None = None, **how: Any) -> Speech:
         """Return the speech of a text by this voice. The default has no variation. Results are cached."""
-        return _said(type(self).engine, self.utterance(text, **how))
+        return _speak(type(self).engine, self.utterance(text, **how))
 
     def utterance(self, text: str | None = None, **how: Any) -> Utterance:
         """Return the utterance that :meth:`say` speaks."""
@@ -141,16 +141,16 @@ class SpeakerSuite:
             (self.utterance(variation=VARIATION.high * able.variation, take=3),),
             (self.utterance(pitch=pitch, rate=rate),),
         ]
-        here = [hashed(_said(type(self).engine, *call)) for call in calls]
-        there = elsewhere(type(self).engine, "speak", calls[::-1], hashed)
+        here = [digest_of(_speak(type(self).engine, *call)) for call in calls]
+        there = call_in_new_process(type(self).engine, "speak", calls[::-1], digest_of)
         assert here == there[::-1]
-        assert hashed(self.speaker.speak(*calls[0])) == here[0], "as before, after other texts"
+        assert digest_of(self.speaker.speak(*calls[0])) == here[0], "as before, after other texts"
 
     def test_takes_differ_and_without_variation_do_not(self) -> None:
-        still = {hashed(self.say(take=take)) for take in range(3)}
+        still = {digest_of(self.say(take=take)) for take in range(3)}
         assert len(still) == 1
         if self.speaker.capabilities.variation:
-            takes = {hashed(self.say(variation=1, take=take)) for take in range(3)}
+            takes = {digest_of(self.say(variation=1, take=take)) for take in range(3)}
             assert len(takes) == 3
 
     def test_rate_changes_the_length_and_not_the_pitch(self) -> None:
@@ -196,7 +196,7 @@ class SpeakerSuite:
         word, other = self.say().words[1].word, self.say().words[-1].word
         said = {word.lower(): Pronunciation(type=PronunciationKind.SAY_AS, pronunciation=f"{other} {other}")}
         speech = self.speaker.speak(self.utterance(pronunciations=said))
-        assert hashed(speech) != hashed(self.say())
+        assert digest_of(speech) != digest_of(self.say())
         assert [heard.word for heard in speech.words] == [heard.word for heard in self.say().words]
 
     def test_every_style_of_the_voice_speaks(self) -> None:
@@ -241,7 +241,7 @@ class SpeakerSuite:
         assert refusal(lambda: list(streaming.stream(self.speaker, wrong)))
 
     def test_odd_texts_are_spoken_or_refused_and_harm_nothing(self) -> None:
-        before = hashed(self.say())
+        before = digest_of(self.say())
         for text in _ODD:
             try:
                 speech = self.speaker.speak(self.utterance(text))
@@ -249,10 +249,10 @@ class SpeakerSuite:
                 continue
             assert np.isfinite(speech.samples).all(), text
             check_words(speech.words, speech.audio_seconds)
-        assert hashed(self.speaker.speak(self.utterance())) == before
+        assert digest_of(self.speaker.speak(self.utterance())) == before
 
 
 @lru_cache(maxsize=256)
-def _said(engine: Callable[[], Speaker], utterance: Utterance) -> Speech:
-    speaker: Speaker = made(engine)
+def _speak(engine: Callable[[], Speaker], utterance: Utterance) -> Speech:
+    speaker: Speaker = cached_engine(engine)
     return speaker.speak(utterance)

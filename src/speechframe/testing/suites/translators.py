@@ -1,4 +1,4 @@
-"""What every translator does, as a suite of tests for your own.
+"""Tests of the behaviour that all translators share.
 
 ::
 
@@ -16,16 +16,15 @@ __all__ = ["TranslatorSuite"]
 
 
 class TranslatorSuite:
-    """Tests of a translator; a subclass names how one is made. Run by pytest.
+    """Tests of a translator. Derive a class and set `engine`, and pytest collects the tests.
 
     Attributes
     ----------
     engine
         The translator's class.
     texts
-        Texts by source language; a pair whose source is not here is asked to translate those of English,
-        and only shape and order are looked at. Each is about something else, so that no two translations
-        may be equal.
+        Texts by source language. Other sources get the English texts, and only the number and order of the
+        results are checked. The texts have different topics, so no two translations may be equal.
     """
 
     engine: ClassVar[Callable[[], Translator]]
@@ -38,15 +37,15 @@ class TranslatorSuite:
     }
 
     wordless: ClassVar[Sequence[str]] = ("", " ", "\n", "12:30", "...", "😀", "https://example.com/a?b=c")
-    """Texts that are in no language: they come back as they are."""
+    """Texts without words of any language. The translator must return them unchanged."""
 
     def pairs_and_texts(self) -> list[tuple[TranslationPair, Sequence[str]]]:
-        """Return every pair with texts to try it on."""
+        """Return every pair with texts for it."""
         pairs = type(self).engine().pairs()
         return [(pair, self.texts.get(locales.language_of(pair.source), self.texts["en"])) for pair in pairs]
 
     def test_it_has_a_name_and_a_version(self) -> None:
-        """The name is one word, the version is text."""
+        """The name is one word, and the version is text."""
         translator = type(self).engine()
         assert translator.name
         assert translator.name == translator.name.strip().lower()
@@ -54,9 +53,9 @@ class TranslatorSuite:
         assert translator.version
 
     def test_its_pairs_are_in_the_house_spelling_and_each_is_there_once(self) -> None:
-        """Pairs name two languages, and none is there twice."""
+        """Pairs name two languages, and no pair occurs twice."""
         pairs = type(self).engine().pairs()
-        assert pairs, "a translator without a pair says nothing"
+        assert pairs, "a translator needs at least one pair"
         directions = [(pair.source, pair.target) for pair in pairs]
         assert len(set(directions)) == len(directions)
         for tags in directions:
@@ -64,7 +63,7 @@ class TranslatorSuite:
             assert tags[0] != tags[1]
 
     def test_every_pair_translates(self) -> None:
-        """Each text becomes another one, of a length a translation can have."""
+        """Each text becomes another text of a believable length."""
         translator = type(self).engine()
         for pair, texts in self.pairs_and_texts():
             done = translator.translate(texts, pair)
@@ -77,7 +76,7 @@ class TranslatorSuite:
                 ), pair
 
     def test_order_is_kept_and_a_text_does_not_depend_on_its_neighbours(self) -> None:
-        """A text alone, in another order, or twice is translated as it is among others."""
+        """A text has the same translation alone, in another order, or twice."""
         translator = type(self).engine()
         for pair, texts in self.pairs_and_texts():
             together = translator.translate(texts, pair)
@@ -86,7 +85,7 @@ class TranslatorSuite:
             assert list(translator.translate([texts[1]] * 2, pair)) == [together[1]] * 2, pair
 
     def test_equal_calls_give_equal_translations(self) -> None:
-        """Again, and by another instance."""
+        """A second call and another instance give the same translations."""
         translator = type(self).engine()
         for pair, texts in self.pairs_and_texts():
             first = list(translator.translate(texts, pair))
@@ -94,7 +93,7 @@ class TranslatorSuite:
             assert list(type(self).engine().translate(texts, pair)) == first, pair
 
     def test_nothing_comes_of_nothing(self) -> None:
-        """No text, no translation; what is in no language comes back as it is."""
+        """An empty list gives an empty list, and texts without words come back unchanged."""
         translator = type(self).engine()
         for pair, texts in self.pairs_and_texts():
             assert list(translator.translate([], pair)) == [], pair
@@ -104,7 +103,7 @@ class TranslatorSuite:
             assert (done[0], done[2]) == (mixed[0], mixed[2]), pair
 
     def test_lines_and_the_whitespace_around_a_text_stay(self) -> None:
-        """A text of two lines has two lines, and what stands around it is not touched."""
+        """A text of two lines keeps two lines and the whitespace around it."""
         translator = type(self).engine()
         for pair, texts in self.pairs_and_texts():
             (done,) = translator.translate([f"  {texts[0]}\n\n{texts[1]}\n"], pair)

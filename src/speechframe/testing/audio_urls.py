@@ -1,4 +1,4 @@
-"""Audio behind URLs (``audioFile``): its path says all there is to know of it, so that none need be kept."""
+"""Audio for the URLs in answers (``audioFile``). A path has all facts about its clip, so none are stored."""
 
 import re
 
@@ -30,7 +30,7 @@ def path_of(shape: Shape, tag: int, take: int) -> str:
 
 
 def audio_at(path: str, *, trace: str) -> bytes:
-    """Return the answer for a path under `AUDIO_PATH`; no key is asked for, as with signed links."""
+    """Return the answer for a path under `AUDIO_PATH`. It needs no key, as with signed links."""
     if path.startswith(EXPIRED_PATH):
         return answers.error(410, "the link has expired", trace=trace)
     found = _PARTS.fullmatch(path)

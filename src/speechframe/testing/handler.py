@@ -26,12 +26,12 @@ from speechframe.spec.endpoints import by_name
 from speechframe.spec.speech import VoicesQuery
 from speechframe.testing import answers, plan, spoken
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
-from speechframe.testing.books import Gauge, Keeper
+from speechframe.testing.audio_urls import AUDIO_PATH, audio_at
+from speechframe.testing.books import Counters, InFlightMeter
 from speechframe.testing.journal import Journal
 from speechframe.testing.knobs import Knobs
 from speechframe.testing.plan import Fault, FaultTable, Step
 from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, Request
-from speechframe.testing.shelf import AUDIO_PATH, audio_at
 from speechframe.testing.wanted import (
     BadRequestError,
     Wanted,
@@ -41,7 +41,7 @@ from speechframe.testing.wanted import (
 )
 from speechframe.wire.errors import retry_after_s
 
-__all__ = ["BOOKS_PATH", "CONTROL_PATH", "Desk", "identity_of"]
+__all__ = ["BOOKS_PATH", "CONTROL_PATH", "RequestHandler", "identity_of"]
 
 BOOKS_PATH = "/books"
 CONTROL_PATH = "/control"
@@ -60,7 +60,7 @@ _ROUTES = {
     BOOKS_PATH: "GET",
     CONTROL_PATH: "POST",
 }
-_TOLD_TO_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
+_WITH_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
 
 
 def identity_of(seed: int) -> str:
@@ -75,14 +75,14 @@ class _Call:
     out: Connection
     region: str
     account: Account
-    gauge: Gauge
+    meter: InFlightMeter
     wanted: Wanted | WantedTranslation
     step: Step
     mark: tuple[str, bytes] | None
     trace: str
 
 
-class Desk:
+class RequestHandler:
     """Handler of all requests, in one event loop.
 
     Parameters
@@ -94,8 +94,8 @@ class Desk:
     """
 
     def __init__(self, knobs: Knobs, data: Path) -> None:
-        self._keeper = Keeper()
-        self._bank = Bank(knobs.keys, knobs.regions, knobs.cap, Journal(data), self._keeper)
+        self._counters = Counters()
+        self._bank = Bank(knobs.keys, knobs.regions, knobs.cap, Journal(data), self._counters)
         self._cap = knobs.cap
         self._number = 0
         self._drawn = 0
@@ -143,7 +143,7 @@ class Desk:
 
     def _other(self, request: Request, region: str, account: Account, trace: str) -> bytes:
         if request.path == BOOKS_PATH:
-            books = self._keeper.books(self._bank.gauges(), self._bank.remaining(self._knobs.quota))
+            books = self._counters.books(self._bank.meters(), self._bank.remaining(self._knobs.quota))
             return answers.http(200, [json.dumps(books.to_json()).encode()], trace=trace)
         if request.path == CONTROL_PATH:
             return self._control(request, trace)
@@ -187,9 +187,9 @@ class Desk:
     def _set_cap(self, cap: int | None) -> None:
         self._cap = cap
         now_s = _now_s()
-        for gauges in self._bank.gauges().values():
-            for gauge in gauges:
-                gauge.set_cap(cap, now_s)
+        for meters in self._bank.meters().values():
+            for meter in meters:
+                meter.set_cap(cap, now_s)
 
     def _plan_caps(self) -> None:
         for timer in self._planned:
@@ -209,7 +209,7 @@ class Desk:
     ) -> None:
         knobs = self._knobs
         now_s = _now_s()
-        if self._keeper.came():
+        if self._counters.count_call():
             self._first_s = now_s
             self._plan_caps()
         if account is None:
@@ -221,30 +221,30 @@ class Desk:
             self._refuse(out, 400, str(bad), trace)
             return
         tag, asked = wanted.tag, (region, wanted.tag)
-        self._keeper.asked(asked, now_s)
-        gauge = account.gauges[region]
+        self._counters.count_retry(asked, now_s)
+        meter = account.meters[region]
         if region in knobs.down_regions:
             self._refuse(out, 503, "the region is down", trace, asked)
             return
-        if gauge.is_full or not (knobs.rate is None or account.may_pass(knobs.rate, knobs.burst, now_s)):
-            self._keeper.refused += 1
-            words = f"{self._cap} in flight are allowed" if gauge.is_full else f"{knobs.rate:g}/s are allowed"
+        if meter.is_full or not (knobs.rate is None or account.may_pass(knobs.rate, knobs.burst, now_s)):
+            self._counters.refused += 1
+            words = f"{self._cap} in flight are allowed" if meter.is_full else f"{knobs.rate:g}/s are allowed"
             self._refuse(out, 429, words, trace, asked)
             return
         step = self._step(wanted.text, tag)
         if step is not plan.OK:
-            self._keeper.faults[step.name] += 1
+            self._counters.faults[step.name] += 1
         if step.status == Status.TOO_MANY_REQUESTS:
             # Refuse a played 429 at once, because a real service does no work for such a call.
             self._refuse(out, step.status, "played", trace, asked, step.retry_after)
             return
         key = request.header(IDEMPOTENCY_KEY) if knobs.idempotent else None
         mark = (key, wanted.content) if key else None
-        gauge.enter(now_s)
-        self._keeper.entered()
+        meter.enter(now_s)
+        self._counters.add_in_flight()
         self._drawn += 1
         latency_s = knobs.latency.seconds_at(plan.draw(knobs.seed, "latency", self._drawn))
-        call = _Call(out, region, account, gauge, wanted, step, mark, trace)
+        call = _Call(out, region, account, meter, wanted, step, mark, trace)
         if latency_s:
             asyncio.get_running_loop().call_later(latency_s, self._work, call)
         else:
@@ -276,7 +276,7 @@ class Desk:
             self._refuse(call.out, step.status, "played", call.trace, asked, step.retry_after)
         elif step.fault is not None and not step.fault.billed:
             self._lose(call)
-        elif self._paid(call):
+        elif self._bill(call):
             if step.fault in {Fault.RESET_AFTER, Fault.HANG_BILLED}:
                 self._lose(call)
             else:
@@ -290,7 +290,7 @@ class Desk:
         else:
             call.out.hold(self._knobs.hang_s, lambda: self._leave(call))
 
-    def _paid(self, call: _Call) -> bool:
+    def _bill(self, call: _Call) -> bool:
         """Bill the call. Return False if the call was refused instead."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
@@ -305,7 +305,7 @@ class Desk:
         except OSError as full:
             words, status = str(full), Status.INTERNAL_SERVER_ERROR
         else:
-            self._keeper.repeats += not new
+            self._counters.repeats += not new
             return True
         self._leave(call)
         self._refuse(call.out, status, words, call.trace)
@@ -313,9 +313,11 @@ class Desk:
 
     def _answer(self, call: _Call) -> None:
         fault = call.step.fault
-        answer = self._said(call)
+        answer = self._make_answer(call)
         if fault is Fault.SLOW_BYTES:
-            call.out.drip(answer, self._knobs.slow_s, lambda whole: self._dripped(call, whole=whole))
+            call.out.send_slowly(
+                answer, self._knobs.slow_s, lambda whole: self._end_slow_answer(call, whole=whole)
+            )
             return
         self._leave(call)
         if fault is Fault.TRUNCATED:
@@ -324,23 +326,23 @@ class Desk:
         self._count_answer()
         call.out.reply(answer)
 
-    def _dripped(self, call: _Call, *, whole: bool) -> None:
+    def _end_slow_answer(self, call: _Call, *, whole: bool) -> None:
         self._leave(call)
         if whole:
             self._count_answer()
 
     def _count_answer(self) -> None:
-        self._keeper.answered += 1
-        self._keeper.replied(200)
+        self._counters.answered += 1
+        self._counters.count_answer(200)
 
-    def _said(self, call: _Call) -> bytes:
+    def _make_answer(self, call: _Call) -> bytes:
         """Return the answer to a call that was billed."""
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
         if isinstance(wanted, WantedTranslation):
-            return spoken.translated(wanted, fault, knobs.odd, knobs.billed_times, trace=call.trace)
+            return spoken.answer_translate(wanted, fault, knobs.odd, knobs.billed_times, trace=call.trace)
         if wanted.is_stream:
-            return spoken.streamed(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
-        answer = spoken.generated(
+            return spoken.answer_stream(wanted, fault, audio_bytes=knobs.audio_bytes, trace=call.trace)
+        answer = spoken.answer_generate(
             wanted,
             fault,
             audio_bytes=knobs.audio_bytes,
@@ -350,13 +352,13 @@ class Desk:
             used=call.account.used,
         )
         odd = knobs.odd.get(wanted.text)
-        return spoken.made_odd(answer, odd, trace=call.trace) if odd else answer
+        return spoken.change_answer(answer, odd, trace=call.trace) if odd else answer
 
     # -- the ways out -----------------------------------------------------------------
 
     def _leave(self, call: _Call) -> None:
-        call.gauge.leave(_now_s())
-        self._keeper.in_flight -= 1
+        call.meter.leave(_now_s())
+        self._counters.in_flight -= 1
 
     def _refuse(
         self,
@@ -367,11 +369,11 @@ class Desk:
         asked: tuple[str, int] | None = None,
         wait: str | None = None,
     ) -> None:
-        self._keeper.replied(status)
+        self._counters.count_answer(status)
         headers = ""
         if wait is not None:
             headers = self._own_wait(asked, wait)
-        elif status in _TOLD_TO_WAIT:
+        elif status in _WITH_WAIT:
             headers = self._wait_headers(asked)
         out.reply(answers.error(status, words, trace=trace, headers=headers))
 
@@ -379,7 +381,7 @@ class Desk:
         """Return the header with the value of a script, which may be invalid."""
         wait_s = retry_after_s({RETRY_AFTER_HEADER: value})
         if asked is not None and wait_s is not None:
-            self._keeper.told_to_wait(asked, _now_s() + wait_s)
+            self._counters.set_wait(asked, _now_s() + wait_s)
         return f"{RETRY_AFTER_HEADER}: {value}\r\n"
 
     def _wait_headers(self, asked: tuple[str, int] | None) -> str:
@@ -391,7 +393,7 @@ class Desk:
         if value is None:
             return ""
         if asked is not None:
-            self._keeper.told_to_wait(asked, _now_s() + wait_s)
+            self._counters.set_wait(asked, _now_s() + wait_s)
         # A client compares the date of a retry with the Date header.
         return f"Date: {formatdate(now_s, usegmt=True)}\r\n{RETRY_AFTER_HEADER}: {value}\r\n"
 
