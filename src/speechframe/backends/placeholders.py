@@ -48,14 +48,14 @@ class Restored:
     """A translation in which every token was replaced."""
 
     text: str
-    placeholders_ok: bool  # each is there once, other code and numbers did not change, no branch is left
-    terms_ok: bool | None  # each is there once, or None if the text had no terms
+    placeholders_ok: bool  # each occurs once, other code and numbers did not change, and no branch is left
+    terms_ok: bool | None  # each occurs once, or None if the text contains no terms
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A text as it is sent."""
+    """A text in which tokens stand for placeholders and terms."""
 
     sent: str
     form: str  # the letters that tokens begin with

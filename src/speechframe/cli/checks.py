@@ -74,7 +74,9 @@ def extras() -> Iterator[Check]:
     try:
         found = installed.extras()
     except PackageNotFoundError:
-        words = "speechframe runs from a folder and is not installed: engines and extras cannot be found"
+        words = (
+            "speechframe runs from a folder and is not installed, so its engines and extras cannot be found"
+        )
         yield Check("extras", "speechframe", FAILED, words, f"{sys.executable} -m pip install -e '.[local]'")
         return
     for name, packages in found.items():
@@ -91,7 +93,7 @@ def _settings() -> tuple[list[Check], Settings | None]:
         settings = resolve()
     except SettingsError as error:
         return [Check("settings", "service", FAILED, str(error))], None
-    where = "the embedded local service: no key and no address are set"
+    where = "the embedded local service, because no key and no address are set"
     if not settings.is_local:
         where = f"{settings.identity()} at {', '.join(settings.addresses().values())}"
     found = [Check("settings", "service", OK, where)]
@@ -167,7 +169,7 @@ def catalogues() -> Iterator[Check]:
         try:
             check_folder(folder)
         except EngineFault as error:
-            # The service does not start: the folder of a setting must be there.
+            # The service does not start, because the folder of a setting must exist.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
     said = _probe()
     if "problem" in said:
@@ -196,7 +198,7 @@ def _probe(*names: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
-        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it said nothing'}"}
+        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it wrote no error'}"}
     return said
 
 

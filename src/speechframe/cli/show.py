@@ -157,7 +157,7 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make both outputs accept every text, so that no character ends a command.
+    """Make both outputs accept every character. Otherwise a character could end a command with an error.
 
     Standard output escapes characters that an ASCII terminal cannot show, like standard error. The null
     device replaces a closed output (``2>&-``). Otherwise the next socket would get the number of the output.

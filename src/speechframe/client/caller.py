@@ -95,9 +95,9 @@ class Patience:
         """Return the seconds to wait after the `attempt`-th attempt failed with `error`."""
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
-        asked_s = error.retry_after_s if isinstance(error, ServiceError) else None
+        required_s = error.retry_after_s if isinstance(error, ServiceError) else None
         # Callers refused together got the same Retry-After. A random part spreads their retries.
-        return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
+        return drawn_s if required_s is None else required_s + min(drawn_s, self.first_wait_s)
 
 
 class Caller:
@@ -130,8 +130,8 @@ class Caller:
         addresses = settings.addresses()
         if settings.api_key is None or not addresses:
             raise SettingsError(
-                "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
-                "pass base_url and api_key. speechframe.local_service() gives both without any account."
+                "the client lacks an address or a key; set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
+                "pass base_url and api_key. Without an account, speechframe.local_service() provides both"
             )
         self.settings, self.regions = settings, tuple(addresses)
         key = header_text(settings.api_key, "the api key")
@@ -454,7 +454,7 @@ class Caller:
 
 def _url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
     if region not in addresses:
-        raise SettingsError(f"there is no region {region!r} here, only {', '.join(addresses)}")
+        raise SettingsError(f"the region {region!r} is not configured; allowed: {', '.join(addresses)}")
     found = by_name(endpoint)
     path = found.path.format(**dict.fromkeys(found.path_fields, quote(place, safe="")))
     return URL(addresses[region] + path)

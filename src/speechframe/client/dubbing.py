@@ -209,7 +209,9 @@ class Dubbing:
                 return status
             wait_s = random.uniform(bound_s / 2, bound_s)  # noqa: S311 - spreads callers, keeps no secret
             if timeout_s is not None and time.monotonic() + wait_s > began_s + timeout_s:
-                words = f"job {job_id} is {status.status} after {timeout_s:g} s; it goes on"
+                words = (
+                    f"job {job_id} is {status.status} after {timeout_s:g} s, and still runs at the service"
+                )
                 raise TimedOut(words, sent=True)
             await asyncio.sleep(wait_s)
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)

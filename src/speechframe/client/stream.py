@@ -61,7 +61,7 @@ class Heard:
     async def complete(self) -> None:
         """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
         if self.received and await asyncio.to_thread(self.info) is None:
-            words = f"the audio cannot be read: it is no {self.format.value}"
+            words = f"the audio cannot be read: it is not {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
@@ -145,7 +145,7 @@ class StreamView:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all audio has arrived."""
+        """True once all audio has arrived."""
         return self.heard.is_complete
 
     @property
@@ -296,7 +296,7 @@ class Stream(StreamView):
 
         def write() -> Path:
             if (info := self.heard.info()) is None:
-                raise AudioError("no audio: there are no bytes")
+                raise AudioError("no audio has arrived, so no file was written")
             rate_hz, channels = info.sample_rate_hz, info.channels
             return save_audio(path, audio, format=self.format, sample_rate_hz=rate_hz, channels=channels)
 
@@ -361,7 +361,7 @@ async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stre
 
     words = words_instead(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
-        words = "the audio came with a Content-Encoding that was not asked for"
+        words = "the audio has a Content-Encoding, but none was requested"
 
     async def pull() -> bytes | None:
         nonlocal silence_s, left_s

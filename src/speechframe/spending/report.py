@@ -51,7 +51,7 @@ def report(
     Raises
     ------
     AnalysisError, StoreError
-        As :func:`usage`, or the files cannot be written.
+        As for :func:`usage`, and if the files cannot be written.
 
     Examples
     --------
@@ -59,14 +59,16 @@ def report(
     """
     page = Path(path).with_suffix(".html")
     if page != Path(path) and page.exists():
-        raise AnalysisError(f"{page} is there already: give that name to replace it, or another one")
+        raise AnalysisError(
+            f"{page} exists already; give this full name to replace it, or choose another name"
+        )
     window = {"start": start, "end": end, "tz": tz}
     # The ledgers are opened once, so that all tables show the same state.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
     table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
     if not _is_from_report(table, csv):
-        raise AnalysisError(f"{table} is there, and no report wrote it: give the page another name")
+        raise AnalysisError(f"{table} exists, but no report wrote it; give the page another name")
     pieces = [f"<h1>What was spent</h1><p class=dim>{escape(days.covers)}</p>"]
     for title, group_by in (
         ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),

@@ -72,8 +72,8 @@ class ChangeVoiceBackend(SpokenBackend):
     data_arguments = frozenset({AUDIO})
     carried = frozenset({AUDIO})
     wire_names = ARGUMENTS
-    tells_words = False
-    said_field = "transcription"
+    has_word_times = False
+    spoken_field = "transcription"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -113,7 +113,7 @@ class ChangeVoiceBackend(SpokenBackend):
         for name, size in sizes.items():
             most, unit = self.limits.get(name), name.rpartition("_")[2]
             if isinstance(most, (int, float)) and size > most:
-                raise AudioError(f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}")
+                raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {most:,.10g}")
         return clip
 
     def _taken(self, value: Any) -> Upload:
@@ -137,7 +137,7 @@ class ChangeVoiceBackend(SpokenBackend):
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
             return kept(self.folder, upload_of_bytes(file_of_samples(*value)))
         kind = "missing" if value is None else type(value).__name__
-        raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
+        raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
 
     def _look_up(self, text: str) -> Upload | AudioError:
         """Return the clip of a path or URL, or return its error, so that the cache keeps errors, too."""
@@ -147,7 +147,7 @@ class ChangeVoiceBackend(SpokenBackend):
                 # Run a new event loop, because rows are checked in a thread.
                 return kept(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
             if scheme:
-                return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
+                return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
             if not text.strip():
                 return AudioError("is missing")
             return upload_of(self._base / Path(text).expanduser())
@@ -187,16 +187,16 @@ async def _download(address: str) -> bytes:
             aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
             session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
         ):
-            if reply.status != 200:  # noqa: PLR2004 - anything else is no whole file
+            if reply.status != 200:  # noqa: PLR2004 - every other status lacks the whole file
                 raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")
             data = bytearray()
             async for piece in reply.content.iter_chunked(1 << 16):
                 data += piece
                 if len(data) > MAX_UPLOAD_BYTES:
-                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the most that are taken")
+                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the largest size allowed")
             return bytes(data)
     except TimeoutError:
-        raise AudioError(f"cannot be fetched: no whole answer within {_FETCH_S:g} s") from None
+        raise AudioError(f"cannot be fetched within {_FETCH_S:g} s") from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
@@ -223,7 +223,7 @@ async def change_voice(
     encode_as_base64: bool | Column | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every clip of `table` in another voice.
+    """Return a :class:`Run` with every clip of `table` in another voice.
 
     Each clip is inspected before anything is spent, because its length is the price.
     Files stay in their places. Clips without a file of their own are kept in
@@ -233,8 +233,8 @@ async def change_voice(
     Parameters
     ----------
     table
-        A table as :func:`generate` takes it, an earlier run, audio files (a list of paths or clips, one
-        path), or a folder of audio files.
+        Any table of :func:`generate`, audio files (a list of paths or clips, or one path), or a folder of
+        audio files.
     audio
         The column of clips, or a Series or list of clips. A clip may be a path relative to the table's file,
         an http(s) URL, bytes, or a pair of an array and its rate in Hz. It may also be a mapping as in
@@ -243,7 +243,7 @@ async def change_voice(
         ``speech_audio``.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
-        a column, and a list has a voice for each row. All parameters below accept the same.
+        a column, and a list has a voice for each row. The parameters below accept columns and lists, too.
     locale
         Language of the output.
     style

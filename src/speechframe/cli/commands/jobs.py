@@ -59,7 +59,9 @@ def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
             continue
         run = open_run(word)
         if run.operation != "dub":
-            options.parser.error(f"{word} holds a {run.operation} run; allowed: a run of dub, or a job's id")
+            options.parser.error(
+                f"{word} contains a {run.operation} run; allowed: a run of dub, or a job's id"
+            )
         jobs |= jobs_of(run)
     return jobs
 

@@ -43,16 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         help="file to write or replace. Its ending sets the format unless --format is given. A name without "
-        "an ending gets an ending, and a number if the name is taken. - is standard output "
-        "(default: a new file here, named after the text)",
+        "an ending gets an ending, and a number if the name is taken. - is standard output. Default: a new "
+        "file here, named after the text",
     )
-    declared.add(parser.add_argument_group("how it is said"), [*own, *take])
+    declared.add(parser.add_argument_group("the output"), [*own, *take])
     selection.add_arguments(parser)
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="write the audio while it is still being made (default: WAV and falcon-2, see --format and "
-        "--model); a player can read it with -o -",
+        help="write the audio as it arrives. The default format is WAV, and the default model falcon-2. With "
+        "-o - a player can play it at once",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of the file's name"
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
     target = _target(options, given)
     taken = {*StreamRequest.model_fields, "voice", "take"} - {"text", "voice_id"}
     if options.stream and (foreign := sorted(given.keys() - taken)):
-        options.parser.error(f"a stream has no {', '.join(map(option_name, foreign))}")
-    make = _streamed if options.stream else _spoken
+        options.parser.error(f"--stream cannot be combined with {', '.join(map(option_name, foreign))}")
+    make = _stream if options.stream else _speak
     try:
         said = make(options, given, target, selection.service(options))
     except BrokenPipeError:
@@ -101,13 +101,13 @@ def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     endings = [f.value for f in Format]
     if ending and ending not in endings:
         allowed = ", ".join(f".{name.lower()}" for name in endings)
-        options.parser.error(f"{options.output} has no ending of an audio file: {allowed}")
+        options.parser.error(f"{options.output} must end with one of {allowed}")
     if ending:
         given.setdefault("format", ending)
     return target
 
 
-def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
     from speechframe import api
 
     clip, file = api.say(options.text, **given, service=service), None
@@ -126,14 +126,14 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
     return _Said(file, facts, words)
 
 
-def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
     """Write each piece when it arrives. Return the facts of the whole stream."""
     from speechframe import api
 
     voice = given["voice"]
     with api.stream(options.text, **given, service=service) as stream:
         show.note(f"first audio after {stream.first_byte_ms or 0:.0f} ms")
-        file = _poured(stream, target, options, voice)
+        file = _write_stream(stream, target, options, voice)
     summary = stream.summary
     facts = {
         "voice": voice, "format": summary.format.value, "sample_rate": summary.sample_rate_hz,
@@ -150,11 +150,11 @@ def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path |
     return _Said(file, facts, words)
 
 
-def _poured(
+def _write_stream(
     stream: "SyncStream", target: Path | None, options: argparse.Namespace, voice: str
 ) -> Path | None:
     if options.output == STDOUT:
-        _pour(stream, sys.stdout.buffer)
+        _copy(stream, sys.stdout.buffer)
         return None
     path = target or _free_name(options.text, voice, stream.format)
     if not path.suffix:
@@ -163,15 +163,15 @@ def _poured(
     if path.suffix[1:].upper() == stream.format.value:
         with path.open("wb") as file:
             try:
-                _pour(stream, file)
+                _copy(stream, file)
             except SpeechframeError:
-                show.note(f"{path} holds what came until then, {len(stream.audio):,} bytes")
+                show.note(f"{path} contains the audio received so far, {len(stream.audio):,} bytes")
                 raise
     # The header so far leaves the length open. Another format needs a conversion of the whole.
     return stream.save(path)
 
 
-def _pour(stream: "SyncStream", out: BinaryIO) -> None:
+def _copy(stream: "SyncStream", out: BinaryIO) -> None:
     for chunk in stream:
         out.write(chunk)
         out.flush()

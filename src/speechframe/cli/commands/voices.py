@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         choices=[model.value for model in Model],
         default=Model.GEN2.value,
-        help="the catalogue (%(default)s)",
+        help="the model whose voices are listed (%(default)s)",
     )
     parser.add_argument("--locale", help="only voices that speak this locale (fr-FR) or language (fr)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON: a list of voices")
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     show.write(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
     if any("*" in row[-2] for row in rows):
         show.write(
-            f"\nerror: share of words (in Japanese, of characters) that a recogniser hears wrong; *: {_CLEAR}"
+            f"\nerror: share of words that a recogniser gets wrong, for Japanese of characters\n*: {_CLEAR}"
         )
     return exits.OK
 
