@@ -1,4 +1,4 @@
-"""The row about the client's CPU: the whole durable job (E60)."""
+"""The row E60, the processor time of a whole run in the client."""
 
 import statistics
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ IN_FLIGHT = 15
 
 def e60(lab: Lab) -> Iterator[Figure]:
     yield from _durable(lab, "WAV", lab.size(2000), bare=1.3, naive=1.0, unchecked=0.9)
-    # Its truth check decodes, which neither of the others does.
+    # FLAC has no bounds, because only speechframe decodes the audio, to check it.
     yield from _durable(lab, "FLAC", lab.size(2000))
 
 
@@ -24,7 +24,7 @@ def _durable(
     naive: float | None = None,
     unchecked: float | None = None,
 ) -> Iterator[Figure]:
-    """CPU of the whole job beside the bare loop and the naive notebook, with bounds of these ratios."""
+    """Yield the processor time of a whole run against a bare loop and a naive notebook, with bounds of the ratios."""
     job = {
         "rows": rows,
         "characters": CHARACTERS[format, 60_000],

@@ -84,4 +84,4 @@ def test_a_row_that_does_not_exist_is_named(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "there is no row X9" in capsys.readouterr().err
+    assert "the row X9 is unknown" in capsys.readouterr().err

@@ -164,6 +164,6 @@ def test_say_streams_to_a_player_and_stops_when_it_goes(start):
 def test_say_says_what_a_stream_does_not_have(here):
     said = here("say", "Good morning.", "--voice", "ivy", "--stream", "--audio-duration", "3")
     assert said.code == 2
-    assert "a stream has no --audio-duration" in said.err
+    assert "--stream cannot be combined with --audio-duration" in said.err
     refused = here("say", "Good morning.", "--voice", "ivy", "--stream", "--pitch", "99")
     assert refused.code == 3

@@ -249,7 +249,7 @@ async def change_voice(
     style
         One of the voice's styles.
     pitch, rate
-        -50 to 50.
+        Change of pitch or speed, from -50 to 50.
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     audio_duration

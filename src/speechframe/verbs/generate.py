@@ -227,7 +227,7 @@ async def generate(
     style
         One of the voice's styles.
     pitch, rate
-        -50 to 50.
+        Change of pitch or speed, from -50 to 50.
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     model
@@ -248,8 +248,10 @@ async def generate(
         Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
     encode_as_base64
         False requests only a URL instead of audio in the answer. The bytes are the same.
-    model_version, multi_native_locale
-        As in the service document. `multi_native_locale` is deprecated, so use `locale`.
+    model_version
+        Version of the model, as in the service document.
+    multi_native_locale
+        Deprecated. Use `locale`.
     words
         ``"align"`` finds the words of rows without words in their audio, after all calls. It needs the
         recogniser of the extra ``asr``. The column ``words_basis`` marks these rows.

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an ending gets an ending, and a number if the name is taken. - is standard output. Default: a new "
         "file here, named after the text",
     )
-    declared.add(parser.add_argument_group("the output"), [*own, *take])
+    declared.add(parser.add_argument_group("the call"), [*own, *take])
     selection.add_arguments(parser)
     parser.add_argument(
         "--stream",

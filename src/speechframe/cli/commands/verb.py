@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # The usage of argparse would print thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
-    declared.add(parser.add_argument_group("the output"), own)
+    declared.add(parser.add_argument_group("the calls"), own)
     declared.add(parser.add_argument_group("the run"), declared.run_options())
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
