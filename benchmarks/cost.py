@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.lab import Lab, Ran
+from benchmarks.lab import JobResult, Lab
 from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
@@ -57,7 +57,9 @@ def _durable(
         yield Figure.of("E60", what, ratios, "x", None, name, _shares(ours))
 
 
-def _cpu_ratio(id: str, what: str, ran: list[Ran], peer: list[Ran], bound: float | None, name: str) -> Figure:
+def _cpu_ratio(
+    id: str, what: str, ran: list[JobResult], peer: list[JobResult], bound: float | None, name: str
+) -> Figure:
     ratios = [one.cpu_s / other.cpu_s for one, other in zip(ran, peer, strict=False)]
     if ran:
         what = f"{what}: {_us_a_row(ran):.0f} us a row"
@@ -65,11 +67,11 @@ def _cpu_ratio(id: str, what: str, ran: list[Ran], peer: list[Ran], bound: float
     return Figure.of(id, what, ratios, "x", target, f"{name}, {_us_a_row(peer):.0f} us", _shares(ran))
 
 
-def _shares(ran: list[Ran]) -> list[float]:
+def _shares(ran: list[JobResult]) -> list[float]:
     return [one.service_share for one in ran]
 
 
-def _us_a_row(ran: list[Ran]) -> float:
+def _us_a_row(ran: list[JobResult]) -> float:
     return statistics.median(one.cpu_s / one.rows * 1e6 for one in ran)
 
 

@@ -25,7 +25,7 @@ class BrokenRowError(Exception):
 
 
 @dataclass(frozen=True)
-class Ran:
+class JobResult:
     """The measurements and results of a child's job."""
 
     wall_s: float
@@ -172,7 +172,7 @@ class Lab:
         *,
         tuned: bool = False,
         **arguments: Any,
-    ) -> Ran:
+    ) -> JobResult:
         """Run a job in a new process. If `arguments` contain ``rows``, the job must end that many rows."""
         return self.children(job, service, [arguments], tuned=tuned)[0]
 
@@ -183,7 +183,7 @@ class Lab:
         arguments: Sequence[dict[str, Any]],
         *,
         tuned: bool = False,
-    ) -> list[Ran]:
+    ) -> list[JobResult]:
         """Run a job in several new processes that start together, one for each of `arguments`."""
         to = {} if service is None else {"to": _address(service)}
         common = {"job": job, "tuned": tuned, "profiled": self._profiled}
@@ -200,7 +200,7 @@ class Lab:
         for own, values in zip(arguments, results, strict=True):
             if values["rows"] != own.get("rows", values["rows"]):
                 raise BrokenRowError(f"{job} ended {values['rows']} rows of {own['rows']}")
-        return [Ran.of(values, busy_s / longest_s) for values in results]
+        return [JobResult.of(values, busy_s / longest_s) for values in results]
 
     @contextlib.contextmanager
     def _process(self, *, is_tuned: bool) -> Iterator[Child]:

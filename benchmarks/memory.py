@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 
 from benchmarks.cost import IN_FLIGHT
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
@@ -34,7 +34,7 @@ def m2(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("M2", what, [ran.more["growth_mb"]], "MB", at_most(30), reference, [ran.service_share])
 
 
-def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> Ran:
+def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> JobResult:
     with lab.serving(audio_bytes=audio_bytes) as service, lab.folder() as folder:
         table = lab.table(rows, CHARACTERS[format, audio_bytes], folder)
         return lab.child(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.texts import CHARACTERS
 from speechframe.testing import Books, Fixed, Lognormal
@@ -20,11 +20,11 @@ _JOB: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """The counts of a service during a job, and the measurements of its children."""
 
     books: Books
-    ran: list[Ran]
+    ran: list[JobResult]
 
     @property
     def utilisation(self) -> float:
@@ -40,7 +40,7 @@ class Seen:
         return (self.books.last_at or 0.0) - (self.books.started_at or 0.0)
 
 
-def _observe(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Seen:
+def _observe(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Observation:
     """Run a job against its own service, in a child for each of `arguments`, all at the same time."""
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(lab.serving(**{"latency": Lognormal(_mean_s(lab)), **knobs}))
@@ -52,7 +52,7 @@ def _observe(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, An
         wanted = sum(given["rows"] for given in arguments)
         if books.answered < wanted:
             raise BrokenRowError(f"the service answered {books.answered} calls of {wanted}")
-        return Seen(books, ran)
+        return Observation(books, ran)
 
 
 def _mean_s(lab: Lab) -> float:
@@ -184,11 +184,11 @@ def w5(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("W5", f"{what}: refused", refused, "%", at_most(4.5), "all calls", _shares(found))
 
 
-def _shares(found: list[Seen]) -> list[float]:
+def _shares(found: list[Observation]) -> list[float]:
     return [one.service_share for seen in found for one in seen.ran]
 
 
-def _seconds(found: list[Seen]) -> float:
+def _seconds(found: list[Observation]) -> float:
     return statistics.median(seen.seconds for seen in found)
 
 

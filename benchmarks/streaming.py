@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.changing import service_cpu_s
 from benchmarks.child import MB, Clock
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
 from speechframe.local.start import local_service
 
@@ -189,7 +189,7 @@ def _first(lab: Lab, id: str, way: str, name: str) -> Iterator[Figure]:
     yield Figure.of(id, what, shares, "x", at_most(1.0), peer, _shares(ours))
 
 
-def _median_ms(found: list[Ran]) -> float:
+def _median_ms(found: list[JobResult]) -> float:
     return statistics.median(one.more["first_ms"] for one in found)
 
 
@@ -252,7 +252,7 @@ def s4(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("S4", what, ratios, "x", at_most(1.3), f"HTTP stream, {peer_ms:.2f} ms", _shares(ours))
 
 
-def _cost_ms(ran: Ran) -> float:
+def _cost_ms(ran: JobResult) -> float:
     return 1000 * (ran.cpu_s + ran.more["service_cpu_s"]) / ran.more["audio_s"]
 
 
@@ -296,7 +296,7 @@ def s5(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("S5", what, growths, "MB", at_most(5), f"after {warm}, {mb:.0f} MB", _shares(found))
 
 
-def _shares(found: list[Ran]) -> list[float]:
+def _shares(found: list[JobResult]) -> list[float]:
     return [one.service_share for one in found]
 
 

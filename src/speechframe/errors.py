@@ -87,17 +87,17 @@ class _OfTheUser(SpeechframeError):
         import traceback
 
         if os.environ.get("SPEECHFRAME_DEBUG", "0") not in {"", "0"}:
-            return _masked("".join(traceback.format_exception(self)))
+            return _mask("".join(traceback.format_exception(self)))
         frames = traceback.extract_tb(self.__traceback__)
         ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
         # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
-        return _masked(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+        return _mask(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
 
 
-def _masked(text: str) -> list[str]:
+def _mask(text: str) -> list[str]:
     return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
 
 

@@ -170,7 +170,7 @@ def test_the_cache_is_explained_in_words_of_a_shell(here):
     shared = told.partition("--cache PATH ")[2].partition("--max-attempts")[0]
     assert shared.startswith("Folder of answers that runs share: a call that is in it costs nothing")
     assert "SPEECHFRAME_CACHE" in shared
-    assert "--no-cache no cache, whatever the settings say" in shared
+    assert "--no-cache use no cache, even if the settings name one" in shared
     assert not {"True", "False"} & set(shared.replace(",", " ").split())
 
 

@@ -189,7 +189,7 @@ def test_a_service_that_bills_more_is_booked_as_billed_and_the_run_stops_at_its_
     assert (jobs <= 2, run.stopped_because) == (True, "budget")
     assert list(frame["status"]) == ["done"] * jobs + ["pending"] * (6 - jobs)
     assert (run.ledger["credits"].sum(), frame["audio_seconds"][0]) == (jobs * 1873, 1873)
-    assert "the service says the job cost 1,873 credits, not 2" in frame["warnings"][0]
+    assert "the service reports a cost of 1,873 credits, expected 2" in frame["warnings"][0]
 
 
 def distinct_media(folder, count):

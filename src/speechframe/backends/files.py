@@ -43,7 +43,7 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
     return table, path.absolute().parent
 
 
-def kept(folder: Path | None, found: Upload) -> Upload:
+def keep_clip(folder: Path | None, found: Upload) -> Upload:
     """Store the bytes of a clip in the run's folder. Return the clip with its path below the folder."""
     name = f"clips/{found.sha256}{Path(found.name).suffix[:_LONGEST_SUFFIX]}"
     if folder is not None and not (path := folder / name).is_file():

@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _main(argv)
         sys.stdout.flush()
     except BrokenPipeError:
-        show.let_go_of_output()
+        show.redirect_output()
         return exits.PIPE_CLOSED
     except KeyboardInterrupt:
         show.note("interrupted")

@@ -71,7 +71,7 @@ class Raw:
     reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 
 
-def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
+def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
     """Return the error without secrets, with the trace id and a description of what `load` cannot read."""
     # Close the connection. It may contain a second answer, and each later call would get the answer before
     # its own.

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from pydantic import SecretStr
 from yarl import URL
 
-from speechframe.client.answers import Raw, explained
+from speechframe.client.answers import Raw, explain
 from speechframe.client.calls import MIB, Bounds, Call, Timeouts
 from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore
@@ -248,7 +248,7 @@ class Caller:
             try:
                 audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
             except BadAnswer as error:
-                raise explained(error, raw) from None
+                raise explain(error, raw) from None
         if len(raw.body) < _LARGE_BYTES:
             answer = call.decode(raw, audio=audio)
         else:
@@ -433,7 +433,7 @@ class Caller:
         try:
             return decode(raw.body)
         except BadAnswer as error:
-            raise explained(error, raw, loaded) from None
+            raise explain(error, raw, loaded) from None
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers of a call."""

@@ -155,10 +155,10 @@ async def _retry(
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECTS or not target:
                 return reply
-            url = _checked(target, url, source)
+            url = _check_url(target, url, source)
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
-    url = _checked(source.address, source.base, source)
+    url = _check_url(source.address, source.base, source)
     for wait_s in source.waits_s:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
@@ -185,7 +185,7 @@ async def _retry(
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
-def _checked(address: str, base: URL, source: _Source) -> URL:
+def _check_url(address: str, base: URL, source: _Source) -> URL:
     """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:

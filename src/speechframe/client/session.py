@@ -22,10 +22,10 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
-from speechframe.client.calls import MIB, accepted
+from speechframe.client.calls import MIB, require_valid
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.masking import refusal
-from speechframe.client.stream import Heard, Stream, heard_of
+from speechframe.client.stream import Stream, StreamState, state_of
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -182,7 +182,7 @@ class StreamSession:
             await _stop_tasks(writing)
             await context.close()
 
-        return Stream(context.heard, pull, stop)
+        return Stream(context.state, pull, stop)
 
     async def _learn_cap(self) -> None:
         """Set the limit of active turns, unless it is set. A published limit replaces the documented one."""
@@ -201,7 +201,7 @@ class StreamSession:
         if (socket := self._sockets.get(shape)) is None:
             socket = self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        context = socket.turns[number] = StreamContext(socket, number, heard_of(query, socket.region))
+        context = socket.turns[number] = StreamContext(socket, number, state_of(query, socket.region))
         return context
 
 
@@ -224,8 +224,8 @@ class StreamContext:
     >>> await context.audio().save("morning.wav")  # doctest: +SKIP
     """
 
-    def __init__(self, socket: "_Socket", number: int, heard: Heard) -> None:
-        self._socket, self._number, self.heard = socket, number, heard
+    def __init__(self, socket: "_Socket", number: int, state: StreamState) -> None:
+        self._socket, self._number, self.state = socket, number, state
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
         self._events: deque[Event] = deque()
@@ -250,24 +250,24 @@ class StreamContext:
         RuntimeError, SpeechframeError
             If the turn was ended, or has failed.
         """
-        heard = self.heard
+        state = self.state
         if not isinstance(text, str):
             raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
         if self.failure is not None:
             raise self.failure
         if self._ended:
             raise RuntimeError("the turn was ended, so it accepts no more text; open another turn")
-        accepted(check(ClientFrame, {"text": text}), ClientFrame)
-        if not heard.text:
-            heard.started_s = time.perf_counter()
-        heard.text += text
+        require_valid(check(ClientFrame, {"text": text}), ClientFrame)
+        if not state.text:
+            state.started_s = time.perf_counter()
+        state.text += text
         self._socket.contexts.send(self._number, text)
         self._socket.wake.set()
 
     async def end(self) -> None:
         """Mark the end of the text. A second call does nothing."""
         if not self._ended:
-            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.heard.text)
+            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.state.text)
             self._socket.deliver(self._socket.contexts.end(self._number))
 
     async def clear(self) -> None:
@@ -311,7 +311,7 @@ class StreamContext:
     @property
     def silence_s(self) -> float:
         """Longest wait for a message of the service, in seconds."""
-        return self._socket.caller.timeouts.attempt_s(len(self.heard.text))
+        return self._socket.caller.timeouts.attempt_s(len(self.state.text))
 
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio, or None when the turn is over."""
@@ -323,29 +323,29 @@ class StreamContext:
     def audio(self) -> Stream:
         """Return the audio, which can be iterated, read or saved. Leaving the iteration closes the turn."""
         if self._stream is None:
-            self._stream = Stream(self.heard, self.next_audio, self.close)
+            self._stream = Stream(self.state, self.next_audio, self.close)
         return self._stream
 
     def add_event(self, event: Event) -> None:
         """Add an event for the reader of the turn."""
-        heard, caller = self.heard, self._socket.caller
-        heard.region = self._socket.region
-        heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
+        state, caller = self.state, self._socket.caller
+        state.region = self._socket.region
+        state.trace_id = getattr(event, "trace_id", None) or state.trace_id
         if isinstance(event, Audio):
             try:
-                heard.add(event.audio, caller.bounds)
+                state.add(event.audio, caller.bounds)
             except StreamBroken as error:
                 # Drop the traceback. A detailed one shows variables, here the audio, which may echo the key.
                 self._socket.drop(self._number, error.with_traceback(None), by_service=True)
                 return
         elif isinstance(event, Retried):
-            heard.attempts += 1
+            state.attempts += 1
         elif isinstance(event, Warned | Odd):
             self._event_counts[type(event)] += 1
             if self._event_counts[type(event)] > MAX_WARNINGS:
                 return
             if isinstance(event, Warned):
-                heard.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
+                state.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
         self._events.append(event)
         self.changed.set()
 
@@ -374,7 +374,7 @@ class _Socket:
         self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
             self.contexts.abandon(number)
-            turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
+            turn.failure = turn.state.broken(error) if isinstance(error, str) else error
             turn.changed.set()
             self.wake.set()
 
@@ -390,7 +390,7 @@ class _Socket:
                 if isinstance(event, Ended | Failed):
                     del self.turns[event.turn]
                 if isinstance(event, Failed):
-                    turn.failure = denied or _error_of(event, turn.heard)
+                    turn.failure = denied or _error_of(event, turn.state)
                     turn.changed.set()
                 else:
                     turn.add_event(event)
@@ -497,13 +497,13 @@ class _Socket:
         self.deliver(self.contexts.disconnected(code), denied)
 
 
-def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
-    words, trace_id = event.words or NO_REASON, event.trace_id or heard.trace_id
+def _error_of(event: Failed, state: StreamState) -> SpeechframeError:
+    words, trace_id = event.words or NO_REASON, event.trace_id or state.trace_id
     if event.code is not None:
         status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
         return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
-    if heard.received or event.is_bad:
-        return StreamBroken(words, received_bytes=len(heard.received), trace_id=trace_id)
+    if state.received or event.is_bad:
+        return StreamBroken(words, received_bytes=len(state.received), trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
 
 

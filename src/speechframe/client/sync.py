@@ -83,7 +83,7 @@ class SyncStream(StreamView, _Twin):
     """
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.heard)
+        super().__init__(stream.state)
         self._inner = stream
 
     def __iter__(self) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from speechframe.extras import needed
 from speechframe.spending.budgets import check_budgets
 from speechframe.spending.forecast import forecast, plot_burn_down
 from speechframe.spending.ledger import open_ledgers
-from speechframe.spending.usage import UsageTable, filled, plot_usage, usage
+from speechframe.spending.usage import UsageTable, filled_columns, plot_usage, usage
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -104,7 +104,7 @@ def _is_from_report(path: Path, csv: str) -> bool:
 
 
 def _html(table: UsageTable) -> str:
-    shown = filled(table)
+    shown = filled_columns(table)
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"

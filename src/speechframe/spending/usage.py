@@ -142,7 +142,7 @@ def usage(
     sums: list[pa.Table] = []
     for rows in _together(ledgers.batches(wanted, first, last), wanted):
         figures = _figures(rows, names, every, tz).select([*by, *_SUMS])
-        sums = [_summed(pa.concat_tables([*sums, figures]), by)]
+        sums = [_sum(pa.concat_tables([*sums, figures]), by)]
     places = [*(["period"] if every else []), *names]
     table = _table(sums[0].to_pandas(), names, places, prices)
     for name in names:
@@ -152,7 +152,7 @@ def usage(
     return table
 
 
-def filled(table: UsageTable) -> Any:
+def filled_columns(table: UsageTable) -> Any:
     """Return the columns that are not empty, for narrow displays. ``credits`` is always among them."""
     return pd.DataFrame(table)[
         [name for name in table if name == "credits" or table[name].astype(bool).any()]
@@ -217,13 +217,13 @@ def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
     return {name: values.take(quarters.indices) for name, values in found.items()}
 
 
-def _summed(figures: Any, by: Sequence[str]) -> pa.Table:
+def _sum(figures: Any, by: Sequence[str]) -> pa.Table:
     found = figures.group_by(list(by)).aggregate([(name, "sum") for name in _SUMS])
     table: pa.Table = found.select([*by, *(f"{name}_sum" for name in _SUMS)]).rename_columns([*by, *_SUMS])
     return table
 
 
-def _derived(found: Any) -> Any:
+def _derive(found: Any) -> Any:
     """Return the sums of equal attempts as the columns of the table."""
     status, rows, credits = found["status"], found["rows"], found["credits"]
     answered, is_unknown = status.isin(["done", "suspect"]), found["credits_basis"] == "unknown"
@@ -248,7 +248,7 @@ def _derived(found: Any) -> Any:
 
 
 def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
-    found = _derived(found)
+    found = _derive(found)
     costs = [_cost(one, prices) for one in found.itertuples()]
     found["money"], found["price_from"] = [cost for cost, _ in costs], [day for _, day in costs]
     found = found.drop(columns=[name for name in names if name in found]).rename(

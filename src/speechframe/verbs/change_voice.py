@@ -18,7 +18,7 @@ import aiohttp
 import pyarrow as pa
 from yarl import URL
 
-from speechframe.backends.files import files_or_table, kept, kept_path
+from speechframe.backends.files import files_or_table, keep_clip, kept_path
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
@@ -102,13 +102,13 @@ class ChangeVoiceBackend(SpokenBackend):
         body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
-        content, price = _encoded(request, clip)[0], convert_millicredits(clip.audio_seconds)
+        content, price = _encode(request, clip)[0], convert_millicredits(clip.audio_seconds)
         written, varies = json.dumps({**body, _FILE: known}).encode(), request.variation != 0
         return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
     def _clip(self, value: Any) -> Upload:
         """Return a row's clip, or raise AudioError if the clip cannot be sent."""
-        clip = self._taken(value)
+        clip = self._read_clip(value)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
             most, unit = self.limits.get(name), name.rpartition("_")[2]
@@ -116,7 +116,7 @@ class ChangeVoiceBackend(SpokenBackend):
                 raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {most:,.10g}")
         return clip
 
-    def _taken(self, value: Any) -> Upload:
+    def _read_clip(self, value: Any) -> Upload:
         """Return the clip of a row's value.
 
         The value may be a path, a URL, bytes, or a pair of an array and its rate in Hz. It may also be a
@@ -133,9 +133,9 @@ class ChangeVoiceBackend(SpokenBackend):
                 raise AudioError(str(found))
             return found
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return kept(self.folder, upload_of_bytes(bytes(value)))
+            return keep_clip(self.folder, upload_of_bytes(bytes(value)))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return kept(self.folder, upload_of_bytes(file_of_samples(*value)))
+            return keep_clip(self.folder, upload_of_bytes(file_of_samples(*value)))
         kind = "missing" if value is None else type(value).__name__
         raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
 
@@ -145,7 +145,7 @@ class ChangeVoiceBackend(SpokenBackend):
         try:
             if scheme in {"http", "https"}:
                 # Run a new event loop, because rows are checked in a thread.
-                return kept(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
+                return keep_clip(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
             if scheme:
                 return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
             if not text.strip():
@@ -160,8 +160,8 @@ class ChangeVoiceBackend(SpokenBackend):
         clip = fields.pop(_FILE)
         path = kept_path(self.folder, clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
-        asked = ConvertRequest.model_validate({**fields, _FILE: b""})
-        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)
+        decoded = ConvertRequest.model_validate({**fields, _FILE: b""})
+        return Call("convert", decoded, Body(upload, _encode(decoded, upload)[1]), **call_options)
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
         """Return the operation, because speech is the smaller part of the work."""
@@ -173,7 +173,7 @@ class ChangeVoiceBackend(SpokenBackend):
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"
 
 
-def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
+def _encode(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return the request's content with the clip's hash, and the form around the clip's bytes."""
     # Request Base64 beside the URL, so that the answer needs no second exchange.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
 from speechframe.backends.dub_job import Delivered, Dub, JobBackend, plain, projects
-from speechframe.backends.files import files_or_table, kept
+from speechframe.backends.files import files_or_table, keep_clip
 from speechframe.backends.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
@@ -257,7 +257,7 @@ class DubBackend(JobBackend):
                 upload = medium_of(medium)
             else:
                 upload = medium_of(given)
-                medium, upload = upload.data, kept(self.folder, upload)
+                medium, upload = upload.data, keep_clip(self.folder, upload)
             try:
                 self._last = given, upload, seconds_of(medium)
             except AudioError as error:

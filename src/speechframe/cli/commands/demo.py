@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if runs.code_of(made) != exits.OK:
         return runs.report(made, options)
-    for line in _happened(made, seconds):
+    for line in _summary(made, seconds):
         show.write(line)
     show.write("\nNext steps, from this folder:")
     if not is_default:
@@ -107,7 +107,7 @@ def _local_folder() -> tuple[Path | None, bool]:
     return found.service, found.is_local
 
 
-def _happened(made: "Run", seconds: float) -> list[str]:
+def _summary(made: "Run", seconds: float) -> list[str]:
     facts = made.stats
     calls = made.dataset.to_table(columns=["locale", "voice_id"])
     locales = sorted({tag for tag in calls.column("locale").to_pylist() if tag})

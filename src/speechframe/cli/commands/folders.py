@@ -123,7 +123,7 @@ def _verify(options: argparse.Namespace) -> int:
     code = exits.OK
     for folder in options.folders:
         try:
-            path, said = _problems(folder)
+            path, faults = _problems(folder)
         except SpeechframeError as error:
             if not options.folders[1:]:
                 raise
@@ -131,18 +131,18 @@ def _verify(options: argparse.Namespace) -> int:
             found[folder] = [_unreadable(error)]
             code = exits.code_of_error(error)
             continue
-        found[path] = said
-        if said and code == exits.OK:
+        found[path] = faults
+        if faults and code == exits.OK:
             code = exits.ROWS_FAILED
     if options.json:
-        problems = {path: [asdict(problem) for problem in said] for path, said in found.items()}
+        problems = {path: [asdict(problem) for problem in faults] for path, faults in found.items()}
         show.print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
         return code
-    for path, said in found.items():
-        count = show.counted(len(said), "problem", "problems") if said else "whole"
+    for path, faults in found.items():
+        count = show.counted(len(faults), "problem", "problems") if faults else "whole"
         show.write(f"{path}: {count}")
-        if said:
-            rows = [[problem.file, problem.request_key, problem.words] for problem in said]
+        if faults:
+            rows = [[problem.file, problem.request_key, problem.words] for problem in faults]
             show.write(show.table(["file", "request_key", "problem"], rows))
     return code
 
@@ -175,7 +175,7 @@ def _remove(options: argparse.Namespace) -> int:
     facts = [read_facts(folder) for folder in folders]
     for each in facts:
         show.note(f"{each.path}: {_loss(each)}")
-    if not options.yes and not _agreed(options.parser, facts):
+    if not options.yes and not _is_confirmed(options.parser, facts):
         show.note("nothing was removed")
         return exits.INTERRUPTED
     for folder in folders:
@@ -224,7 +224,7 @@ def _loss(facts: "RunFacts") -> str:
     return f"{made}, {spent} spent on {facts.service}, {show.size(facts.bytes)}"
 
 
-def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
+def _is_confirmed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
     if not sys.stdin.isatty():
         parser.error("a terminal is needed to confirm the removal; add --yes to remove without a question")
     show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")

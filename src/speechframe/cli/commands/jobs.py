@@ -39,8 +39,10 @@ def run(options: argparse.Namespace) -> int:
     failed = [status for status in found if status.status in bad]
     code = exits.RUNNING if under_way else exits.ROWS_FAILED if failed else exits.OK
     if options.json:
-        said = [{**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found]
-        show.print_json({"jobs": said, "exit_code": code})
+        facts = [
+            {**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found
+        ]
+        show.print_json({"jobs": facts, "exit_code": code})
         return code
     rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
     show.write(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")

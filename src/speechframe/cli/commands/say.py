@@ -22,7 +22,7 @@ _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
 
 
-class _Said(NamedTuple):
+class _Output(NamedTuple):
     file: Path | None
     facts: dict[str, Any]
     words: str
@@ -70,20 +70,20 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error(f"--stream cannot be combined with {', '.join(map(option_name, foreign))}")
     make = _stream if options.stream else _speak
     try:
-        said = make(options, given, target, selection.service(options))
+        output = make(options, given, target, selection.service(options))
     except BrokenPipeError:
         raise
     except OSError as error:
         show.note(f"speechframe say: {error.filename or target} cannot be written: {error.strerror}")
         return exits.ROWS_FAILED
-    for warning in said.facts["warnings"]:
+    for warning in output.facts["warnings"]:
         show.note(f"warning: {warning}")
-    if options.json and said.file is not None:
-        show.print_json({"file": str(said.file), **said.facts})
+    if options.json and output.file is not None:
+        show.print_json({"file": str(output.file), **output.facts})
         return exits.OK
-    if said.file is not None:
-        show.write(said.file)
-    show.note(said.words)
+    if output.file is not None:
+        show.write(output.file)
+    show.note(output.words)
     return exits.OK
 
 
@@ -107,7 +107,7 @@ def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     return target
 
 
-def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
     from speechframe import api
 
     clip, file = api.say(options.text, **given, service=service), None
@@ -123,10 +123,10 @@ def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | No
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
     words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.counted(clip.credits, 'credit')}"
-    return _Said(file, facts, words)
+    return _Output(file, facts, words)
 
 
-def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
     """Write each piece when it arrives. Return the facts of the whole stream."""
     from speechframe import api
 
@@ -147,7 +147,7 @@ def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | N
         f"{show.counted(summary.billed_characters, 'billed character')}, "
         f"{show.counted(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
-    return _Said(file, facts, words)
+    return _Output(file, facts, words)
 
 
 def _write_stream(

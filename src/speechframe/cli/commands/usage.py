@@ -80,7 +80,7 @@ def _print(options: argparse.Namespace) -> int:
         show.write("\n".join(lines))
         return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
-        from speechframe.spending.usage import filled, usage
+        from speechframe.spending.usage import filled_columns, usage
 
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)
@@ -88,5 +88,5 @@ def _print(options: argparse.Namespace) -> int:
             sys.stdout.write(printable(table.to_csv(index=False)))
             show.note(table.covers)
         else:
-            show.write(f"{filled(table).to_string(index=False, na_rep='')}\n{table.covers}")
+            show.write(f"{filled_columns(table).to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK

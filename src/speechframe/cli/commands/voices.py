@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _clarity(voice: Mapping[Hashable, Any], asked: str | None) -> str:
+def _clarity(voice: Mapping[Hashable, Any], locale: str | None) -> str:
     """Return the error of a voice in the requested locale, or in its own. A star marks the clearest voice."""
-    wanted = asked or voice["locale"]
+    wanted = locale or voice["locale"]
     measured = sorted(tag for tag in voice["clarity"] if is_within(tag, wanted))
     return " ".join(
         f"{tag} {voice['clarity'][tag]:.2f}{'*' * (tag in voice['clearest_in'])}" for tag in measured
