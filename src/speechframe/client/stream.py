@@ -325,14 +325,14 @@ class Stream(StreamView):
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def state_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
+def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
     # If the request names no model, the region's own model is meant (section 2.2).
-    model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
-    rate_hz = int(asked.sample_rate or default_sample_rate_hz(model))
-    channel_type, rate_hz = forced_shape(asked.format, asked.channel_type, rate_hz)
-    return StreamState(asked.format, rate_hz, channel_type.channels, region, text)
+    model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
+    rate_hz = int(request.sample_rate or default_sample_rate_hz(model))
+    channel_type, rate_hz = forced_shape(request.format, request.channel_type, rate_hz)
+    return StreamState(request.format, rate_hz, channel_type.channels, region, text)
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
