@@ -191,7 +191,7 @@ def test_suspect_rows_have_a_next_step_though_the_run_is_finished(here, faulty, 
         "\n1 suspect; the column error_message gives the reason. Make another take with: speechframe resume "
         in said.out
     )
-    command = re.search(r"make another take with: speechframe (.*)", said.out).group(1)
+    command = re.search(r"Make another take with: speechframe (.*)", said.out).group(1)
     assert shlex.split(command) == ["resume", "a run", "--redo", "suspect", "--base-url", faulty.url]
     faulty.set(odd={})
     again = here(*shlex.split(command))

@@ -82,7 +82,7 @@ def test_a_target_is_needed_and_what_is_wrong_is_told_in_options(translate, here
     assert "usage: speechframe translate TABLE --target TARGET [options]" in said.err
     told = " ".join(here("translate", "--help").out.split())
     assert "--targets TARGET Languages to translate into" in told
-    assert "--glossary PATH How terms are to be translated" in told
+    assert "--glossary PATH Fixed translations of terms" in told
     assert "--source-locale-col COLUMN" in told
     said = translate("--target", "zzzzz")
     assert said.code != 0

@@ -390,7 +390,7 @@ def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
     service = serving(credits_used=20)
     assert dub(service, dry_run=True, run_dir=None).estimate.credits == 2 * SECONDS
     url = "https://example.com/film.mp4"
-    with pytest.raises(spf.InvalidRows, match=r"seconds= tells how long it is"):
+    with pytest.raises(spf.InvalidRows, match=r"give its length as seconds="):
         dub(service, [url], max_credits=100)
     assert dub(service, [url], max_credits=100, seconds=10, dry_run=True, run_dir=None).estimate.credits == 20
     run = dub(service, [url], max_credits=100, seconds=10)
@@ -470,7 +470,7 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"targets": None}, "targets: is missing, and so is project; allowed: exactly one of"),
         ({"project": "mine", "targets": TARGETS}, "targets: is given, and so is project"),
         ({"project": "mine", "review": True}, "review: is set by the project"),
-        ({"project": "none"}, "project: is unknown .value none.; allowed: there is none"),
+        ({"project": "none"}, "project: is unknown .value none.; allowed: none yet, so create one"),
         ({"targets": ["tlh"]}, "is not a locale that this service dubs into .value tlh.; allowed: .*pt-BR"),
         ({"targets": ["nonsense words"]}, "targets: is not a language"),
         ({"targets": []}, "targets: is empty; allowed: at least one language"),

@@ -148,8 +148,8 @@ def test_a_report_of_another_key_or_none_at_all_is_refused(tmp_path):
         spf.reconcile(report, **NOVEMBER, source=folder)
     )
     for text, words in (
-        ("day,credits\n2026-11-20,5\n", "no column date"),
-        ("date,credits\n2026-11-20,many\n", "line 2.*no number of credits"),
+        ("day,credits\n2026-11-20,5\n", "lacks the column date"),
+        ("date,credits\n2026-11-20,many\n", "line 2.*not a number of credits"),
         ("date,credits\nyesterday,5\n", "line 2.*date such as"),
         ("date,credits\n2026-11-20,1,204\n", "line 2: '1,204' is not a number"),
     ):
