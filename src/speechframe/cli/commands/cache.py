@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = add_action(below, name, summary)
     parser.add_argument(
-        "--cache", metavar="PATH", help="the cache's folder (default: the settings' one, else a user folder)"
+        "--cache", metavar="PATH", help="the folder of the cache (default: the settings', else the user's)"
     )
     return parser
 
