@@ -1,16 +1,16 @@
-"""Figures of the toolkit beside named references, each a ratio within one run.
+"""Measure the toolkit and compare it with named references.
 
     make bench                                  # or: python -m benchmarks
-    make bench ARGS="--only U15,W1 --rounds 5"  # some rows, more rounds
-    make bench ARGS="--long --json out.json"    # a million rows where the row is about a million
+    make bench ARGS="--only U15,W1 --rounds 5"  # some rows of the table, with more rounds
+    make bench ARGS="--long --json out.json"    # a million table rows in M2 and R1
 
-Absolute times belong to one machine; a ratio of two things that took turns in
-one run says more. Whatever is measured runs in a fresh child process, against
-a `speechframe.testing.FaultyService` that is a process of its own; translation,
-voice changing and streaming, against the local service.
+Most figures are ratios, because absolute times depend on the machine. The two sides of a ratio take turns within
+one run. Each measurement runs in a new child process. The service is a `speechframe.testing.FaultyService` in
+another process. Translation, voice changing, dubbing and streaming use the local service or its engines.
 
-`texts` are the rows, `references` and `notebook` the peers, `jobs` and `stored`
-what we do: these run in the children. `child` is such a process, `lab` starts
-them; `pace`, `cost`, `memory`, `translating`, `changing` and `streaming` hold the rows of the table,
-`report` prints it.
+- `child` is the child process, and `lab` starts children and services.
+- `jobs` and `stored` run speechframe in a child. `references` and `notebook` run the references.
+- `pace`, `cost`, `memory`, `translating`, `changing`, `dubbing`, `streaming`, `reading` and `spending` contain the
+  rows of the table.
+- `report` prints the table. `sound` measures the clarity of voices.
 """

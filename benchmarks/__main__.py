@@ -67,8 +67,8 @@ def main() -> int:
                 broken.append(name)
                 print(table_line([name, f"BROKEN: {error}", "", "", "", "", ""]), flush=True)
     print(f"\nload {os.getloadavg()[0]:.2f} after {time.monotonic() - began:.0f} s")
-    for words in remarks(figures, load):
-        print(words)
+    for remark in remarks(figures, load):
+        print(remark)
     if options.json:
         found = {"machine": machine(), "load_before": load, "rounds": options.rounds, "broken": broken}
         found["figures"] = [figure.to_json() for figure in figures]
@@ -82,15 +82,22 @@ def _options() -> argparse.Namespace:
         description=benchmarks.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", type=_names, default=list(ORDER), help=f"some of {','.join(ORDER)}")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds a figure is the median of")
-    parser.add_argument("--long", action="store_true", help="a million rows in M2 and R1")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there, too")
     parser.add_argument(
-        "--tiny", action="store_true", help="show that every row works; its figures mean nothing"
+        "--only",
+        type=_names,
+        default=list(ORDER),
+        help=f"names of rows, with commas (default: {','.join(ORDER)})",
     )
     parser.add_argument(
-        "--profile", action="store_true", help="profile every child; its figures mean nothing"
+        "--rounds", type=int, default=3, help="number of rounds. A figure is their median (%(default)s)"
+    )
+    parser.add_argument("--long", action="store_true", help="use a million table rows in M2 and R1")
+    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
+    parser.add_argument(
+        "--tiny", action="store_true", help="only show that every row works. Its figures mean nothing"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="profile every child. Its figures mean nothing"
     )
     return parser.parse_args()
 
@@ -99,7 +106,7 @@ def _names(words: str) -> list[str]:
     names = words.split(",")
     unknown = sorted(set(names) - set(ROWS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no row {unknown[0]}; there are {', '.join(ORDER)}")
+        raise argparse.ArgumentTypeError(f"the row {unknown[0]} is unknown; allowed: {', '.join(ORDER)}")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The row about changed voices (V1): processor time of a second of audio, from the call to its answer."""
+"""The row V1, the processor time for a second of changed audio, from the call to its answer."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ TEXT = "The meeting in room {n} starts at ten in the morning, and everybody shou
 
 
 def through_the_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
-    """Post clips one after the other, each to the next voice."""
+    """Post clips one after the other. Each clip goes to the next voice."""
     contents = [Path(clip).read_bytes() for clip in clips]
     return asyncio.run(_through_the_service(clock, to, contents, rows, pid))
 
@@ -36,7 +36,7 @@ async def _through_the_service(clock, to, contents, rows, pid):
                 answer.raise_for_status()
                 return (await answer.json())["audio_length_in_seconds"]
 
-        # Every voice is measured once before it is used.
+        # The service measures a voice at its first use, so use each voice once before the clock starts.
         for number in range(len(TARGETS)):
             await change(number)
         before_s = service_cpu_s(pid)
@@ -48,7 +48,7 @@ async def _through_the_service(clock, to, contents, rows, pid):
 
 
 def service_cpu_s(pid: int) -> float:
-    """Return the processor time of a service and its workers so far."""
+    """Return the processor time of a service and its workers so far, in seconds."""
     root = psutil.Process(pid)
     times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
     return sum(time.user + time.system for time in times)
@@ -69,7 +69,7 @@ def v1(lab: Lab) -> Iterator[Figure]:
 
 
 def _clips(service, folder: Path) -> list[str]:
-    """Let two voices that are no targets say some lines."""
+    """Return the files of some lines, spoken by two voices that are not targets."""
     found = []
     with SyncClient(service.settings) as client:
         for number, voice in enumerate(("en-US-miles", "en-US-joe")):

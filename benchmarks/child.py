@@ -1,9 +1,8 @@
-"""A process that does one job and says what it took: ``python -m benchmarks.child``.
+"""Run one job at a time and print its measurements, as ``python -m benchmarks.child``.
 
-Told by a line of JSON on standard input; when its imports are done it says so,
-and begins at the next line. So neither start-up nor imports are ever measured,
-and several can begin at once. It ends with its standard input, or waits for
-another job, which then finds it warm.
+A line of JSON on standard input names the job. The child imports the job's module and prints that it is ready. The
+next line starts the job. So start-up and imports are never measured, and several children can start together.
+After a job the child waits for another line. It ends when its standard input is closed.
 """
 
 import cProfile
@@ -21,7 +20,7 @@ _TOP_FUNCTIONS = 30
 
 
 def status_mb(field: str) -> float:
-    """Return a field of /proc/self/status in MB: ``VmRSS`` is what is in use, ``VmHWM`` its highest."""
+    """Return a field of /proc/self/status in MB. ``VmRSS`` is the present memory, ``VmHWM`` its maximum."""
     for text in Path("/proc/self/status").read_text("ascii").splitlines():
         name, _, value = text.partition(":")
         if name == field:
@@ -30,7 +29,7 @@ def status_mb(field: str) -> float:
 
 
 class Clock:
-    """Measures its block: wall, the CPU of this process (user and system), memory."""
+    """Measure the wall time, processor time (user and system) and memory of a ``with`` block."""
 
     def __init__(self, *, profiled: bool) -> None:
         self.found: dict[str, float] = {}
@@ -60,24 +59,24 @@ def _cpu_s() -> float:
 
 def main() -> None:
     for line in sys.stdin:
-        _do(json.loads(line))
+        _run(json.loads(line))
 
 
-def _do(told: dict[str, Any]) -> None:
-    if told["tuned"]:
+def _run(order: dict[str, Any]) -> None:
+    if order["tuned"]:
         from speechframe.processes.allocator import tune_allocator
 
         tune_allocator()
-    module, _, name = told["job"].partition(".")
+    module, _, name = order["job"].partition(".")
     job = getattr(importlib.import_module(f"benchmarks.{module}"), name)
-    clock = Clock(profiled=told["profiled"])
-    _say({"ready": True})
+    clock = Clock(profiled=order["profiled"])
+    _write({"ready": True})
     if sys.stdin.readline():
-        result = job(clock, **told["arguments"])
-        _say({**clock.found, **result})
+        result = job(clock, **order["arguments"])
+        _write({**clock.found, **result})
 
 
-def _say(value: dict[str, Any]) -> None:
+def _write(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)
 
 

@@ -1,9 +1,9 @@
-"""The row about the client's CPU: the whole durable job (E60)."""
+"""The row E60, the processor time of a whole run in the client."""
 
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.lab import Lab, Ran
+from benchmarks.lab import JobResult, Lab
 from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
@@ -12,7 +12,7 @@ IN_FLIGHT = 15
 
 def e60(lab: Lab) -> Iterator[Figure]:
     yield from _durable(lab, "WAV", lab.size(2000), bare=1.3, naive=1.0, unchecked=0.9)
-    # Its truth check decodes, which neither of the others does.
+    # FLAC has no bounds, because only speechframe decodes the audio, to check it.
     yield from _durable(lab, "FLAC", lab.size(2000))
 
 
@@ -24,7 +24,7 @@ def _durable(
     naive: float | None = None,
     unchecked: float | None = None,
 ) -> Iterator[Figure]:
-    """CPU of the whole job beside the bare loop and the naive notebook, with bounds of these ratios."""
+    """Yield the processor time of a whole run against a bare loop and a naive notebook, with bounds of the ratios."""
     job = {
         "rows": rows,
         "characters": CHARACTERS[format, 60_000],
@@ -57,7 +57,9 @@ def _durable(
         yield Figure.of("E60", what, ratios, "x", None, name, _shares(ours))
 
 
-def _cpu_ratio(id: str, what: str, ran: list[Ran], peer: list[Ran], bound: float | None, name: str) -> Figure:
+def _cpu_ratio(
+    id: str, what: str, ran: list[JobResult], peer: list[JobResult], bound: float | None, name: str
+) -> Figure:
     ratios = [one.cpu_s / other.cpu_s for one, other in zip(ran, peer, strict=False)]
     if ran:
         what = f"{what}: {_us_a_row(ran):.0f} us a row"
@@ -65,11 +67,11 @@ def _cpu_ratio(id: str, what: str, ran: list[Ran], peer: list[Ran], bound: float
     return Figure.of(id, what, ratios, "x", target, f"{name}, {_us_a_row(peer):.0f} us", _shares(ran))
 
 
-def _shares(ran: list[Ran]) -> list[float]:
+def _shares(ran: list[JobResult]) -> list[float]:
     return [one.service_share for one in ran]
 
 
-def _us_a_row(ran: list[Ran]) -> float:
+def _us_a_row(ran: list[JobResult]) -> float:
     return statistics.median(one.cpu_s / one.rows * 1e6 for one in ran)
 
 

@@ -1,4 +1,4 @@
-"""The row about dubbing (D1): a whole dub beside its engines alone, and what these two do."""
+"""The row D1, which compares a whole dub with its engines alone."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SAMPLE_S = 57.5
 
 
 def whole(clock: Clock, folder: str, script: str | None):
-    """Dub the sample in this process, as a worker does."""
+    """Dub the sample in this process, like a worker of the service."""
     from speechframe.local.dubbing import job
     from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
 
@@ -25,13 +25,13 @@ def whole(clock: Clock, folder: str, script: str | None):
         job.work(place, lambda _locale, _step: None)
     outcome = Outcome.read(place / LOCALE / OUTCOME)
     if outcome is None or outcome.failure is not None:
-        raise RuntimeError(f"there is no dub: {outcome}")
-    said = [[one.source_text, one.text, one.voice_id] for one in outcome.utterances]
-    return {"rows": len(said), "said": said}
+        raise RuntimeError(f"the dub failed: {outcome}")
+    lines = [[one.source_text, one.text, one.voice_id] for one in outcome.utterances]
+    return {"rows": len(lines), "lines": lines}
 
 
-def engines(clock: Clock, said: list[list[str]], hears: bool):  # noqa: FBT001 - arguments come as JSON
-    """Recognise the sample, translate what was said in it and speak that, with nothing around it."""
+def engines(clock: Clock, dubbed: list[list[str]], recognise: bool):  # noqa: FBT001 - arguments come as JSON
+    """Recognise the sample, translate its lines and speak the translations, without any other step of a dub."""
     from speechframe.audio import media
     from speechframe.audio.codec import resample
     from speechframe.engines import registry
@@ -43,30 +43,30 @@ def engines(clock: Clock, said: list[list[str]], hears: bool):  # noqa: FBT001 -
     voices, speakers = cast.voices(), registry.speakers()
     recogniser = hear.installed(registry.recognisers())
     with clock:
-        if hears:
+        if recognise:
             for first in range(0, len(samples), 28 * 16_000):
                 recording = Recording(samples[first : first + 28 * 16_000], 16_000)
                 recogniser.recognise(recording, language="en", words=True)
-        lines.translate([source for source, _, _ in said], "en-US", LOCALE)
-        for _, text, voice_id in said:
+        lines.translate([source for source, _, _ in dubbed], "en-US", LOCALE)
+        for _, text, voice_id in dubbed:
             speakers[voices[voice_id].engine].speak(Utterance(text, voice_id, LOCALE))
-    return {"rows": len(said)}
+    return {"rows": len(dubbed)}
 
 
 def d1(lab: Lab) -> Iterator[Figure]:
     script = SAMPLE.with_suffix(".srt").read_text(encoding="utf-8")
-    # Small, nothing is recognised, and two lines are all there is.
-    told = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
+    # A tiny dub uses two lines of the script, so the recogniser is not needed.
+    given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None
     shares, works = [], []
     for _ in range(lab.rounds):
         with lab.folder() as folder:
-            ours = lab.child("dubbing.whole", folder=str(folder), script=told)
-        alone = lab.child("dubbing.engines", said=ours.more["said"], hears=told is None)
+            ours = lab.child("dubbing.whole", folder=str(folder), script=given)
+        alone = lab.child("dubbing.engines", dubbed=ours.more["lines"], recognise=given is None)
         shares.append(ours.cpu_s / alone.cpu_s)
         works.append(ours.cpu_s / SAMPLE_S)
     what = f"processor time of a dub ({LOCALE}, {SAMPLE_S:g} s)"
     yield Figure.of("D1", what, shares, "x", at_most(1.15), "recogniser, translator and voices alone", [])
-    yield Figure.of("D1", "the same, for a second of media", works, "s", None, "real time", [])
+    yield Figure.of("D1", "the same, for each second of the sample", works, "s", None, "real time", [])
 
 
 ROWS = {"D1": d1}

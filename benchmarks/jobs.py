@@ -1,4 +1,4 @@
-"""What we do with a service: whole durable jobs."""
+"""Jobs for children that make whole runs with speechframe."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ _SAMPLE_S = 0.25
 
 
 def settings_of(to: dict[str, str]) -> Settings:
-    """Return how `to` is reached."""
+    """Return the settings of the service at `to`."""
     return Settings(base_url=to["url"], api_key=to["key"], profile=to["profile"])
 
 
@@ -31,7 +31,7 @@ def generate(
     first: int = 0,
     **options: Any,
 ):
-    """The durable job as users have it: log, keys, checks, ledger, Parquet, idempotency."""
+    """Make a whole run as users do, with journal, keys, checks, ledger, Parquet and idempotency."""
     given = {
         "voice": VOICE,
         "format": format,
@@ -47,13 +47,13 @@ def generate(
     texts = list(lines(rows, characters, first))
     with clock:
         run = asyncio.run(aio.generate(texts, run_dir=Path(folder, "run"), **given))
-    return _whole(run)
+    return _result(run)
 
 
 def generate_file(
     clock: Clock, to: dict[str, str], table: str, format: str, folder: str, from_row: int = 0, **options: Any
 ):
-    """The same from a file, so that the caller's table is in nobody's memory; with samples of that."""
+    """Make a whole run from a file, so that the table is not in memory, and sample the memory meanwhile."""
     given = {
         "voice": VOICE,
         "format": format,
@@ -79,12 +79,12 @@ def generate_file(
             ended.set()
             watcher.join()
     late = [mb for rows, mb in samples if rows >= from_row]
-    return {**_whole(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
+    return {**_result(run), "late_mb": late[0], "growth_mb": max(late) - late[0]}
 
 
-def _whole(run: Any) -> dict[str, Any]:
+def _result(run: Any) -> dict[str, Any]:
     stats = run.stats
     path = run.path
-    # Dozens of rounds would fill the disk.
+    # Remove the run, because dozens of rounds would fill the disk.
     shutil.rmtree(path)
     return {"rows": stats["done"] + stats.get("suspect", 0), "suspect": stats.get("suspect", 0)}

@@ -1,4 +1,4 @@
-"""Where rows are measured: services and children to order, sizes, medians."""
+"""Start services and children for the rows of the table."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BrokenRowError(Exception):
-    """A row of the bench did not do its job: its figure would mean nothing."""
+    """A row of the table did not do its work, so its figure would mean nothing."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a child took and found."""
+class JobResult:
+    """The measurements and results of a child's job."""
 
     wall_s: float
     cpu_s: float
@@ -37,20 +37,20 @@ class Ran:
     more: dict[str, Any]
 
     @classmethod
-    def of(cls, said: dict[str, Any], service_share: float) -> Self:
-        """Return what a child said it took."""
+    def of(cls, values: dict[str, Any], service_share: float) -> Self:
+        """Return the measurements that a child printed."""
         names = ("wall_s", "cpu_s", "before_mb", "peak_mb", "rows")
-        more = {name: value for name, value in said.items() if name not in names}
-        return cls(**{name: said[name] for name in names}, service_share=service_share, more=more)
+        more = {name: value for name, value in values.items() if name not in names}
+        return cls(**{name: values[name] for name in names}, service_share=service_share, more=more)
 
     @property
     def over_mb(self) -> float:
-        """The highest memory over what there was before the job, right after the imports."""
+        """The peak memory beyond the memory before the job, which was read after the imports."""
         return self.peak_mb - self.before_mb
 
 
 class Child:
-    """A process that has imported what its job needs, and begins when told."""
+    """A process that imports the modules of its job first, and starts the job on request."""
 
     def __init__(self) -> None:
         self.job = ""
@@ -59,22 +59,22 @@ class Child:
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def get_ready(self, told: dict[str, Any]) -> None:
-        """Let it import what a job needs."""
-        self.job = told["job"]
-        self._write(told)
+    def get_ready(self, order: dict[str, Any]) -> None:
+        """Let the child import the modules of a job, and wait until it is ready."""
+        self.job = order["job"]
+        self._write(order)
         self._read()
 
-    def go(self) -> None:
-        """Let it begin."""
+    def start(self) -> None:
+        """Start the job."""
         self._write({})
 
-    def found(self) -> dict[str, Any]:
-        """Wait for its end and return what it said."""
+    def result(self) -> dict[str, Any]:
+        """Wait for the end of the job and return its values."""
         return self._read()
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End the process, even if its job still runs."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -88,7 +88,7 @@ class Child:
 
     def _write(self, value: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        # One that has died is told by what it does not say.
+        # `_read` notices that the child has died.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
@@ -98,15 +98,15 @@ class Child:
         line = self._process.stdout.readline()
         if not line:
             self.end()
-            raise BrokenRowError(f"the child for {self.job} ended without a word; see its standard error")
-        found: dict[str, Any] = json.loads(line)
-        return found
+            raise BrokenRowError(f"the child for {self.job} ended without a result; read its standard error")
+        values: dict[str, Any] = json.loads(line)
+        return values
 
 
 class Lab:
-    """Services, children, sizes; a context manager that leaves nothing behind.
+    """Services, children and sizes for the rows of the table. The end of its ``with`` block removes all of them.
 
-    `tiny` makes every row as small as it can be: it then shows that it works, and nothing else.
+    `tiny` makes every row as small as possible. Then it only shows that the row works.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Lab:
         self._idle: dict[bool, list[Child]] = {}
 
     def __enter__(self) -> Self:
-        # Beside the code and not under /tmp, which may be memory: the disk is part of what is measured.
+        # Do not use /tmp, which may be in memory. The disk is part of the measurement.
         parent = ROOT / "build"
         parent.mkdir(exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
@@ -132,11 +132,11 @@ class Lab:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def size(self, rows: int, tiny: int = 40) -> int:
-        """Return how many rows to make."""
+        """Return the number of rows to make."""
         return min(rows, tiny) if self.tiny else rows
 
     def rounds_up_to(self, most: int) -> int:
-        """Return how often to measure what takes a minute each time."""
+        """Return the number of rounds, at most `most`, for measurements that take a minute."""
         return min(self.rounds, most)
 
     @contextlib.contextmanager
@@ -147,7 +147,7 @@ class Lab:
 
     @contextlib.contextmanager
     def serving(self, **knobs: Any) -> Iterator[FaultyService]:
-        """Run a service for the block, with a key of its own: what is learned of a key may be kept."""
+        """Run a service for the block. It has its own key, because clients may store facts about a key."""
         given = {
             "audio_bytes": 60_000,
             "retry_after": None,
@@ -172,8 +172,8 @@ class Lab:
         *,
         tuned: bool = False,
         **arguments: Any,
-    ) -> Ran:
-        """Do a job in a fresh process; `arguments["rows"]`, where given, must all come to an end."""
+    ) -> JobResult:
+        """Run a job in a new process. If `arguments` contain ``rows``, the job must end that many rows."""
         return self.children(job, service, [arguments], tuned=tuned)[0]
 
     def children(
@@ -183,8 +183,8 @@ class Lab:
         arguments: Sequence[dict[str, Any]],
         *,
         tuned: bool = False,
-    ) -> list[Ran]:
-        """Do a job in several fresh processes that begin together, one for each of `arguments`."""
+    ) -> list[JobResult]:
+        """Run a job in several new processes that start together, one for each of `arguments`."""
         to = {} if service is None else {"to": _address(service)}
         common = {"job": job, "tuned": tuned, "profiled": self._profiled}
         with contextlib.ExitStack() as ends:
@@ -193,18 +193,18 @@ class Lab:
                 child.get_ready({**common, "arguments": {**to, **own}})
             busy_s = _cpu_s(service)
             for child in started:
-                child.go()
-            found = [child.found() for child in started]
+                child.start()
+            results = [child.result() for child in started]
             busy_s = _cpu_s(service) - busy_s
-        longest_s = max(said["wall_s"] for said in found)
-        for own, said in zip(arguments, found, strict=True):
-            if said["rows"] != own.get("rows", said["rows"]):
-                raise BrokenRowError(f"{job} ended {said['rows']} rows of {own['rows']}")
-        return [Ran.of(said, busy_s / longest_s) for said in found]
+        longest_s = max(values["wall_s"] for values in results)
+        for own, values in zip(arguments, results, strict=True):
+            if values["rows"] != own.get("rows", values["rows"]):
+                raise BrokenRowError(f"{job} ended {values['rows']} rows of {own['rows']}")
+        return [JobResult.of(values, busy_s / longest_s) for values in results]
 
     @contextlib.contextmanager
     def _process(self, *, is_tuned: bool) -> Iterator[Child]:
-        """Give a child for the block: always a new one, but where figures do not matter."""
+        """Provide a child for the block. It is a new process, except in tiny rows, whose figures do not count."""
         idle = self._idle.setdefault(is_tuned, [])
         child = idle.pop() if idle else Child()
         try:
@@ -226,6 +226,6 @@ def _address(service: FaultyService) -> dict[str, str]:
 def _cpu_s(service: FaultyService | None) -> float:
     if service is None:
         return 0.0
-    # After the name in brackets, which may hold anything: user and system time are fields 14 and 15.
+    # Read behind the name in brackets, which may contain spaces. User and system time are fields 14 and 15.
     fields = Path(f"/proc/{service.pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

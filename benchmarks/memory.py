@@ -1,10 +1,10 @@
-"""Rows about memory (M1, M2), and about going on with what is finished (R1)."""
+"""The rows M1 and M2 about memory, and R1 about resuming a finished run."""
 
 import statistics
 from collections.abc import Iterator
 
 from benchmarks.cost import IN_FLIGHT
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
@@ -15,8 +15,8 @@ def m1(lab: Lab) -> Iterator[Figure]:
     few, many = lab.size(20_000, 40), lab.size(40_000, 80)
     small, large = [], []
     for _ in range(lab.rounds_up_to(2)):
-        small.append(_whole(lab, few, "WAV", 60_000))
-        large.append(_whole(lab, many, "WAV", 60_000))
+        small.append(_generate(lab, few, "WAV", 60_000))
+        large.append(_generate(lab, many, "WAV", 60_000))
     shares = [one.service_share for one in (*small, *large)]
     reference = f"{few:,} rows, {statistics.median(one.over_mb for one in small):.0f} MB"
     what = f"peak memory over import, {many:,} rows of 60 KB"
@@ -28,13 +28,13 @@ def m1(lab: Lab) -> Iterator[Figure]:
 def m2(lab: Lab) -> Iterator[Figure]:
     last = lab.size(MILLION if lab.long else 150_000, 40)
     first = lab.size(50_000, 0)
-    ran = _whole(lab, last, "FLAC", 2_000, from_row=first)
+    ran = _generate(lab, last, "FLAC", 2_000, from_row=first)
     what = f"growth of memory from row {first:,} to {last:,}, 2 KB a row"
     reference = f"at row {first:,}, {ran.more['late_mb']:.0f} MB"
     yield Figure.of("M2", what, [ran.more["growth_mb"]], "MB", at_most(30), reference, [ran.service_share])
 
 
-def _whole(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> Ran:
+def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int = 0) -> JobResult:
     with lab.serving(audio_bytes=audio_bytes) as service, lab.folder() as folder:
         table = lab.table(rows, CHARACTERS[format, audio_bytes], folder)
         return lab.child(
@@ -56,16 +56,16 @@ def r1(lab: Lab) -> Iterator[Figure]:
         paid = service.books().requests
     if paid or any(one.rows != rows for one in (*scans, *raws, *wholes)):
         raise BrokenRowError(
-            f"a run of {rows} finished rows was not found whole, or {paid} calls were made for it"
+            f"the resume of {rows} finished rows found other rows or made calls ({paid} calls)"
         )
     if not all(one.more["ended"] for one in wholes):
-        raise BrokenRowError(f"a resume of {rows} finished rows did not end as a run that is finished")
-    what = f"CPU of scanning the keys of {rows:,} finished rows, for a million"
+        raise BrokenRowError(f"the resume of {rows} finished rows did not end with the status finished")
+    what = f"CPU of scanning the keys of {rows:,} finished rows, scaled to a million"
     raw_s = statistics.median(one.cpu_s * MILLION / rows for one in raws)
     per_million = [one.cpu_s * MILLION / rows for one in scans]
     yield Figure.of("R1", what, per_million, "s", at_most(1.0), f"raw reader, {raw_s:.2f} s")
     a_row = [one.cpu_s / rows * 1e6 for one in wholes]
-    yield Figure.of("R1", "CPU of the whole resume, a row", a_row, "us", at_most(20), "nothing is left to do")
+    yield Figure.of("R1", "CPU of the whole resume, a row", a_row, "us", at_most(20), "all rows are finished")
     over = [one.over_mb for one in wholes]
     yield Figure.of("R1", "its peak memory over import", over, "MB", at_most(250), f"{rows:,} rows")
 

@@ -1,4 +1,4 @@
-"""The naive notebook: gather over all rows, tenacity around every call, a DataFrame, to_parquet."""
+"""The naive notebook, which uses gather over all rows, tenacity for each call, a DataFrame and to_parquet."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ def naive_notebook(
     folder: str,
     warm: int = 0,
 ):
-    """Every row a task, all audio in memory, one file at the end: nothing survives a crash."""
+    """Make each row a task, keep all audio in memory, and write one file at the end. A crash loses everything."""
     return asyncio.run(_naive(clock, to, rows, characters, workers, format, Path(folder), warm))
 
 

@@ -1,4 +1,4 @@
-"""Rows about pace, as the service sees it: utilisation of a cap (U), caps nobody told (W)."""
+"""Rows about pace, measured by the service. U rows use a published cap of calls in flight, W rows find it."""
 
 import contextlib
 import statistics
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.texts import CHARACTERS
 from speechframe.testing import Books, Fixed, Lognormal
@@ -20,11 +20,11 @@ _JOB: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a service saw of a job, and what that took."""
+class Observation:
+    """The counts of a service during a job, and the measurements of its children."""
 
     books: Books
-    ran: list[Ran]
+    ran: list[JobResult]
 
     @property
     def utilisation(self) -> float:
@@ -36,12 +36,12 @@ class Seen:
 
     @property
     def seconds(self) -> float:
-        """From the first call to the last answer."""
+        """Seconds from the first call to the last answer."""
         return (self.books.last_at or 0.0) - (self.books.started_at or 0.0)
 
 
-def _seen(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Seen:
-    """Do a job, once for each of `arguments` at the same time, against a service of its own."""
+def _observe(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Observation:
+    """Run a job against its own service, in a child for each of `arguments`, all at the same time."""
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(lab.serving(**{"latency": Lognormal(_mean_s(lab)), **knobs}))
         own = [{**_JOB, **given} for given in arguments]
@@ -52,22 +52,22 @@ def _seen(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any])
         wanted = sum(given["rows"] for given in arguments)
         if books.answered < wanted:
             raise BrokenRowError(f"the service answered {books.answered} calls of {wanted}")
-        return Seen(books, ran)
+        return Observation(books, ran)
 
 
 def _mean_s(lab: Lab) -> float:
     return 0.02 if lab.tiny else MEAN_S
 
 
-def _told(
+def _published(
     lab: Lab, id: str, cap: int, latencies: int, bound: float, least: float | None = None
 ) -> Iterator[Figure]:
-    """Utilisation of a cap that the service tells, with latencies that vary and with equal ones."""
+    """Yield the utilisation of a published cap, with varying latencies and with equal ones."""
     for name, latency in (("", Lognormal(_mean_s(lab))), (" each, all alike", Fixed(_mean_s(lab)))):
-        yield from _used(lab, id, cap, latencies, bound, least, name, {"latency": latency})
+        yield from _utilisation(lab, id, cap, latencies, bound, least, name, {"latency": latency})
 
 
-def _used(
+def _utilisation(
     lab: Lab,
     id: str,
     cap: int,
@@ -77,13 +77,13 @@ def _used(
     name: str,
     knobs: dict[str, Any],
 ) -> Iterator[Figure]:
-    """The same over so many latencies: start and end weigh little then."""
+    """Yield the utilisation of a cap. A job lasts many `latencies`, so that its start and end count little."""
     rows = lab.size(cap * latencies)
     knobs = {"cap": cap, "publish_cap": True, **knobs}
     ours, bare = [], []
     for _ in range(lab.rounds if latencies <= 100 else lab.rounds_up_to(2)):
-        ours.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
-        bare.append(_seen(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
+        ours.append(_observe(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": cap}))
+        bare.append(_observe(lab, "references.bare_loop", knobs, {"rows": rows, "workers": cap}))
     reference = f"bare loop of {cap} workers, {statistics.median(seen.utilisation for seen in bare):.3f}"
     what = f"utilisation of a cap of {cap}, {rows:,} rows of {MEAN_S * 1000:.0f} ms{name}"
     shares = _shares(ours)
@@ -96,32 +96,32 @@ def _used(
 
 
 def u15(lab: Lab) -> Iterator[Figure]:
-    return _told(lab, "U15", 15, 100, 0.97)
+    return _published(lab, "U15", 15, 100, 0.97)
 
 
 def u2(lab: Lab) -> Iterator[Figure]:
-    return _told(lab, "U2", 2, 120, 0.985)
+    return _published(lab, "U2", 2, 120, 0.985)
 
 
 def u100(lab: Lab) -> Iterator[Figure]:
-    return _told(lab, "U100", 100, 60, 0.90, least=1.0)
+    return _published(lab, "U100", 100, 60, 0.90, least=1.0)
 
 
 def w1(lab: Lab) -> Iterator[Figure]:
     rows = lab.size(TRUE_CAP * 60)
     knobs = {"cap": TRUE_CAP}
-    ours, told, alone = [], [], []
+    ours, known, alone = [], [], []
     for _ in range(lab.rounds_up_to(2)):
-        ours.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": ALLOWED}))
-        told.append(_seen(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": TRUE_CAP}))
-        alone.append(_seen(lab, "references.tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED}))
+        ours.append(_observe(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": ALLOWED}))
+        known.append(_observe(lab, "jobs.generate", knobs, {"rows": rows, "max_concurrency": TRUE_CAP}))
+        alone.append(_observe(lab, "references.tenacity_alone", knobs, {"rows": rows, "workers": ALLOWED}))
     refused, shares = [seen.refused_percent for seen in ours], _shares(ours)
     what = f"cap unknown ({ALLOWED} allowed, true {TRUE_CAP}), {rows:,} rows: refused"
     peer = f"tenacity alone, {statistics.median(seen.refused_percent for seen in alone):.0f} %"
     yield Figure.of("W1", what, refused, "%", at_most(2.0), peer, shares)
-    slower = [one.seconds / other.seconds for one, other in zip(ours, told, strict=True)]
+    slower = [one.seconds / other.seconds for one, other in zip(ours, known, strict=True)]
     yield Figure.of(
-        "W1", "the same: time", slower, "x", at_most(1.05), f"told cap, {_seconds(told):.1f} s", shares
+        "W1", "the same: time", slower, "x", at_most(1.05), f"known cap, {_seconds(known):.1f} s", shares
     )
     faster = [other.seconds / one.seconds for one, other in zip(ours, alone, strict=True)]
     peer = f"tenacity alone, {_seconds(alone):.1f} s"
@@ -130,11 +130,11 @@ def w1(lab: Lab) -> Iterator[Figure]:
 
 def w2(lab: Lab) -> Iterator[Figure]:
     phase_s = 0.3 if lab.tiny else _PHASE_S
-    # A little less than fits: the last phase must not end before the rows do.
+    # Make slightly fewer rows than fit, so that all rows end before the last phase.
     rows = lab.size(int(0.92 * sum(_CAPS) * _PHASE_S / MEAN_S), tiny=60)
     knobs = {"cap": _CAPS[0], "cap_plan": [(number * phase_s, cap) for number, cap in enumerate(_CAPS)]}
     job = {"rows": rows, "max_concurrency": ALLOWED}
-    found = [_seen(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
+    found = [_observe(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
     what, reference = f"cap {'-'.join(map(str, _CAPS))}, unknown", f"what is allowed, {phase_s:g} s each"
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
     yield Figure.of("W2", f"{what}: utilisation", used, "share", at_least(0.85), reference, _shares(found))
@@ -148,8 +148,8 @@ def w3(lab: Lab) -> Iterator[Figure]:
     parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED} for n in range(PROCESSES)]
     one, four = [], []
     for _ in range(lab.rounds_up_to(2)):
-        one.append(_seen(lab, "jobs.generate", knobs, whole))
-        four.append(_seen(lab, "jobs.generate", knobs, *parts))
+        one.append(_observe(lab, "jobs.generate", knobs, whole))
+        four.append(_observe(lab, "jobs.generate", knobs, *parts))
     what, shares = f"{PROCESSES} processes, one key, unknown cap {TRUE_CAP}", _shares(four)
     rates = [single.seconds / many.seconds for single, many in zip(one, four, strict=True)]
     peer = f"one process, {_seconds(one):.1f} s"
@@ -162,33 +162,33 @@ def w3(lab: Lab) -> Iterator[Figure]:
 
 def w4(lab: Lab) -> Iterator[Figure]:
     knobs = {"cap": TRUE_CAP, "retry_after": "mixed", "faults": {"429": 0.08, "503": 0.02}}
-    # Fast answers: what counts here is how often somebody is told to wait, and that takes long enough.
+    # Answer fast, because the row counts answers with Retry-After, and these waits take long enough.
     knobs |= {"retry_after_s": 0.2 if lab.tiny else 1.0, "latency": Lognormal(MEAN_S / 10)}
     job = {"rows": lab.size(240), "max_concurrency": ALLOWED}
-    found = [_seen(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
-    told = sum(seen.books.statuses.get(status, 0) for seen in found for status in (429, 503))
-    if not told:
-        raise BrokenRowError("nothing was told to wait, so that nothing could come too early")
+    found = [_observe(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
+    refused = sum(seen.books.statuses.get(status, 0) for seen in found for status in (429, 503))
+    if not refused:
+        raise BrokenRowError("the service sent no Retry-After, so no retry could be too early")
     early = [float(seen.books.early_retries) for seen in found]
     what = "retries earlier than Retry-After (seconds, decimal, date)"
-    yield Figure.of("W4", what, early, "count", at_most(0), f"{told} answers 429 and 503", _shares(found))
+    yield Figure.of("W4", what, early, "count", at_most(0), f"{refused} answers 429 and 503", _shares(found))
 
 
 def w5(lab: Lab) -> Iterator[Figure]:
     part = lab.size(TRUE_CAP * 60) // 2
     parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED} for n in range(2)]
-    found = [_seen(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.rounds_up_to(2))]
+    found = [_observe(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.rounds_up_to(2))]
     what, peer = f"two processes, one key, unknown cap {TRUE_CAP}", "what is allowed"
     used, refused = [seen.utilisation for seen in found], [seen.refused_percent for seen in found]
     yield Figure.of("W5", f"{what}: utilisation", used, "share", at_least(0.88), peer, _shares(found))
     yield Figure.of("W5", f"{what}: refused", refused, "%", at_most(4.5), "all calls", _shares(found))
 
 
-def _shares(found: list[Seen]) -> list[float]:
+def _shares(found: list[Observation]) -> list[float]:
     return [one.service_share for seen in found for one in seen.ran]
 
 
-def _seconds(found: list[Seen]) -> float:
+def _seconds(found: list[Observation]) -> float:
     return statistics.median(seen.seconds for seen in found)
 
 

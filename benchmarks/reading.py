@@ -1,4 +1,4 @@
-"""Row about what the service is sent: the worst body of a size beside a plain one (L1)."""
+"""The row L1, which compares the most expensive request body of a size with a plain body."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _START, _END = b'{"voiceId":"nobody","text":"a","more":', b"}"
 
 
 def _body(unit: bytes, end: bytes, begin: bytes, most: int = SIZE) -> bytes:
-    """Return a body of the largest size: something again and again, at most so often, then blanks."""
+    """Return a body of the largest size. It repeats `unit`, at most `most` times, and is filled with blanks."""
     room = SIZE - len(_START) - len(_END) - len(begin) - len(end)
     data = _START + begin + unit * min(most, room // len(unit)) + end + _END
     return data + b" " * (SIZE - len(data))
@@ -38,7 +38,7 @@ BODIES = {
 
 
 def read(clock: Clock, to: dict[str, str], rows: int, pid: int):
-    """Send each body equally often, and take the processor time of the service for one of each."""
+    """Send each body equally often, and measure the service's processor time for one of each."""
     return asyncio.run(_read(clock, to, rows, pid))
 
 

@@ -1,4 +1,4 @@
-"""What others do with the same service; nothing of ours is imported here."""
+"""Reference programs for the same service. They do not import speechframe."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ from benchmarks.texts import SAMPLE_RATE, VOICE, lines
 PATH = "/v1/speech/generate"
 
 
-def _asked(text: str, format: str) -> dict[str, object]:
+def _body(text: str, format: str) -> dict[str, object]:
     return {
         "text": text,
         "voiceId": VOICE,
@@ -28,9 +28,9 @@ def _asked(text: str, format: str) -> dict[str, object]:
 async def post(
     session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
 ) -> tuple[bytes, list]:
-    """Return audio and words of one text, by json and base64."""
+    """Return audio and words of one text, decoded with json and base64."""
     async with session.post(
-        to["url"] + PATH, json=_asked(text, format), headers={"api-key": to["key"]}
+        to["url"] + PATH, json=_body(text, format), headers={"api-key": to["key"]}
     ) as answer:
         answer.raise_for_status()
         content = json.loads(await answer.read())
@@ -40,7 +40,7 @@ async def post(
 def bare_loop(
     clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
 ):
-    """Workers over one iterator; the audio is decoded and thrown away."""
+    """Run workers that share an iterator. They decode the audio and drop it."""
     return asyncio.run(_loop(clock, to, rows, characters, workers, format, warm))
 
 
@@ -64,7 +64,7 @@ async def _loop(clock, to, rows, characters, workers, format, warm):
 
 
 def tenacity_alone(clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str):
-    """Workers that know nothing of a cap: whatever is refused backs off exponentially and comes again."""
+    """Run workers that ignore the cap. A refused call is repeated with exponential backoff."""
     return asyncio.run(_tenacity_alone(clock, to, rows, characters, workers, format))
 
 
@@ -89,7 +89,7 @@ async def _tenacity_alone(clock, to, rows, characters, workers, format):
 
 
 def raw_keys(clock: Clock, path: str):
-    """The least a scan can be: both columns of every part, read by pyarrow one part after the other."""
+    """Read both columns of every part with pyarrow, one part after the other. A scan cannot do less."""
     import pyarrow.parquet as pq
 
     def read(part: Path) -> int:

@@ -1,4 +1,4 @@
-"""Figures, their targets, and the table they are printed in."""
+"""Figures, their targets, and the printed table."""
 
 import importlib.metadata
 import os
@@ -23,7 +23,7 @@ _LIBRARIES = ("speechframe", "aiohttp", "pandas", "pyarrow", "pydantic", "tenaci
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure shall be: at most, or at least, a bound."""
+    """The bound of a figure, which is a maximum (``<=``) or a minimum (``>=``)."""
 
     sign: str
     bound: float
@@ -41,9 +41,9 @@ def at_least(bound: float) -> Target:
 class Figure:
     """One line of the table.
 
-    `spread` is the least and the most of the rounds `value` is the median of; `service_share` the share of one
-    core that the busiest service used: near 1 it is the service that set the pace. Without a value, what was to
-    be measured is not there.
+    `value` is the median of the rounds, and None if the measured part is not installed. `spread` is their minimum
+    and maximum. `service_share` is the share of one core that the busiest service used. Near 1, the service limits
+    the pace.
     """
 
     id: str
@@ -66,13 +66,13 @@ class Figure:
         reference: str,
         service_shares: Iterable[float] = (),
     ) -> Self:
-        """Return the figure of some rounds, or of none where what was to be measured is not there."""
+        """Return the figure of some rounds. Without rounds its value is None."""
         value, spread = (statistics.median(rounds), (min(rounds), max(rounds))) if rounds else (None, None)
         return cls(id, what, value, unit, target, reference, spread, max(service_shares, default=0.0))
 
     @property
     def is_met(self) -> bool:
-        """Whether the figure, to the digits that are shown, is within its target."""
+        """True if the figure, rounded as in the table, meets its target."""
         if self.target is None or self.value is None:
             return True
         digits = 2 if self.unit == "x" else 3 if self.unit == "share" else 1
@@ -111,26 +111,26 @@ def table_line(cells: Sequence[str]) -> str:
 
 
 BUSY_SHARE = 0.98
-"""Of a core: a service that uses more is what everybody waits for."""
+"""Share of a core. A service that uses more limits the pace of all callers."""
 
 
 def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
-    """Return what must be said beside the table for it not to mislead."""
-    said = []
+    """Return the remarks without which the table would mislead."""
+    found = []
     if load_before > 0.5:
-        said.append(
-            f"Busy machine: the load was {load_before:.1f} on {os.cpu_count()} cores before this began. CPU ratios stand; "
-            "figures of time, pace and refusals do not."
+        found.append(
+            f"The machine was busy. The load was {load_before:.1f} on {os.cpu_count()} cores at the start. "
+            "Ratios of CPU are valid, but figures of time, pace and refusals are not."
         )
     for figure in figures:
         if figure.service_share > BUSY_SHARE:
             share = f"{100 * figure.service_share:.0f} %"
-            said.append(f"{figure.id} ({figure.what}): the service used {share} of a core, it set the pace.")
-    return said
+            found.append(f"{figure.id} ({figure.what}): the service used {share} of a core and set the pace.")
+    return found
 
 
 def machine() -> str:
-    """Return what this ran on, in one line."""
+    """Return the machine, the system and the versions of libraries on one line."""
     fields = (line.partition(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
     memory_kb = next(int(value.split()[0]) for name, _, value in fields if name == "MemTotal")
     versions = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)

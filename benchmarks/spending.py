@@ -1,4 +1,4 @@
-"""The row about summing a ledger up (Q1): `usage` beside the same query by hand in DuckDB."""
+"""The row Q1, which compares `usage` on a large ledger with the same query in DuckDB."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def q1(lab: Lab) -> Iterator[Figure]:
         ours = [lab.child("spending.usage", folder=str(folder)) for _ in range(lab.rounds)]
         hands = [lab.child("spending.by_hand", folder=str(folder)) for _ in range(lab.rounds)]
     if any(one.rows != rows for one in (*ours, *hands)):
-        raise BrokenRowError(f"of {rows} attempts others were summed up")
+        raise BrokenRowError(f"not exactly {rows} attempts were summed up")
     what = f"summing up {rows:,} attempts by day, team and operation"
     ratios = [one.wall_s / other.wall_s for one, other in zip(ours, hands, strict=True)]
     yield Figure.of("Q1", what, ratios, "x", at_most(5.0), "DuckDB")

@@ -1,4 +1,4 @@
-"""What the store takes: a resume over rows that are finished."""
+"""Jobs for children that read a finished run, or resume it."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from speechframe.store.schema import BASE_KEY, FINISHED
 
 
 def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
-    """Make a run folder whose every row is done, without a call: planned by us, answered by nobody."""
+    """Make a run folder in which every row is done, without calls. The answers are written by hand."""
     path = Path(folder, "finished")
     with clock:
         asyncio.run(
@@ -57,9 +57,9 @@ def _finish(run) -> int:
 
 
 def scan(clock: Clock, path: str):
-    """Read which rows are finished."""
+    """Read the keys of the finished rows."""
     with tempfile.TemporaryDirectory(dir=path) as small:
-        # What is done once a process must not count as many times as there are rows to a million.
+        # Do the work that a process does once, because the result is scaled to a million rows.
         attempts = Path(small, "attempts")
         attempts.mkdir()
         first = min(Path(path, "attempts").glob("*.parquet"))
@@ -76,7 +76,7 @@ def _finished_in(path: str) -> int:
 
 
 def resume(clock: Clock, to: dict[str, str], path: str):
-    """Go on with a run in which nothing is left to do."""
+    """Resume a run in which all rows are finished."""
     with clock:
         run = asyncio.run(aio.resume(path, service=settings_of(to), progress=False))
     return {"rows": _finished_in(path), "ended": run.status == "finished"}

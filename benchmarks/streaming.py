@@ -1,4 +1,4 @@
-"""Rows about speech that is heard while it is made: first audio (S1, S2), turns (S3), CPU (S4), memory (S5)."""
+"""Rows about streams, for first audio (S1, S2), fair turns (S3), processor time (S4) and memory (S5)."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.changing import service_cpu_s
 from benchmarks.child import MB, Clock
-from benchmarks.lab import BrokenRowError, Lab, Ran
+from benchmarks.lab import BrokenRowError, JobResult, Lab
 from benchmarks.report import Figure, at_least, at_most
 from speechframe.local.start import local_service
 
@@ -24,17 +24,17 @@ CONTEXTS = 15
 _WARM = 5
 _ALLOWED_TIMES, _ALLOWED_MS = 2.0, 5.0
 _TOKENS = 4
-"""Frames that a text of S3 comes in."""
+"""Number of frames in which S3 sends a text."""
 
 
 def text_of(number: int, sentences: int) -> str:
-    """Return a text of so many sentences of a usual length; no two numbers give the same."""
+    """Return a text with this number of sentences of usual length. Each `number` gives another text."""
     numbers = range(sentences * number, sentences * (number + 1))
     return " ".join(f"In line {n} the quick brown fox jumps over the lazy dog near a river." for n in numbers)
 
 
 def engine_first(clock: Clock, rows: int, sentences: int):
-    """Take the engine's own time to its first audio, in this process."""
+    """Measure the engine's time to its first audio, in this process."""
     from speechframe.engines.base import Utterance
     from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 
@@ -56,13 +56,13 @@ def engine_first(clock: Clock, rows: int, sentences: int):
 
 @dataclass(frozen=True)
 class Caller:
-    """Reads what a service streams, over connections that stay open."""
+    """Reads streams of a service over connections that stay open."""
 
     session: aiohttp.ClientSession
     socket: aiohttp.ClientWebSocketResponse
 
     def stream(self, way: str, text: str) -> AsyncIterator[bytes]:
-        """Yield the audio of a text as it comes."""
+        """Yield the audio of a text as it arrives."""
         return self._over_http(text) if way == "http" else over_socket(self.socket, text)
 
     async def _over_http(self, text: str) -> AsyncIterator[bytes]:
@@ -76,9 +76,9 @@ class Caller:
 async def over_socket(
     socket: aiohttp.ClientWebSocketResponse, text: str, name: str = "one", frames: int = 1
 ) -> AsyncIterator[bytes]:
-    """Yield the audio of a text, sent in so many frames, as it comes; only this context is open."""
-    await say(socket, text, name, frames)
-    async for given, data in heard(socket):
+    """Send a text in `frames` frames, and yield its audio as it arrives. No other context may be open."""
+    await send_text(socket, text, name, frames)
+    async for given, data in receive_audio(socket):
         if given != name:
             raise BrokenRowError(f"audio of {given!r} came for {name!r}")
         if data is None:
@@ -86,14 +86,14 @@ async def over_socket(
         yield data
 
 
-async def say(socket: aiohttp.ClientWebSocketResponse, text: str, name: str, frames: int = 1) -> None:
-    """Send a text in so many frames, and the end with the last."""
+async def send_text(socket: aiohttp.ClientWebSocketResponse, text: str, name: str, frames: int = 1) -> None:
+    """Send a text in `frames` frames. The last frame ends the context."""
     size = -(-len(text) // frames)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     for number, part in enumerate(parts):
         frame = {"context_id": name, "text": part}
         if number == 0:
-            # Only whole sentences are cut off, so that frames may come as slowly as they like.
+            # With strict chunking the service waits for whole sentences, so slow frames do not change the audio.
             frame |= {"voice_config": {"voiceId": VOICE}, "max_buffer_delay_in_ms": 1000}
             frame |= {"predictive_chunking": "strict"}
         if number == len(parts) - 1:
@@ -101,12 +101,12 @@ async def say(socket: aiohttp.ClientWebSocketResponse, text: str, name: str, fra
         await socket.send_str(json.dumps(frame))
 
 
-async def heard(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[str, bytes | None]]:
-    """Yield contexts and their audio as it comes, None at the end of one."""
+async def receive_audio(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[str, bytes | None]]:
+    """Yield the names of contexts with their audio as it arrives. None is the end of a context."""
     async for message in socket:
         frame = json.loads(message.data)
         if "error" in frame:
-            raise BrokenRowError(f"the service said {frame['error']}")
+            raise BrokenRowError(f"the service sent the error {frame['error']}")
         if "audio" in frame:
             yield frame["context_id"], base64.b64decode(frame["audio"])
         elif frame.get("final"):
@@ -114,12 +114,12 @@ async def heard(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[
 
 
 def first_audio(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str):
-    """Take the time from sending a text to its first audio; the rest is read before the next."""
+    """Measure the time from sending a text to its first audio. The rest is read before the next text."""
     return asyncio.run(_called(_first_audio, clock, to, rows, sentences, way))
 
 
 def spoken(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str, pid: int):
-    """Read whole texts, one after the other, and take the CPU of the service's processes too."""
+    """Read whole texts one after the other, and measure the processor time of the service, too."""
     return asyncio.run(_called(_spoken, clock, to, rows, sentences, way, pid))
 
 
@@ -189,12 +189,12 @@ def _first(lab: Lab, id: str, way: str, name: str) -> Iterator[Figure]:
     yield Figure.of(id, what, shares, "x", at_most(1.0), peer, _shares(ours))
 
 
-def _median_ms(found: list[Ran]) -> float:
+def _median_ms(found: list[JobResult]) -> float:
     return statistics.median(one.more["first_ms"] for one in found)
 
 
 def together(clock: Clock, to: dict[str, str], rows: int, sentences: int):
-    """Speak texts one after the other, then all at once, and count those whose bytes are the same."""
+    """Speak texts one after the other, then all at once, and count texts with the same bytes both times."""
     return asyncio.run(_called(_together, clock, to, rows, sentences))
 
 
@@ -207,11 +207,11 @@ async def _together(clock, caller, rows, sentences):
     many: dict[str, bytearray] = {name: bytearray() for name in texts}
     with clock:
         for name, text in texts.items():
-            await say(caller.socket, text, name, _TOKENS)
+            await send_text(caller.socket, text, name, _TOKENS)
         ended: list[str] = []
-        # Contexts of which something has come before any was over.
+        # Number of contexts with audio before the first context ended.
         turns = 0
-        async for name, data in heard(caller.socket):
+        async for name, data in receive_audio(caller.socket):
             if data is None:
                 turns = turns or sum(map(bool, many.values()))
                 ended.append(name)
@@ -229,12 +229,12 @@ def s3(lab: Lab) -> Iterator[Figure]:
             lab.child("streaming.together", service, rows=CONTEXTS, sentences=2 if lab.tiny else 6)
             for _ in range(lab.rounds)
         ]
-    what = f"of {CONTEXTS} contexts at once, those with the bytes of the same frames alone"
+    what = f"number of {CONTEXTS} concurrent contexts with the same bytes as alone"
     same = [float(one.more["same"]) for one in found]
     reference = f"each alone, espeak, strict, {_TOKENS} frames"
     yield Figure.of("S3", what, same, "count", at_least(CONTEXTS), reference, _shares(found))
     turns = [float(one.more["turns"]) for one in found]
-    what = "the same: contexts that were heard before the first was over"
+    what = "the same: contexts with audio before the first context ended"
     target = None if lab.tiny else at_least(CONTEXTS)
     yield Figure.of("S3", what, turns, "count", target, "all of them, when turns are fair", _shares(found))
 
@@ -252,12 +252,12 @@ def s4(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("S4", what, ratios, "x", at_most(1.3), f"HTTP stream, {peer_ms:.2f} ms", _shares(ours))
 
 
-def _cost_ms(ran: Ran) -> float:
+def _cost_ms(ran: JobResult) -> float:
     return 1000 * (ran.cpu_s + ran.more["service_cpu_s"]) / ran.more["audio_s"]
 
 
 def contexts(clock: Clock, to: dict[str, str], rows: int, warm: int, pid: int):
-    """Open contexts one after the other on one socket, and take the service's memory before and behind."""
+    """Open contexts one after the other on one socket, and measure the service's memory before and after."""
     return asyncio.run(_called(_contexts, clock, to, rows, warm, pid))
 
 
@@ -296,7 +296,7 @@ def s5(lab: Lab) -> Iterator[Figure]:
     yield Figure.of("S5", what, growths, "MB", at_most(5), f"after {warm}, {mb:.0f} MB", _shares(found))
 
 
-def _shares(found: list[Ran]) -> list[float]:
+def _shares(found: list[JobResult]) -> list[float]:
     return [one.service_share for one in found]
 
 

@@ -1,4 +1,4 @@
-"""The row about translation (T1): through the service beside the engine alone, and what these two do."""
+"""The row T1, which compares translation through the service with the engine alone."""
 
 import asyncio
 import statistics
@@ -23,12 +23,12 @@ _LINES = (
 
 
 def texts_of(rows: int) -> list[str]:
-    """Return lines of a usual length, no two of them alike."""
+    """Return different lines of usual length."""
     return [_LINES[n % len(_LINES)].format(n=n) for n in range(rows)]
 
 
 def direct(clock: Clock, rows: int):
-    """Let the engine translate in this process, in one thread as a worker does."""
+    """Translate with the engine in this process, in one thread like a worker."""
     from speechframe.local.engines.translation.firefox import FirefoxTranslator
 
     engine = FirefoxTranslator()
@@ -40,7 +40,7 @@ def direct(clock: Clock, rows: int):
 
 
 def through_the_service(clock: Clock, to: dict[str, str], rows: int):
-    """Post the lines, full calls one after the other; the languages are told by the service."""
+    """Post the lines in full calls, one after the other. The service detects the source language."""
     return asyncio.run(_through_the_service(clock, to, rows))
 
 
@@ -63,7 +63,7 @@ async def _through_the_service(clock, to, rows):
 def t1(lab: Lab) -> Iterator[Figure]:
     rows = lab.size(1000)
     ours, alone = [], []
-    # One worker: the engine alone has one thread, too.
+    # Use one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
             alone.append(lab.child("translating.direct", rows=rows))

@@ -12,7 +12,7 @@ import logging
 
 from speechframe.batch import notebook as _notebook
 
-# A library writes to its log and leaves it to its user who reads that.
+# A library must not print its log. Only the user's program chooses a handler.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 

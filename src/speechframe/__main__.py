@@ -1,4 +1,4 @@
-"""``python -m speechframe``: the same as the command ``speechframe``."""
+"""Run the command ``speechframe`` as ``python -m speechframe``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The verbs, async: the code behind the functions people type.
+"""The verbs as async functions, for async programs.
 
-``speechframe.generate`` is ``sync(aio.generate)``; in an async program use these. Here, and nowhere below,
-"no key and no address" becomes the embedded local service.
+The package's own ``speechframe.generate`` is ``sync(aio.generate)``. Only this module starts the embedded
+local service if no key and no address are set. The modules below always get the settings of a service.
 """
 
 import asyncio
@@ -32,32 +32,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ServiceLike = Settings | LocalService | None
-"""What ``service=`` takes: a hosted service's settings, a running local one, or None: what is configured."""
+"""The type of ``service=``. Settings name a hosted service. None stands for the configured service."""
 
 
 async def resolve_service(service: Any = None) -> Settings:
-    """Return where calls go: `service`, else what is configured, else this process's embedded local service.
+    """Return the settings of the service that gets the calls.
 
     Parameters
     ----------
     service
-        :class:`Settings`, a :class:`LocalService`, or None.
+        :class:`Settings` or a :class:`LocalService`. None (default) stands for the configured service, or
+        else for the embedded local service of this process.
 
     Raises
     ------
     SettingsError
-        When what is configured is incomplete, or the local service cannot start.
+        If the configuration is incomplete, or the local service cannot start.
     """
     if isinstance(service, Settings):
         return service
     if isinstance(service, LocalService):
         return service.settings
     if isinstance(found := getattr(service, "settings", None), Settings):
-        # Whatever serves and says where: a service of the user's own tests, for instance.
+        # Accept any object with settings, such as a service of the user's tests.
         return found
     if service is not None:
         raise SettingsError(
-            f"service={without_keys(service)!r} is no service; allowed: Settings(...), a local_service(), "
+            f"service={without_keys(service)!r} is not a service; allowed: Settings(...), a local_service(), "
             "or None"
         )
     found = _settings.resolve()
@@ -70,7 +71,7 @@ async def resolve_service(service: Any = None) -> Settings:
 def _with_service(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     @functools.wraps(function)
     async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("backend") is None:  # a backend of one's own knows where its calls go
+        if kwargs.get("backend") is None:  # a user's own backend contains its address
             kwargs["service"] = await resolve_service(kwargs.get("service"))
         return await function(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The functions people type: the sync face of :mod:`speechframe.aio`, one line a verb."""
+"""The verbs as plain functions. Each runs the async function of its name in :mod:`speechframe.aio`."""
 
 import functools
 import inspect
@@ -45,7 +45,7 @@ voices = sync(aio.voices)
 
 
 def configure(**values: Any) -> None:
-    """Set settings and run options for every later call in this process; ``None`` takes one back.
+    """Set settings and run options for every later call in this process. ``None`` removes a value.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def configure(**values: Any) -> None:
     Raises
     ------
     SettingsError
-        For a name that is neither, or a value that is not allowed; then nothing is set.
+        If a name is unknown or a value is not allowed. Then no value is set.
 
     Examples
     --------
@@ -67,10 +67,10 @@ def configure(**values: Any) -> None:
     known = {*OPTION_NAMES, *(field.name for field in fields(_settings.Settings))}
     if unknown := next((name for name in values if name not in known), None):
         raise no_such("setting", unknown, sorted(known))
-    # `service` is both a run option (an object) and a setting (a folder): a path is the setting.
+    # `service` is both a run option (an object) and a setting (a folder). Here it is the setting.
     options = {k: v for k, v in values.items() if k in OPTION_NAMES and k != "service"}
     settings = {k: v for k, v in values.items() if k not in options}
-    # All or nothing: the settings are set once the options can be.
+    # Check the options before anything is set, because either all values are set or none.
     Options.of(**options)
     _settings.configure(**settings)
     configure_options(**options)

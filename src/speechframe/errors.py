@@ -30,8 +30,8 @@
     └── ListeningError              a listening test that cannot be made or continued as requested
         └── VoteRefused             a vote that breaks a rule of its test; ``trial`` is the trial
 
-Errors carry data, so programs need not parse their texts. :data:`BY_STATUS` maps the statuses of section 7.1
-to classes. Errors never contain a key.
+Errors carry data, so programs need not parse their messages. :data:`BY_STATUS` maps the statuses of section
+7.1 to classes. Errors never contain a key.
 """
 
 import os
@@ -80,24 +80,24 @@ class _OfTheUser(SpeechframeError):
     """A mistake in the caller's code or input. Notebooks show only the message and the user's line."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines for IPython to show. With ``SPEECHFRAME_DEBUG=1`` return the whole trace.
+        """Return the lines that IPython shows. Return the whole trace if ``SPEECHFRAME_DEBUG=1`` is set.
 
         Both leave out local variables, and mask keys in lines of code.
         """
         import traceback
 
         if os.environ.get("SPEECHFRAME_DEBUG", "0") not in {"", "0"}:
-            return _masked("".join(traceback.format_exception(self)))
+            return _mask("".join(traceback.format_exception(self)))
         frames = traceback.extract_tb(self.__traceback__)
         ours = [frame.filename.startswith(_PACKAGE) for frame in frames]
         # The frame before the first frame of this package contains the user's line.
         before = frames[: ours.index(True) if True in ours else len(frames)]
         line = "".join(f"line {frame.lineno}: {frame.line}\n\n" for frame in before[-1:])
         words = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
-        return _masked(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
+        return _mask(f"{line}{words}\n\n(set SPEECHFRAME_DEBUG=1 to see the whole trace)")
 
 
-def _masked(text: str) -> list[str]:
+def _mask(text: str) -> list[str]:
     return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
 
 
@@ -153,10 +153,10 @@ class ServiceError(SpeechframeError):
         return known.retryable if known is not None else False
 
     def __str__(self) -> str:
-        """Return status, code, message, what to do next and the trace id on one line."""
+        """Return status, code, message, next step and trace id on one line."""
         known = Status.of(self.status)
-        said = self.message if self.message.endswith((".", "!", "?", ")")) else f"{self.message}."
-        parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {said}"]
+        message = self.message if self.message.endswith((".", "!", "?", ")")) else f"{self.message}."
+        parts = [f"{self.status}{f' {self.code}' if self.code else ''}: {message}"]
         if known is not None and known.resolution:
             parts.append(known.resolution)
         if self.trace_id:
@@ -173,7 +173,7 @@ class PaymentRequired(ServiceError):
 
 
 class PermissionDenied(ServiceError, _OfTheUser):
-    """403 (401 on the token call): the key or token is invalid or expired."""
+    """403, or 401 on the token call. The key or token is invalid or expired."""
 
 
 class RequestTimeout(ServiceError):

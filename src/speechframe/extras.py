@@ -1,4 +1,4 @@
-"""Import libraries that only an extra installs, when they are used."""
+"""Import libraries that only an extra installs. Each is imported at its first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ def needed(module: str) -> Any:
     Raises
     ------
     AnalysisError
-        It is not installed; names the extra.
+        If the module is not installed. The message contains the command that installs the extra.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def needed(module: str) -> Any:
 
 
 def axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
-    """Return where to draw: what was given, or the axes of a new figure, which is none of pyplot's."""
+    """Return `ax`, or the axes of a new figure. The figure is not one of pyplot's."""
     if ax is not None:
         return ax
     figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.lab import BrokenRowError, Ran
+from benchmarks.lab import BrokenRowError, JobResult
 from benchmarks.memory import r1
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ class Broken:
     long = False
 
     def child(self, job, service=None, **arguments):
-        return Ran(1.0, 1.0, 50.0, 60.0, 100, 0.0, self.more)
+        return JobResult(1.0, 1.0, 50.0, 60.0, 100, 0.0, self.more)
 
 
 def test_a_resume_that_did_not_end_is_no_figure():
@@ -84,4 +84,4 @@ def test_a_row_that_does_not_exist_is_named(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "there is no row X9" in capsys.readouterr().err
+    assert "the row X9 is unknown" in capsys.readouterr().err

@@ -168,9 +168,9 @@ def test_every_parameter_of_a_verb_and_every_run_option_is_offered(verb):
 def test_the_cache_is_explained_in_words_of_a_shell(here):
     told = " ".join(here("generate", "--help").out.split())
     shared = told.partition("--cache PATH ")[2].partition("--max-attempts")[0]
-    assert shared.startswith("Folder of answers that runs share: a call that is in it costs nothing")
+    assert shared.startswith("Folder of answers that runs share. A call whose answer is in it is free")
     assert "SPEECHFRAME_CACHE" in shared
-    assert "--no-cache no cache, whatever the settings say" in shared
+    assert "--no-cache use no cache, even if the settings name one" in shared
     assert not {"True", "False"} & set(shared.replace(",", " ").split())
 
 
@@ -279,7 +279,7 @@ def test_a_file_may_hold_the_json(tmp_path):
 
 def test_docstrings_are_read_by_section():
     said = docstrings.read(
-        """Return a :class:`Run`: all of `it` made.
+        """Return a :class:`Run` with all of `it` made.
 
         More words,
         on two lines.

@@ -71,4 +71,4 @@ def test_a_table_without_voices_is_refused_by_name(here, folder):
     (folder / "odd.csv").write_text("text,speaker\nHello.,nora\n")
     ended = here("demo", "--table", "odd.csv")
     assert ended.code == exits.USAGE
-    assert "odd.csv has no column voice; it has text, speaker" in ended.err
+    assert "odd.csv lacks the column voice; it has text, speaker" in ended.err

@@ -248,7 +248,7 @@ def test_engines_of_every_kind_are_told_and_what_is_missing_with_its_command(cli
     # Not installed is not broken: nobody needs it until it is asked for.
     assert translators["absent"]["state"] == "missing"
     assert translators["absent"]["command"] == installed.install_command("translate")
-    assert recognisers["ear"]["words"] == "4; heard nothing in silence"
+    assert recognisers["ear"]["words"] == "4; found no words in silence"
     assert recognisers["liar"]["state"] == "failed"
     assert "Thanks for watching" in recognisers["liar"]["words"]
     assert "crashed with SIGABRT" in recognisers["dying"]["words"]

@@ -52,7 +52,7 @@ def test_1_some_rows_failed(here, tmp_path):
     assert said.code == exits.ROWS_FAILED
     assert "1 done, 1 failed" in said.out
     assert re.search(r"^1 +failed +INVALID_REQUEST", said.out, flags=re.MULTILINE)
-    assert "go on with: speechframe resume run" in said.out
+    assert "continue with: speechframe resume run" in said.out
 
 
 def test_1_invalid_rows_that_were_left_out_have_no_audio_either(here, tmp_path):
@@ -100,9 +100,7 @@ def test_2_an_unknown_option_shows_the_usage_of_its_command(here, table, words, 
     assert (said.code, said.out) == (exits.USAGE, "")
     command = usage.removesuffix(" TABLE")
     assert said.err.startswith(f"usage: speechframe {usage} ")
-    assert (
-        f"error: unrecognized arguments: {refused}; what there is: speechframe {command} --help" in said.err
-    )
+    assert f"error: unrecognized arguments: {refused}; allowed: see speechframe {command} --help" in said.err
     assert here(*command.split(), "--help").code == exits.OK
 
 
@@ -110,7 +108,7 @@ def test_2_an_unknown_option_before_any_command_shows_the_usage_of_all(here):
     said = here("--nonsense")
     assert (said.code, said.out) == (exits.USAGE, "")
     assert said.err.startswith("usage: speechframe [-h]")
-    assert "what there is: speechframe --help" in said.err
+    assert "allowed: see speechframe --help" in said.err
 
 
 def test_3_invalid_rows_and_nothing_spent(here, table, tmp_path):
@@ -134,7 +132,7 @@ def test_4_the_budget(here, table):
     )
     assert said.code == exits.STOPPED
     assert "(budget)" in said.out
-    assert "go on with: speechframe resume run" in said.out
+    assert "continue with: speechframe resume run" in said.out
 
 
 def test_4_the_budget_of_the_month(here, table, tmp_path):

@@ -123,7 +123,7 @@ def test_ls_looks_where_it_is_told_and_passes_by_what_is_hidden(here, made, tmp_
     assert here("runs", "ls").out == "no runs below speechframe-runs, runs\n"
     missing = here("runs", "ls", "nowhere")
     assert missing.code == exits.FOLDER
-    assert "nowhere is no folder" in missing.err
+    assert "nowhere is not a folder" in missing.err
 
 
 def note(path, state):
@@ -282,7 +282,7 @@ def test_a_folder_without_a_name_is_not_the_one_that_one_is_in(here, made, monke
     monkeypatch.chdir(path)
     said = here("runs", *words, "")
     assert said.code in {exits.USAGE, exits.FOLDER}
-    assert "'' is no folder" in said.err
+    assert "'' is not a folder" in said.err
     assert here("runs", "verify", ".").out == f"{path}: whole\n"
     # By its own name it is.
     assert here("runs", "rm", ".", "--yes").code == exits.OK
@@ -306,7 +306,7 @@ def test_rm_removes_a_damaged_run_and_says_that_it_cannot_say_what_is_lost(here,
     assert (asked.code, (damaged / "run.json").exists()) == (exits.USAGE, True)
     said = here("runs", "rm", damaged, "--yes", "--json")
     assert said.code == exits.OK
-    assert f"{damaged}: what it holds cannot be read ({damaged}" in said.err
+    assert f"{damaged}: it cannot be read ({damaged}" in said.err
     (gone,) = json.loads(said.out)["removed"]
     assert (gone["path"], gone["status"]) == (str(damaged), "damaged")
     assert not damaged.exists()
@@ -369,7 +369,7 @@ def test_rm_leaves_what_is_not_ours_and_names_it(here, made, name):
     (path / name).write_text("mine")
     said = here("runs", "rm", path, "--yes")
     assert said.code == exits.OK
-    assert f"{path} keeps what speechframe did not write: {name}\n" in said.err
+    assert f"{path} keeps files that speechframe did not write: {name}\n" in said.err
     assert [file for file in path.rglob("*") if file.is_file()] == [path / name]
     assert (path / name).read_text() == "mine"
 

@@ -145,7 +145,7 @@ def test_resume_names_the_service_that_was_chosen(here, service, table, monkeypa
     words = ["generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run"]
     said = here(*words, "--base-url", service.url, "--max-credits", "0")
     assert said.code == exits.STOPPED
-    command = re.search(r"go on with: speechframe (.*)", said.out).group(1)
+    command = re.search(r"continue with: speechframe (.*)", said.out).group(1)
     assert f"--base-url {service.url}" in command
     assert "--max-credits 26" in command
     assert here(*shlex.split(command)).code == exits.OK
@@ -169,7 +169,7 @@ def test_a_higher_budget_is_advised_only_where_it_helps(
     own = [] if budget is None else ["--max-credits", budget]
     said = here("generate", table, "--text", "line", "--voice", "nora", "--run-dir", "run", *own)
     assert said.code == exits.STOPPED
-    assert re.search(r"go on with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
+    assert re.search(r"continue with: speechframe (.*)", said.out).group(1) == f"resume run{advised}"
 
 
 @pytest.fixture
@@ -187,8 +187,11 @@ def test_suspect_rows_have_a_next_step_though_the_run_is_finished(here, faulty, 
     said = here("generate", "lines.csv", "--voice", "nora", "--run-dir", "a run", "--base-url", faulty.url)
     assert said.code == exits.OK
     assert "6 rows: 5 done, 1 suspect" in said.out
-    assert "\n1 suspect: error_message says why; make another take with: speechframe resume " in said.out
-    command = re.search(r"make another take with: speechframe (.*)", said.out).group(1)
+    assert (
+        "\n1 suspect; the column error_message gives the reason. Make another take with: speechframe resume "
+        in said.out
+    )
+    command = re.search(r"Make another take with: speechframe (.*)", said.out).group(1)
     assert shlex.split(command) == ["resume", "a run", "--redo", "suspect", "--base-url", faulty.url]
     faulty.set(odd={})
     again = here(*shlex.split(command))
@@ -204,7 +207,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_prints_how_to_go_on(start, many, 
     assert process.returncode == exits.INTERRUPTED
     assert b"Traceback" not in err
     assert b"calls in flight finish first" in err
-    assert b"go on with: speechframe resume run" in out
+    assert b"continue with: speechframe resume run" in out
     states = open_run(tmp_path / "run").stats
     assert states["done"] > 0
     assert states["pending"] == MANY - states["done"]

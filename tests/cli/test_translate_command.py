@@ -73,7 +73,7 @@ def test_rows_that_failed_are_shown(translate, faulty):
     assert said.code != 0
     assert "2 done, 1 failed" in said.out
     assert "PAYLOAD_TOO_LARGE" in said.out
-    assert "go on with: speechframe resume run" in said.out
+    assert "continue with: speechframe resume run" in said.out
 
 
 def test_a_target_is_needed_and_what_is_wrong_is_told_in_options(translate, here, table):
@@ -82,12 +82,12 @@ def test_a_target_is_needed_and_what_is_wrong_is_told_in_options(translate, here
     assert "usage: speechframe translate TABLE --target TARGET [options]" in said.err
     told = " ".join(here("translate", "--help").out.split())
     assert "--targets TARGET Languages to translate into" in told
-    assert "--glossary PATH How terms are to be translated" in told
+    assert "--glossary PATH Fixed translations of terms" in told
     assert "--source-locale-col COLUMN" in told
     said = translate("--target", "zzzzz")
     assert said.code != 0
     assert "targets" in said.err
-    assert "is no language" in said.err
+    assert "is not a language" in said.err
 
 
 def test_runs_and_entries_of_translations_are_listed_and_removed(translate, here, tmp_path):

@@ -136,7 +136,7 @@ async def test_what_differs_from_the_request_is_said(odd, client):
     spoken = await client.send_once(Call.of(asked))
     assert (spoken.format, spoken.channels, spoken.words) == (Format.WAV, 1, [("Hello", 0, 400)])
     assert set(spoken.warnings) == {
-        "asked for FLAC, got WAV", "asked for 24000 Hz, got 44100 Hz", "asked for STEREO, got 1 channel"
+        "requested FLAC, got WAV", "requested 24000 Hz, got 44100 Hz", "requested STEREO, got 1 channel"
     }  # fmt: skip
 
 

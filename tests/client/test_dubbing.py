@@ -78,7 +78,7 @@ async def test_a_wait_ends_with_the_job_and_not_with_a_word_that_nobody_knows(od
     assert [one.status for one in told] == words
     assert (status, status.credits_used) == (told[-1], None)
     odd.script(answers[0], path=STATUS)
-    with pytest.raises(TimedOut, match=r"job a/b is QUEUED after 0\.1 s; it goes on"):
+    with pytest.raises(TimedOut, match=r"job a/b is QUEUED after 0\.1 s, and still runs at the service"):
         await client.dubbing.wait("a/b", timeout_s=0.1)
 
 

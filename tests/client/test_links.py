@@ -27,10 +27,10 @@ def by_url(odd):
         ("http://cdn.example.com/x.wav", "plain http"),
         ("https://169.254.169.254/latest/", "private network"),
         ("https://10.0.0.1/x", "private network"),
-        ("https://2130706433/x", "a number and no host"),
-        ("http://127.0.0.1:0/x", "port 0|no URL"),
+        ("https://2130706433/x", "a number, not a host"),
+        ("http://127.0.0.1:0/x", "port 0|not a URL"),
         ("https://user:pass@cdn.example.com/x", "user name"),
-        ("https://cdn.example.com/x HTTP/1.1\r\nHost: evil", "no URL"),
+        ("https://cdn.example.com/x HTTP/1.1\r\nHost: evil", "not a URL"),
     ],
 )
 async def test_addresses_that_are_not_asked(odd, client, call, by_url, url, words):

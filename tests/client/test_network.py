@@ -116,7 +116,7 @@ async def test_a_proxy_that_refuses_or_is_not_there_has_sent_nothing(odd, make_p
     make_proxy(refuse=407)
     async with Client(far) as client:
         with pytest.raises(
-            ConnectionFailed, match=r"the proxy .* refused the way to .*: status 407"
+            ConnectionFailed, match=r"the proxy .* refused a connection to .*: status 407"
         ) as caught:
             await client.send_once(call)
     assert not caught.value.sent
@@ -127,7 +127,7 @@ async def test_a_proxy_that_refuses_or_is_not_there_has_sent_nothing(odd, make_p
             await client.send_once(call)
     monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1080")
     async with Client(far) as client:
-        with pytest.raises(SettingsError, match="HTTPS_PROXY is no http"):
+        with pytest.raises(SettingsError, match="HTTPS_PROXY must be an http"):
             await client.send_once(call)
     assert odd.seen == []
 

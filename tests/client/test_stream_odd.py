@@ -126,7 +126,7 @@ async def test_what_is_no_audio_is_a_bad_answer(odd, client):
             "not audio but application/json",
         ),
         (gzip.compress(b"x"), {"Content-Encoding": "gzip"}, {}, "Content-Encoding"),
-        (b"\xff\xfb\x90" * 100, {}, {}, "it is no WAV"),
+        (b"\xff\xfb\x90" * 100, {}, {}, "it is not WAV"),
     ]:
         odd.script(odd.answer(200, body, headers), path=PATH)
         with pytest.raises(BadAnswer, match=words):

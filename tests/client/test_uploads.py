@@ -209,5 +209,5 @@ async def test_another_price_or_language_than_expected_is_said(odd, client):
     )
     found = await client.translate(["Hello", "Good morning"], target="fr-FR")
     assert set(found.warnings) == {
-        "the service says the call cost 20 credits, not 17", "the answer says it is in es-ES, not in fr-FR"
+        "the service reports a cost of 20 credits, expected 17", "the answer states the language es-ES, requested fr-FR"
     }  # fmt: skip

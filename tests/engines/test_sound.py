@@ -124,7 +124,7 @@ def test_aligned_words_begin_and_end_when_a_voice_says_them():
     ],
 )
 def test_a_voice_is_as_clear_as_the_table_says(voice_id, tag):
-    row = sound.measured(voice_id, tag, LINES[tag][::5])
+    row = sound.measure(voice_id, tag, LINES[tag][::5])
     assert float(row["error"]) == pytest.approx(clarity.of_voice(voice_id)[tag], abs=0.12)
 
 

@@ -189,7 +189,7 @@ def test_a_service_that_bills_more_is_booked_as_billed_and_the_run_stops_at_its_
     assert (jobs <= 2, run.stopped_because) == (True, "budget")
     assert list(frame["status"]) == ["done"] * jobs + ["pending"] * (6 - jobs)
     assert (run.ledger["credits"].sum(), frame["audio_seconds"][0]) == (jobs * 1873, 1873)
-    assert "the service says the job cost 1,873 credits, not 2" in frame["warnings"][0]
+    assert "the service reports a cost of 1,873 credits, expected 2" in frame["warnings"][0]
 
 
 def distinct_media(folder, count):
@@ -280,7 +280,7 @@ def test_a_bill_above_the_plan_is_booked_once_though_its_files_come_later(servin
 def test_a_dub_of_another_length_is_suspect(serving, dub):
     run = dub(serving(files={".mp4": (200, sound(5.0))}))
     assert run.statuses() == ["suspect", "suspect"]
-    assert "the medium lasts 2.00 s, its dub 5.00 s" in run.to_pandas()["error_message"][0]
+    assert "the medium lasts 2.00 s, but its dub 5.00 s" in run.to_pandas()["error_message"][0]
 
 
 @pytest.mark.parametrize("answer", [(404, b"gone"), (200, b""), (200, b"<html>"), (200, b"\xff\xfe-->")])
@@ -296,7 +296,7 @@ def test_subtitles_that_cannot_be_had_leave_a_paid_dub_where_it_is(serving, dub,
 def test_subtitles_that_are_odd_are_kept_and_every_dub_is_seen(serving, dub):
     odd = b"1\n00:00:02,000 --> 00:00:01,000\nBackwards.\n"
     run = dub(serving(files={".srt": (200, odd)}))
-    assert "kept as they came" in "".join(run.to_pandas()["warnings"][0])
+    assert "kept unchanged" in "".join(run.to_pandas()["warnings"][0])
     seen = dubs_of(run)
     assert [one.path.is_file() for one in seen] == [True, True]
     assert "ends before it begins" in seen[0].note
@@ -391,7 +391,7 @@ def test_the_price_is_said_before_and_a_medium_of_unknown_length_is_no_surprise(
     service = serving(credits_used=20)
     assert dub(service, dry_run=True, run_dir=None).estimate.credits == 2 * SECONDS
     url = "https://example.com/film.mp4"
-    with pytest.raises(spf.InvalidRows, match=r"seconds= tells how long it is"):
+    with pytest.raises(spf.InvalidRows, match=r"give its length as seconds="):
         dub(service, [url], max_credits=100)
     assert dub(service, [url], max_credits=100, seconds=10, dry_run=True, run_dir=None).estimate.credits == 20
     run = dub(service, [url], max_credits=100, seconds=10)
@@ -420,7 +420,7 @@ def test_figures_of_utterances_that_cannot_be_are_left_out_of_a_dub(serving, dub
     said = {"version": 1, "overlap": 0.0, "cues_over": 10**30, "warnings": [], "utterances": []}
     run = dub(serving(is_ours=True, said=said))
     assert run.statuses() == ["done", "done"]
-    assert "how the dub fits is not known" in "".join(run.to_pandas()["warnings"][0])
+    assert "the fit of the dub could not be measured" in "".join(run.to_pandas()["warnings"][0])
 
 
 def test_media_are_paths_and_bytes_and_ids_name_the_files(serving, dub, medium):
@@ -470,17 +470,17 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
     [
         ({"targets": None}, "targets: is missing, and so is project; allowed: exactly one of"),
         ({"project": "mine", "targets": TARGETS}, "targets: is given, and so is project"),
-        ({"project": "mine", "review": True}, "review: is the project's own"),
-        ({"project": "none"}, "project: is unknown .value none.; allowed: there is none"),
-        ({"targets": ["tlh"]}, "is no locale that this service dubs into .value tlh.; allowed: .*pt-BR"),
-        ({"targets": ["nonsense words"]}, "targets: is no language"),
+        ({"project": "mine", "review": True}, "review: is set by the project"),
+        ({"project": "none"}, "project: is unknown .value none.; allowed: none yet, so create one"),
+        ({"targets": ["tlh"]}, "is not a locale that this service dubs into .value tlh.; allowed: .*pt-BR"),
+        ({"targets": ["nonsense words"]}, "targets: is not a language"),
         ({"targets": []}, "targets: is empty; allowed: at least one language"),
         ({"priority": "SOON"}, "priority: is not one of the allowed values .value 'SOON'.; allowed: .*HIGH"),
         ({"table": ["/no/such.mp4"]}, "media: /no/such.mp4 does not exist"),
         ({"table": [5.0]}, "media: media are bytes, a path or a URL"),
         ({"table": {"media": [[1]]}}, "media: media are bytes, a path or a URL"),
-        ({"scripts": "no/such.srt"}, "scripts: is an addition of speechframe's own service"),
-        ({"seconds": -1}, "seconds: is no length .value -1.; allowed: a number above 0"),
+        ({"scripts": "no/such.srt"}, "scripts: works only with speechframe's own service"),
+        ({"seconds": -1}, "seconds: is not a length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),
         ({"webhook_url": "ftp://example.com", "dry_run": True}, "webhook_url: is no address that can be"),
     ],

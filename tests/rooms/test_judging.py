@@ -142,7 +142,7 @@ def test_a_voice_that_is_known_is_held_to_its_own_pace(real):
 
     def found(answer):
         return [
-            finding.code for finding in judge(SpokenRecord({}, answer=answer, asked=asked), FACTS, learned)
+            finding.code for finding in judge(SpokenRecord({}, answer=answer, request=asked), FACTS, learned)
         ]
 
     assert found(slow) == []
@@ -200,5 +200,5 @@ def test_no_answer_is_too_odd_to_be_judged(text, words, audio, format, seconds, 
     answer = Spoken(
         audio, format, RATE_HZ, 1, seconds, words, 0, None, (), None, 0.0, "global", said_seconds=said
     )
-    for finding in judge(SpokenRecord({}, answer=answer, asked=asked), FACTS, {}):
+    for finding in judge(SpokenRecord({}, answer=answer, request=asked), FACTS, {}):
         assert finding.words

@@ -83,7 +83,7 @@ def test_everything_that_is_wrong_with_a_row_is_said_by_argument(generate):
         generate(pd.DataFrame(rows), **{name: spf.col(name) for name in names})
     said = {(line["row_id"], line["field"]): str(line) for line in refused.value.problems}
     for place, words in {
-        ("0", "text"): "nothing to say", ("1", "text"): "nothing to say", ("1", "voice"): "nearest: nora",
+        ("0", "text"): "nothing to speak", ("1", "text"): "nothing to speak", ("1", "voice"): "nearest: nora",
         ("2", "pitch"): "50", ("2", "style"): "shouting", ("3", "model"): "falcon-2 for the whole table",
     }.items():  # fmt: skip
         assert words in said[place]
@@ -173,7 +173,7 @@ def test_what_is_no_clip_is_found_before_anything_is_spent(service, clip, web, t
     bad = {
         str(tmp_path / "pipe"): "regular file", "/dev/zero": "regular file", str(tmp_path): "folder",
         "gone.wav": "does not exist", b"text": "no audio", 3: "int", f"{web}/gone.wav": "answered 404",
-        "ftp://x/y": "not fetched",
+        "ftp://x/y": "not supported",
     }  # fmt: skip
     with pytest.raises(spf.InvalidRows) as refused:
         change(service, tmp_path, list(bad))

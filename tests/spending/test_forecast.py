@@ -53,16 +53,16 @@ def test_days_without_calls_count_and_an_unused_key_never_ends(tmp_path):
 
 @pytest.mark.parametrize("days", [0, 13])
 def test_under_two_weeks_no_forecast_is_made_and_the_reason_is_said(tmp_path, days):
-    with pytest.raises(spf.AnalysisError, match=f"has {days} whole days before 2026-11-01.*14 at least"):
+    with pytest.raises(spf.AnalysisError, match=f"has {days} whole days before 2026-11-01.*at least 14"):
         spf.forecast(history(tmp_path, days), now="2026-11-01T15:00")
 
 
 def test_amounts_and_keys_that_are_none_are_named(tmp_path):
     folder = history(tmp_path, 28)
     for asked, words in (
-        ({"balance": float("nan")}, "nan is no number of credits"),
-        ({"planned": "much"}, "'much' is no number of credits"),
-        ({"key": "sk-secret"}, "no call of this key.*k1"),
+        ({"balance": float("nan")}, "nan is not a number of credits"),
+        ({"planned": "much"}, "'much' is not a number of credits"),
+        ({"key": "sk-secret"}, "no calls of this key.*k1"),
     ):
         with pytest.raises(spf.AnalysisError, match=words):
             spf.forecast(folder, now="2026-11-01T15:00", **asked)

@@ -184,5 +184,5 @@ def test_what_a_service_bills_at_another_price_is_reported_and_named(tmp_path, m
     day = pd.Timestamp.now("UTC").normalize()
     bridge = spf.reconcile(billed, start=day, end=day + pd.Timedelta(days=2))
     assert "the service reported 1.1 times" in repr(bridge)
-    assert "the balance fell by 1.1 times what was computed for each call" in repr(bridge)
+    assert "the balance fell by 1.1 times the computed price of each call" in repr(bridge)
     assert abs(bridge.lines.set_index("line")["credits"]["unexplained"]) < 10

@@ -169,10 +169,10 @@ def test_what_cannot_be_asked_and_damaged_files_are_named(tmp_path):
     for asked, words in (
         ({"group_by": "voise"}, "did you mean 'voice'.*tag:team"),
         ({"every": "1 day"}, "allowed: 1h, 1d"),
-        ({"tz": "Berlin"}, "no time zone 'Berlin'"),
+        ({"tz": "Berlin"}, "the time zone 'Berlin' is unknown"),
         ({"start": "2026-12-01", "end": "2026-11-01"}, "is not after"),
-        ({"start": "soon"}, "'soon' is no time"),
-        ({"start": "0001-01-01", "tz": "Europe/Berlin"}, "'0001-01-01' is no time"),
+        ({"start": "soon"}, "'soon' is not a time"),
+        ({"start": "0001-01-01", "tz": "Europe/Berlin"}, "'0001-01-01' is not a time"),
     ):
         with pytest.raises(spf.AnalysisError, match=words):
             spf.usage(folder, **asked)

@@ -333,7 +333,7 @@ def test_what_keeps_resume_from_going_on_is_said(start, watched, show, service):
     run.wait(60)
     bridge = show(lambda: watched(run, service="nowhere"))
     bridge.page.get_by_role("button", name="Resume").click()
-    banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is no service")
+    banner = bridge.page.get_by_role("alert").filter(has_text="service='nowhere' is not a service")
     banner.wait_for()
     assert run.status == "stopped"
 

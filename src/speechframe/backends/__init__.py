@@ -1,1 +1,1 @@
-"""What the backends of the verbs share, and parts of single backends that are ideas of their own."""
+"""Backends turn rows into calls and answers into records. Each verb's file has the rest of its backend."""

@@ -1,7 +1,6 @@
-"""Words for rows of which the service told none: found in their audio when all calls are done.
+"""Find the times of words in the audio of a finished run, for rows whose answers contain none.
 
-The audio is on disk, and paid for, before anything is listened to: whatever goes wrong costs a row its words
-and nothing else.
+The audio is on disk before alignment begins. A failure costs a row its word times and nothing else.
 """
 
 import asyncio
@@ -28,30 +27,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # rows whose words are written together: what is lost when the process is killed
+_AT_ONCE = 64  # rows whose words are written in one file, and so the most that a killed process loses
 _NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
-async def aligner_for(asked: Any) -> "WordAligner":
-    """Return what aligns the words of a run, by its argument ``words``."""
-    if asked != "align":
+async def aligner_for(words: Any) -> "WordAligner":
+    """Return the aligner for the argument ``words`` of a run."""
+    if words != "align":
         allowed = "'align' for the whole table, or nothing"
-        raise InvalidRows([problem("words", "is no way to words", value=shown(asked), allowed=allowed)])
+        raise InvalidRows([problem("words", "is not a known method", value=shown(words), allowed=allowed)])
     from speechframe.recognition.alignment import WordAligner
 
-    # Looking for models reads files.
+    # Use a thread, because the search for models reads files.
     return await asyncio.to_thread(WordAligner.installed)
 
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
-    """Find and keep the words of every row of a locked run that has audio and no words; in a thread."""
-    # Cancelled, it waits: the run's lock is held until what was found is kept.
+    """Find and store the words of each row that has audio and no words. The caller holds the run's lock."""
+    # A cancelled `in_thread` waits, so the lock is held until all found words are on disk.
     await in_thread(lambda is_cancelled: _align(run, aligner, lambda: is_cancelled() or is_stopped()))
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     rows = enumerate(_rows(run, run, ("status", "request_key", WORDS)))
-    # One row of each call.
+    # Equal rows share a call, so take one row of each.
     places = {
         row["request_key"]: place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None
     }
@@ -76,11 +75,11 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
             _keep(run.folder, found)
             found = {}
     _keep(run.folder, found)
-    log.info("words of %d calls aligned by %s; run folder %s", len(places), aligner.name, run.path)
+    log.info("words of %d calls aligned by %s, run folder %s", len(places), aligner.name, run.path)
 
 
 def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield columns of some rows of a run, one row at a time, since a clip may be large."""
+    """Yield columns of some rows of a run. One row at a time, because a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
     for batch in rows.batches(list(columns.values())):
         for place in range(batch.num_rows):
@@ -88,7 +87,7 @@ def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str
 
 
 def _keep(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
-    """Write words to the next file of the run; files are never changed, so aligning can end at any time."""
+    """Write words to a new file of the run. Existing files stay unchanged, so alignment may always stop."""
     if not found:
         return
     names = [field.name for field in WORDS_TYPE.value_type]

@@ -69,18 +69,18 @@ class Delivered(NamedTuple):
     """A dub whose files are on disk."""
 
     values: dict[str, Any]
-    """Its columns."""
+    """The columns of its row."""
     warnings: list[str]
     seconds: float | None
-    """Length of the file that came, or None if nothing here measures it."""
+    """Length of the dub's file, or None if no installed library can measure it."""
 
 
 @dataclass
 class Dub:
-    """One medium with one locale, as a request's body keeps it.
+    """One medium with one locale, as stored in a request's body.
 
-    `medium` has a ``url``, or the fields of an :class:`Upload`. `fields` are those of the form. `targets` are
-    all locales of the `project`.
+    `medium` contains a ``url``, or the fields of an :class:`Upload`. `fields` are the fields of the form.
+    `targets` are all locales of the `project`.
     """
 
     locale: str
@@ -127,64 +127,66 @@ class JobBackend(ServiceBackend):
 
     @property
     def refuses_above(self) -> bool:
-        """Whether the service announces that it refuses a job above ``max_credits``."""
-        said = self.limits.get("dubbing")
-        return isinstance(said, Mapping) and said.get("max_credits") is True
+        """True if the service publishes that it refuses a job above ``max_credits``."""
+        published = self.limits.get("dubbing")
+        return isinstance(published, Mapping) and published.get("max_credits") is True
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Return the status of the job, the dub or error of each row, and the warning of the creation."""
+        """Return the status of the job, the dub or error of each row, and the warning of its creation."""
         noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
                 return Answer(
-                    JobFailed("its price is unknown, and there is a budget: seconds= tells its length")
+                    JobFailed("the price is unknown, but a budget is set; give the length as seconds=")
                 )
             try:
-                job = await self._created(dubbing, request, attempt.idempotency_key)
+                job = await self._create(dubbing, request, attempt.idempotency_key)
             except (AudioError, BadRequest, JobFailed) as error:
-                return Answer(error)  # for all locales, because halves of the job would be refused as well
+                return Answer(
+                    error
+                )  # for all locales, because the service would refuse parts of the job, too
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
         # The job is paid from here on. Only its own status makes it a failure.
         try:
-            status = await self._ready(dubbing, request, job_id)
-            found = [await self._delivered(dubbing, row, status) for row in request.rows]
+            status = await self._wait(dubbing, request, job_id)
+            found = [await self._deliver(dubbing, row, status) for row in request.rows]
         except PaymentRequired:
             raise
         except ConnectionFailed as error:
             raise ConnectionFailed(f"job {job_id} goes on at the service: {error}", sent=True) from None
         except ServiceError as error:
-            raise BadAnswer(f"job {job_id} cannot be asked for: {error}") from None
+            raise BadAnswer(f"the status of job {job_id} cannot be read: {error}") from None
         return Answer((status, found, warning))
 
-    async def _created(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
-        """Return the job of a request's rows, made in one attempt."""
+    async def _create(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
+        """Create the job of a request's rows in one attempt, and return it."""
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
-        upload, project, asked = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
-        asked |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
+        upload, project, fields = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
+        fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
         if self.refuses_above and request.price:
-            asked["max_credits"] = to_credits(request.price)
+            fields["max_credits"] = to_credits(request.price)
         if self.secret is not None:
-            asked["webhook_secret"] = self.secret.get_secret_value()
+            fields["webhook_secret"] = self.secret.get_secret_value()
         if project is not None and {*targets} != {*dub.targets}:
             raise JobFailed(
-                f"a job of project {project} makes all of its locales, and some are paid already: "
-                f"dub(..., targets={targets}) makes what is missing"
+                f"a job of project {project} makes all locales of the project, and some are paid already; "
+                f"use dub(..., targets={targets}) to make the missing locales"
             )
         if dub.review:
-            project = await self._review_project(request, dub, targets, asked.pop("source_locale", None))
+            project = await self._review_project(request, dub, targets, fields.pop("source_locale", None))
         form = (
-            JobCreateRequest(target_locales=targets, **asked)
+            JobCreateRequest(target_locales=targets, **fields)
             if project is None
-            else JobCreateWithProjectRequest(project_id=project, **asked)
+            else JobCreateWithProjectRequest(project_id=project, **fields)
         )
         return await dubbing.create(form, upload, key=key, once=True)
 
     async def _review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
     ) -> str:
-        """Return the id of a job's own project, the same one whenever the job is created again."""
+        """Return the id of the job's project. A repeated creation finds the project by its name."""
         name = f"Review of {dub.name or 'a medium'} ({request.key[:12]})"
         async for project in projects(self.client):
             if project.name == name:
@@ -194,28 +196,28 @@ class JobBackend(ServiceBackend):
         )
         return made.project_id
 
-    async def _ready(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
-        """Return the status of a job that is ready. PaymentRequired if the key has no credits for it."""
-        name, said = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
+    async def _wait(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
+        """Wait for a job and return its status. PaymentRequired if the key's credits do not suffice."""
+        name, steps = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
 
-        def told(status: DubJobStatus) -> None:
+        def report_steps(status: DubJobStatus) -> None:
             for detail in status.download_details or ():
                 step = detail.step or detail.status or status.status
-                if detail.locale and said.get(detail.locale) != step:
-                    said[detail.locale] = step
+                if detail.locale and steps.get(detail.locale) != step:
+                    steps[detail.locale] = step
                     self.tell(f"{name}, {detail.locale}: {step}")
 
-        status = await dubbing.wait(job_id, told=told)
+        status = await dubbing.wait(job_id, told=report_steps)
         is_unpaid = status.failure_code in _NO_CREDITS and not amount(status.credits_used)
         if status.status == JobStatusValue.FAILED and is_unpaid:
             words = status.failure_reason or "no credits are left on the dubbing key"
             raise PaymentRequired(words, status=402, code=status.failure_code)
         return status
 
-    async def _delivered(
+    async def _deliver(
         self, dubbing: Dubbing, row: Request, status: DubJobStatus
     ) -> Delivered | SpeechframeError:
-        """Return the dub of a row with its files on disk, or its error."""
+        """Fetch the files of a row's dub, and return the dub or its error."""
         dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
         files: dict[str, Any] = {"srt_path": None, "vtt_path": None}
         try:
@@ -231,18 +233,18 @@ class JobBackend(ServiceBackend):
             if url is None:
                 continue
             try:
-                # The video is paid and here. Missing subtitles must not take it away.
+                # The dub is paid and on disk, so missing subtitles must not fail the row.
                 files[name], problem = await self._file(dubbing, row, url, f"{dub.locale}.{kind}")
             except BadAnswer as error:
                 problem = str(error)
             if problem:
                 warnings.append(f"the {kind.upper()} subtitles: {problem}")
-        if self.limits:  # our own service has more than the document
+        if self.limits:  # only speechframe's own service lists utterances
             try:
-                said = await dubbing.utterances(status.job_id, dub.locale)
-                fit, warnings = fit_of(said), [*warnings, *said.warnings]
+                listed = await dubbing.utterances(status.job_id, dub.locale)
+                fit, warnings = fit_of(listed), [*warnings, *listed.warnings]
             except (ServiceError, BadAnswer) as error:
-                warnings.append(f"how the dub fits is not known: {error}")
+                warnings.append(f"the fit of the dub could not be measured: {error}")
         known = {"job_id": status.job_id, "job_status": detail.status or status.status}
         return Delivered({**known, **files, "audio_seconds": dub.seconds, **fit}, warnings, seconds)
 
@@ -268,13 +270,13 @@ async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int |
     Returns
     -------
     float or str or None
-        The length of a medium in seconds, or None if nothing here measures it. For subtitles a fault that
-        leaves them usable, or None.
+        For a medium, the length in seconds, or None if no installed library can measure it. For subtitles, a
+        fault that leaves them usable, or None.
 
     Raises
     ------
     BadAnswer
-        The file cannot be fetched, or has another kind. The file in its place stays.
+        If the file cannot be fetched or has another kind. An existing file at `path` stays.
     """
     is_text = path.suffix in _SUBTITLES
     if is_text:
@@ -282,17 +284,17 @@ async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int |
     beside = path.with_name(f".{path.name}.tmp")
     try:
         await dubbing.fetch(url, beside, max_bytes=max_bytes)
-        found = await asyncio.to_thread(_read_subtitles if is_text else _measured, beside)
+        found = await asyncio.to_thread(_check_subtitles if is_text else _measure, beside)
         beside.replace(path)
         await asyncio.to_thread(sync, path.parent)
     except AudioError as error:
-        raise BadAnswer(f"the file that came is unusable: {error}") from None
+        raise BadAnswer(f"the fetched file is unusable: {error}") from None
     finally:
         beside.unlink(missing_ok=True)
     return found
 
 
-def _measured(path: Path) -> float | None:
+def _measure(path: Path) -> float | None:
     """Return the length of a dub in seconds. AudioError if the file is not a medium."""
     refuse_truncated(path)
     try:
@@ -300,25 +302,25 @@ def _measured(path: Path) -> float | None:
     except AudioError:
         with path.open("rb") as file:
             kind = media_type_of(file.read(HEAD_BYTES))
-        # Without the extra ``media`` nothing here reads a video. Its first bytes have to do.
+        # Only the extra ``media`` reads videos. Without it, check the first bytes alone.
         if find_spec("av") is None and kind != _NO_MEDIUM:
             return None
         raise
 
 
-def _read_subtitles(path: Path) -> str | None:
-    """Return the fault of odd subtitles, or None. AudioError if the file has no cues at all."""
+def _check_subtitles(path: Path) -> str | None:
+    """Return a fault that leaves subtitles usable, or None. AudioError if the file contains no cues."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except ValueError:
         raise AudioError("it is not text in UTF-8") from None
     if "-->" not in text:
-        raise AudioError("it is no SRT or WebVTT" if text.strip() else "it is empty")
+        raise AudioError("it is neither SRT nor WebVTT" if text.strip() else "it is empty")
     try:
         faults = subtitles.read(text).warnings
     except ValueError as error:
         faults = (str(error),)
-    return f"they are kept as they came, but {'; '.join(faults)}" if faults else None
+    return f"they are kept unchanged, but {'; '.join(faults)}" if faults else None
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
@@ -331,7 +333,7 @@ def _suffix(dub: Dub, detail: DownloadDetail) -> str:
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
-    """Yield all projects of the key; raise BadAnswer for a list of pages that has no end."""
+    """Yield all projects of the key. BadAnswer if the pages of the list never end."""
     after, seen = None, set[str | None]()
     while after not in seen and len(seen) < _MOST_PAGES:
         seen.add(after)
@@ -351,7 +353,7 @@ def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
     detail = details.get(locale, DownloadDetail.model_validate({}))
     if detail.download_url is None or detail.status == JobStatusValue.FAILED:
         words = detail.error_message or status.failure_reason
-        words = words or "there is no dub, and the service does not say why"
+        words = words or "the service returned no dub and no reason"
         code, _, rest = words.partition(": ")  # our service begins with the code of the failure
         if code not in {*FailureCode}:
             code, rest = status.failure_code or "", words
@@ -360,7 +362,7 @@ def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
 
 
 def jobs_of(run: StoredRun) -> dict[str, list[str]]:
-    """Return the ids of a run's jobs, as far as they are known, each with the ids of its rows."""
+    """Return the known job ids of a run, each with the ids of its rows."""
     noted = parts.noted(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
@@ -373,12 +375,12 @@ def jobs_of(run: StoredRun) -> dict[str, list[str]]:
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:
     """Return the columns that measure the fit of a dub's utterances."""
-    told = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
+    totals = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
     if not found.utterances:
-        return told
+        return totals
     offsets_ms = [each.dub_start_ms - each.start_ms for each in found.utterances]
     speeds = [each.speed for each in found.utterances]
-    return told | {
+    return totals | {
         "start_offset_ms_median": float(median(offsets_ms)),
         "start_offset_ms_worst": max(offsets_ms, key=abs),
         "speed_min": min(speeds),
@@ -397,7 +399,7 @@ def stem_of(row_id: str) -> str:
     """
     base = row_id.rpartition("/")[0]
     safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
-    # Two ids must not become one name.
+    # Add a checksum, because two different ids must not get the same name.
     return safe if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}"
 
 

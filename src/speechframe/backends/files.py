@@ -1,4 +1,4 @@
-"""Find files that rows name beside their table, and keep files that rows hold in the run's folder."""
+"""Find the media files that a table names, and store clips that have no file in the run's folder."""
 
 import os
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from speechframe.errors import InvalidRows
 from speechframe.store.folder import RUN_FILE, Folder, storing
 from speechframe.tables.table import problem
 
-_LONGEST_SUFFIX = 16  # of a file's name that is kept; longer names may be too long beside the hash
+_LONGEST_SUFFIX = 16  # characters, because a file's name also contains a hash and has a limited length
 
 
 def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:
@@ -27,7 +27,7 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
     Raises
     ------
     InvalidRows
-        The folder holds no such files.
+        If the folder contains no such files.
     """
     if not isinstance(table, (str, os.PathLike)):
         return table, Path.cwd()
@@ -36,15 +36,15 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
         found = sorted(p for p in path.iterdir() if p.suffix.lower() in suffixes and p.is_file())
         if not found:
             allowed = f"a folder with files that end in {', '.join(sorted(suffixes))}"
-            raise InvalidRows([problem("table", f"{path} holds no {what} files", allowed=allowed)])
+            raise InvalidRows([problem("table", f"{path} contains no {what} files", allowed=allowed)])
         return [str(each) for each in found], Path.cwd()
     if path.suffix.lower() in suffixes:
         return [str(path)], Path.cwd()
     return table, path.absolute().parent
 
 
-def kept(folder: Path | None, found: Upload) -> Upload:
-    """Keep the bytes of a clip in the run's folder, once, and return it with its path relative to that."""
+def keep_clip(folder: Path | None, found: Upload) -> Upload:
+    """Store the bytes of a clip in the run's folder. Return the clip with its path below the folder."""
     name = f"clips/{found.sha256}{Path(found.name).suffix[:_LONGEST_SUFFIX]}"
     if folder is not None and not (path := folder / name).is_file():
         with storing(folder, "keeping a clip"):

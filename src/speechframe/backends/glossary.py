@@ -1,4 +1,4 @@
-"""A glossary: terms with the translation that they must get. Whole words; the longest term counts."""
+"""Glossaries of terms with fixed translations. Terms are whole words, and the longest match counts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,11 @@ _UNSPACED = re.compile(
 
 
 def read_glossary(table: Any) -> list[list[str | None]] | None:
-    """Return a glossary as plain lines of source, locale (None for every target) and target; None for none.
+    """Return the lines of a glossary as source, locale and target. The locale None stands for every target.
 
-    It is a frame, list of dicts or file with these columns, or a dict of source to target. InvalidRows is
-    raised for a missing column, an empty term, an unknown locale, or two targets for one term.
+    `table` is a frame, list of dicts or file with these columns, or a dict of source to target. The result is
+    None if `table` is empty. Raises InvalidRows for a missing column, an empty term, an unknown locale, or
+    two targets for one term.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
@@ -74,7 +75,7 @@ class Glossary:
         ranks = {None: 0, locales.language_of(target): 1, target: 2}
         held = sorted((line for line in lines if line[1] in ranks), key=lambda line: ranks[line[1]])
         best = {" ".join(str(source).split()): str(translation) for source, _, translation in held}
-        # Of equally long terms those with capitals come first: "IT" is not the word "it" in capitals.
+        # If two terms are equally long, try capitals first, because "IT" is not the word "it".
         sources = sorted(best, key=lambda source: (-len(source), source == source.lower()))
         self._terms = [(source, best[source]) for source in sources]
         self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
@@ -94,7 +95,7 @@ class Glossary:
 
 
 def _in_case(term: str, source: str, translation: str) -> str:
-    """Return a translation with capitals where the term in the text has some, but its source has none."""
+    """Return a translation with the capitals of the text, unless the glossary's term has capitals."""
     if source != source.lower():
         return translation
     if len(term) > 1 and term.isupper():
@@ -103,9 +104,9 @@ def _in_case(term: str, source: str, translation: str) -> str:
 
 
 def _whole_words(source: str) -> str:
-    """Return the pattern of a term; capitals in it mean just these, without any they may be there or not."""
+    """Return the pattern of a term. The case counts only if the term contains a capital."""
     words = r"\s+".join(map(re.escape, source.split()))
-    # Not \b: a term may begin or end with a sign ("C++", ".NET").
+    # \b would fail for terms that begin or end with a sign ("C++", ".NET").
     before = "" if _UNSPACED.match(source[0]) else r"(?<!\w)"
     after = "" if _UNSPACED.match(source[-1]) else r"(?!\w)"
     pattern = f"{before}{words}{after}"

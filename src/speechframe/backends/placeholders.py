@@ -48,14 +48,14 @@ class Restored:
     """A translation in which every token was replaced."""
 
     text: str
-    placeholders_ok: bool  # each is there once, other code and numbers did not change, no branch is left
-    terms_ok: bool | None  # each is there once, or None if the text had no terms
+    placeholders_ok: bool  # each occurs once, other code and numbers did not change, and no branch is left
+    terms_ok: bool | None  # each occurs once, or None if the text contains no terms
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A text as it is sent."""
+    """A text in which tokens stand for placeholders and terms."""
 
     sent: str
     form: str  # the letters that tokens begin with
@@ -201,11 +201,11 @@ def _has_numbers(source: str, translated: str) -> bool:
     hours += [((int(time[1]) + 12) % 24, int(time[1])) for time in other_times]
     for pattern in (r"\d+", _NUMBER):
         # Do not use int(), because a number in a text may have more digits than Python converts.
-        asked, there = (
+        wanted, there = (
             Counter(re.sub(r"\D", "", number).lstrip("0") or "0" for number in re.findall(pattern, text))
             for text in texts
         )
-        missing, surplus = asked - there, there - asked
+        missing, surplus = wanted - there, there - wanted
         # 18:00 is 6 p.m., without the zeros.
         missing["0"] -= sum(int(time[2] or time[3] or "1") == 0 for time in times)
         for hour, other in hours:

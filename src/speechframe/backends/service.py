@@ -61,19 +61,19 @@ class ServiceBackend(Backend):
 
     pool: Pool = Pool.OTHER  # the cap of the service on concurrent calls that counts these calls
     client: Client  # set while the backend is open
-    limits: Mapping[str, Any]  # the service's limits page, empty if the service lacks one
+    limits: Mapping[str, Any]  # the service's published limits, or empty
 
     def __init__(self, settings: Settings) -> None:
         if not isinstance(settings, Settings):
             raise SettingsError(
-                f"service={without_keys(settings)!r} is no service: use local_service() or Settings(...)"
+                f"service={without_keys(settings)!r} is not a service; use local_service() or Settings(...)"
             )
         self.settings = settings
         self.limits = {}
 
     @classmethod
     def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run, by those of its arguments that have one value for all rows."""
+        """Return the backend of a run with these constant arguments."""
         del constants
         return cls(settings)
 
@@ -260,7 +260,7 @@ class VoiceBook:
     ) -> None:
         self.voices = {voice.voice_id: voice for voice in voices}
         listing = "voices()" if model is Model.GEN2 else f'voices("{model.value}")'
-        self._see = f"see {listing}; each model has voices of its own"
+        self._see = f"see {listing}, each model has its own voices"
         self._ids: dict[str, list[str]] = {}
         for voice_id in self.voices:
             for name in {voice_id.casefold(), _bare(voice_id).casefold()}:
@@ -298,8 +298,8 @@ class VoiceBook:
         details = [d for tag, d in voice.supported_locales.items() if _normal(tag) == _normal(spoken or "")]
         if style is not None and details and style not in (styles := details[0].available_styles):
             close = ", ".join(difflib.get_close_matches(style, styles, n=_MOST_SHOWN, cutoff=0.4) or styles)
-            words = f"is no style of {voice.voice_id}"
-            problems.append(FieldProblem("style", words, style, close or "no style at all"))
+            words = f"is not a style of {voice.voice_id}"
+            problems.append(FieldProblem("style", words, style, close or "no style, so leave it out"))
         return Resolved(voice.voice_id, locale, spoken, tuple(problems))
 
     def _voice_problem(self, name: str, found: list[str]) -> FieldProblem:
@@ -311,7 +311,7 @@ class VoiceBook:
         names = sorted({*self.voices, *map(_bare, self.voices)})
         close = difflib.get_close_matches(name, names, n=_MOST_SHOWN, cutoff=0.5)
         allowed = f"nearest: {', '.join(close)}" if close else f"one of {counted(len(self.voices), 'voice')}"
-        return FieldProblem("voice", "is no known voice", name, f"{allowed}; {self._see}")
+        return FieldProblem("voice", "is not a known voice", name, f"{allowed}; {self._see}")
 
 
 class SpokenBackend(CallBackend):
@@ -329,14 +329,14 @@ class SpokenBackend(CallBackend):
     model: Model = Model.GEN2
     book: VoiceBook
     wire_names: Mapping[str, str]  # argument to the request field that it fills
-    tells_words: bool = True  # whether answers contain the times of words
-    said_field: str = "text"  # the request field with the spoken text
+    has_word_times: bool = True  # whether answers contain the times of words
+    spoken_field: str = "text"  # the request field with the spoken text
 
     async def look_up(self) -> Mapping[str, Any]:
         """Fetch the voices of all models into `book`, and return the hash of this model's voices."""
         others = [model for model in Model if model is not self.model]
-        asked = self.client.voices(self.model.value), *map(self._voices_of, others)
-        voices, *listed = await asyncio.gather(*asked)
+        requests = self.client.voices(self.model.value), *map(self._voices_of, others)
+        voices, *listed = await asyncio.gather(*requests)
         self.book = VoiceBook(voices, self.model, dict(zip(others, listed, strict=True)))
         return {"voices": self.book.hash}
 
@@ -354,8 +354,8 @@ class SpokenBackend(CallBackend):
         locale_field = "locale"
         if values.get(locale_field) is None or locale_field not in request_type.model_fields:
             locale_field = "multi_native_locale"
-        asked = values.get("voice"), values.get("locale", values.get(locale_field)), values.get("style")
-        voice, locale, style = (value if isinstance(value, str) else None for value in asked)
+        given = values.get("voice"), values.get("locale", values.get(locale_field)), values.get("style")
+        voice, locale, style = (value if isinstance(value, str) else None for value in given)
         if voice is None:
             return None, {}, problems
         resolved = self.book.resolve(voice, locale, style)
@@ -386,8 +386,8 @@ class SpokenBackend(CallBackend):
         answer.balance = spoken.remaining_characters
         name = spoken.format.value
         values = {
-            "text": getattr(call.request, self.said_field) or None,
-            "word_durations": spoken.words if self.tells_words else None,
+            "text": getattr(call.request, self.spoken_field) or None,
+            "word_durations": spoken.words if self.has_word_times else None,
             "format": name,
             "sample_rate": spoken.sample_rate_hz,
             "channels": spoken.channels,
@@ -401,7 +401,7 @@ class SpokenBackend(CallBackend):
             f"{request.key}.{name.lower()}",
             list(spoken.warnings),
             answer=spoken,
-            asked=call.request,
+            request=call.request,
             clip_seconds=call.body.upload.audio_seconds if isinstance(call.body, Body) else 0.0,
         )
         return [record]

@@ -1,4 +1,4 @@
-"""What verbs with a row for each locale share: the locales, and calls of several rows."""
+"""Shared parts of the verbs `translate` and `dub`, which make a row for each locale."""
 
 import itertools
 import textwrap
@@ -15,12 +15,9 @@ _SHOWN_CHARACTERS = 400
 
 
 def read_targets(given: Any) -> list[str]:
-    """Return locales in the house spelling, each once; commas may stand between them.
+    """Return locales as BCP 47 tags such as ``fr-FR``, each once. A text may name several, with commas.
 
-    Raises
-    ------
-    InvalidRows
-        For each that is none, or when there is none at all.
+    Raises InvalidRows with a problem for each unknown locale, or if the list is empty.
     """
     tags = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     tags = [part.strip() for tag in tags for part in (tag.split(",") if isinstance(tag, str) else [str(tag)])]
@@ -30,7 +27,7 @@ def read_targets(given: Any) -> list[str]:
             found.append(locales.normalise(tag))
         except ValueError:
             allowed = "a code or locale, such as fr-FR"
-            problems.append(problem("targets", "is no language", value=tag, allowed=allowed))
+            problems.append(problem("targets", "is not a language", value=tag, allowed=allowed))
     if not tags:
         problems.append(problem("targets", "is empty", allowed="at least one language, such as fr-FR"))
     if problems:
@@ -39,7 +36,7 @@ def read_targets(given: Any) -> list[str]:
 
 
 def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> None:
-    """Raise InvalidRows with a problem, in these words, for each target that is not known."""
+    """Raise InvalidRows with one problem for each unknown target. `words` describe the fault."""
     problems = [
         problem("targets", words, value=one, allowed=listed([*locales.nearest(one, known), *known]))
         for one in unknown
@@ -49,21 +46,21 @@ def refuse_targets(unknown: Iterable[str], known: Sequence[str], words: str) -> 
 
 
 def listed(tags: Iterable[str]) -> str:
-    """Return locales in words, as far as there is room."""
+    """Return a list of locales as text, shortened."""
     known = textwrap.shorten(", ".join(dict.fromkeys(tags)), _SHOWN_CHARACTERS, placeholder=" ...")
-    return known or "no language at all: the service has none"
+    return known or "none, because the service lists no languages"
 
 
 def packed_rows(rows: Iterable[Request]) -> Request:
-    """Return one call for several rows; a single row is its own."""
-    # In the order of their keys: the same rows are the same call again, wherever they came from.
+    """Return one call for several rows. A single row is returned unchanged."""
+    # Sort by key, because the same rows in another order must give the same call.
     parts = sorted(rows, key=lambda row: row.key)
     return packed(parts, b"") if len(parts) > 1 else parts[0]
 
 
 def shares(weights: Sequence[int], credits_used: float) -> list[int]:
-    """Return what each row costs, in thousandths of a credit, of what the service says a call has cost."""
-    # Cut at rounded sums: the parts add up to the whole.
+    """Return the share of each row in the reported cost of a call, in thousandths of a credit."""
+    # Round the running sums instead of the shares, so that the shares add up to the cost.
     sums = itertools.accumulate(weights, initial=0)
     ends = [round(credits_used * CREDIT * each / (sum(weights) or 1)) for each in sums]
     return [end - start for start, end in itertools.pairwise(ends)]

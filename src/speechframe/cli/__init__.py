@@ -1,8 +1,7 @@
-"""The command ``speechframe``: the verbs and what goes with them, for shells and scripts.
+"""The command ``speechframe``, which runs the verbs and shows their results in shells and scripts.
 
-A verb's options are read from its signature and docstring, so a verb that is
-declared anywhere is a command too. Nothing heavy is imported before it is
-known which command is meant.
+The options of a verb are read from its signature and docstring, so every verb is a command, too. The module
+of a command is imported only when that command runs, because Arrow and the web client take long to load.
 """
 
 from speechframe.cli.app import main

@@ -1,4 +1,4 @@
-"""What commands with actions below them share: ``speechframe runs ls``, ``speechframe cache prune``."""
+"""Parts of commands that have actions, such as ``speechframe runs ls`` and ``speechframe cache prune``."""
 
 import argparse
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def add_actions(parser: argparse.ArgumentParser) -> Any:
-    """Return what :func:`add_action` adds actions to; one of them must be given."""
+    """Return the group to which :func:`add_action` adds actions. The user must name one action."""
     return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
 
 
@@ -21,11 +21,11 @@ def add_action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """Return what takes the word of an option as a whole number within limits."""
+    """Return a converter of an option's word into a whole number within limits, for argparse."""
 
     def number(words: str) -> int:
         if not (words.isascii() and words.isdecimal() and low <= int(words) <= high):
-            raise argparse.ArgumentTypeError(f"{words!r} is no whole number from {low:,} to {high:,}")
+            raise argparse.ArgumentTypeError(f"{words!r} is not a whole number from {low:,} to {high:,}")
         return int(words)
 
     return number

@@ -43,15 +43,15 @@ _FIRST: Mapping[str, _Entry] = MappingProxyType(
 )
 _LAST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "resume": _Entry("Continue a run: make the missing rows and keep the finished rows.", "resume"),
+        "resume": _Entry("Continue a run. Make the missing rows and keep the finished rows.", "resume"),
         "jobs": _Entry("Show the status of dubbing jobs, of a run or by their ids.", "jobs"),
         "runs": _Entry("List run folders, check their files, or remove them.", "folders"),
-        "usage": _Entry("Show spending by run, user, voice and more; check budgets.", "usage"),
+        "usage": _Entry("Show spending by run, user, voice and more, or check budgets.", "usage"),
         "reconcile": _Entry("Compare a bill with the ledger.", "usage"),
         "report": _Entry("Write a page about spending.", "usage"),
         "cache": _Entry("List or prune the cache of answers that runs share.", "cache"),
         "listening-test": _Entry(
-            "Serve a listening test to people without a notebook; collect their votes.", "listening"
+            "Serve a listening test to people without a notebook, and collect their votes.", "listening"
         ),
         "spec": _Entry("Print the service document as tables, JSON Schema or OpenAPI.", "spec"),
         "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
@@ -59,7 +59,7 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
 )
 
 _DESCRIPTION = (
-    "DataFrames in, speech datasets out. With no key and no address, an embedded local service speaks."
+    "DataFrames in, speech datasets out. If no key and no address are set, an embedded local service speaks."
 )
 
 
@@ -82,7 +82,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"speechframe {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show where an error comes from, and the log")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error, and the log")
     below = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     meant = next((word for word in argv if not word.startswith("-")), None)
     for name, entry in commands().items():
@@ -92,9 +92,9 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             continue
         # Use SUPPRESS, because a default here would override a --debug before the command's name.
         command.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where an error comes from"
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
         )
-        command.epilog = "Exit codes are listed by: speechframe --help"
+        command.epilog = "speechframe --help lists the exit codes."
         command.set_defaults(module=entry.module, parser=command)
         _module(entry.module).add_arguments(command)
     return parser
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _main(argv)
         sys.stdout.flush()
     except BrokenPipeError:
-        show.let_go_of_output()
+        show.redirect_output()
         return exits.PIPE_CLOSED
     except KeyboardInterrupt:
         show.note("interrupted")
@@ -166,9 +166,9 @@ def _main(argv: list[str]) -> int:
         words = " ".join(word if type(word) is str else "***" for word in unknown)
         known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
         misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]
-        asked = "".join(nearest(name, known) for name in misspelt)
-        said = f"unrecognized arguments: {words}; what there is: {meant.prog} --help; {asked}"
-        meant.error(said.rstrip("; "))
+        guesses = "".join(nearest(name, known) for name in misspelt)
+        message = f"unrecognized arguments: {words}; allowed: see {meant.prog} --help; {guesses}"
+        meant.error(message.rstrip("; "))
     if options.command is None:
         parser.print_help(sys.stderr)
         return exits.USAGE
@@ -177,11 +177,11 @@ def _main(argv: list[str]) -> int:
     try:
         return _module(options.module).run(options)
     except SpeechframeError as error:
-        _tell(error, options)
+        _print_error(error, options)
         return exits.code_of_error(error)
 
 
-def _tell(error: SpeechframeError, options: argparse.Namespace) -> None:
+def _print_error(error: SpeechframeError, options: argparse.Namespace) -> None:
     if options.debug:
         traceback.print_exc()
     if isinstance(error, InvalidRows):

@@ -74,7 +74,9 @@ def extras() -> Iterator[Check]:
     try:
         found = installed.extras()
     except PackageNotFoundError:
-        words = "speechframe runs from a folder and is not installed: engines and extras cannot be found"
+        words = (
+            "speechframe runs from a folder and is not installed, so its engines and extras cannot be found"
+        )
         yield Check("extras", "speechframe", FAILED, words, f"{sys.executable} -m pip install -e '.[local]'")
         return
     for name, packages in found.items():
@@ -91,7 +93,7 @@ def _settings() -> tuple[list[Check], Settings | None]:
         settings = resolve()
     except SettingsError as error:
         return [Check("settings", "service", FAILED, str(error))], None
-    where = "the embedded local service: no key and no address are set"
+    where = "the embedded local service, because no key and no address are set"
     if not settings.is_local:
         where = f"{settings.identity()} at {', '.join(settings.addresses().values())}"
     found = [Check("settings", "service", OK, where)]
@@ -128,14 +130,16 @@ def engines(*, needed: bool) -> Iterator[Check]:
             command = installed.install_command("local")
             yield Check(_group(kind), "none", trouble, "no speech engine is installed", command)
         for name in names:
-            said = _probe(kind.name, name)
-            if said.get("problem"):
-                state = MISSING if _is_optional(said.get("command")) else trouble
-                yield Check(_group(kind), name, state, said["problem"], installed.exact(said.get("command")))
+            result = _probe(kind.name, name)
+            if result.get("problem"):
+                state = MISSING if _is_optional(result.get("command")) else trouble
+                yield Check(
+                    _group(kind), name, state, result["problem"], installed.exact(result.get("command"))
+                )
             else:
-                yield Check(_group(kind), name, OK, _works(kind, said))
+                yield Check(_group(kind), name, OK, _works(kind, result))
             # Two engines may search the same folder.
-            left_out |= {words: name for words in said.get("left_out", ()) if words not in left_out}
+            left_out |= {words: name for words in result.get("left_out", ()) if words not in left_out}
     for words, name in left_out.items():
         yield Check("left out", name, LEFT_OUT, words)
 
@@ -152,13 +156,13 @@ def _is_optional(command: str | None) -> bool:
     return "--upgrade" not in command and command != _NEEDED
 
 
-def _works(kind: Kind, said: dict[str, Any]) -> str:
+def _works(kind: Kind, result: dict[str, Any]) -> str:
     has = ""
     if kind is SPEAKERS:
-        has = f": {counted(said['voices'], 'voice')}, {counted(said['locales'], 'locale')}"
-    elif said["pairs"]:
-        has = f": {counted(said['pairs'], 'pair')}"
-    return f"{said['version']}{has}" + (f"; {said['tried']}" if "tried" in said else "")
+        has = f": {counted(result['voices'], 'voice')}, {counted(result['locales'], 'locale')}"
+    elif result["pairs"]:
+        has = f": {counted(result['pairs'], 'pair')}"
+    return f"{result['version']}{has}" + (f"; {result['tried']}" if "tried" in result else "")
 
 
 def catalogues() -> Iterator[Check]:
@@ -167,15 +171,15 @@ def catalogues() -> Iterator[Check]:
         try:
             check_folder(folder)
         except EngineFault as error:
-            # The service does not start: the folder of a setting must be there.
+            # The service does not start, because the folder of a setting must exist.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
-    said = _probe()
-    if "problem" in said:
-        yield Check("voices", "catalogues", FAILED, said["problem"])
+    result = _probe()
+    if "problem" in result:
+        yield Check("voices", "catalogues", FAILED, result["problem"])
         return
-    for words in said.pop("left_out"):
+    for words in result.pop("left_out"):
         yield Check("voices", "duplicate", LEFT_OUT, words)
-    for model, counts in said.items():
+    for model, counts in result.items():
         words = f"{counted(counts['voices'], 'voice')}, {counted(counts['locales'], 'locale')}"
         yield Check("voices", model, INFO, words)
 
@@ -193,11 +197,11 @@ def _probe(*names: str) -> dict[str, Any]:
         return {"problem": f"did not answer within {_PROBE_S:.0f} s"}
     try:
         # A native library may print, too, but the last line is ours.
-        said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
-        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it said nothing'}"}
-    return said
+        return {"problem": f"{_end_of(ended.returncode)}: {lines[-1] if lines else 'it wrote no error'}"}
+    return result
 
 
 def _end_of(code: int) -> str:

@@ -1,9 +1,10 @@
 """Options of a command, read from the signature and docstring of the function behind it.
 
-A parameter that takes a constant or a column becomes ``--voice X`` and
-``--voice-col c``, one that names a column of the table ``--text COLUMN``; run
-options come from :class:`speechframe.RunOptions`. What is not given on the
-command line is not handed on, so defaults are stated in one place.
+- A parameter that takes a constant or a column becomes ``--voice X`` and ``--voice-col c``.
+- A parameter that names a column of the table becomes ``--text COLUMN``.
+- Run options come from :class:`speechframe.RunOptions`.
+
+The function gets only the options that were given, so its signature alone states the defaults.
 """
 
 import argparse
@@ -26,21 +27,20 @@ from speechframe.cli.docstrings import option_name
 from speechframe.tables.column import Column, col
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
-"""Run options that make no sense in a shell: a command waits, has options of its own for the service, and
-shows alerts."""
+"""Run options that commands do not offer. A command waits, prints alerts and has its own service options."""
 
-_SAID_HERE: Mapping[str, str] = MappingProxyType(
+_OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
-        "cache": "Folder of answers that runs share: a call that is in it costs nothing (default: "
-        "SPEECHFRAME_CACHE, which holds for every run, or cache in speechframe.toml).",
-        "progress": "Show a progress bar (default), or a line now and then where there is no terminal.",
-        "tags": "What to write beside every attempt in the ledger, such as team=ads.",
+        "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: "
+        "SPEECHFRAME_CACHE, or cache in speechframe.toml; both hold for every run.",
+        "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
+        "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
 )
-"""Help of run options whose docstring speaks of Python values that no shell has."""
+"""Help of run options whose docstring mentions Python values, which a shell cannot pass."""
 
 _PAIRS = "tags"
-"""The run option that is given as words ``name=value``, one at a time."""
+"""The run option that is written as ``name=value``, once for each pair."""
 
 _PREFIX = "value"
 _METAVARS = {int: "N", float: "NUMBER"}
@@ -48,28 +48,29 @@ _METAVARS = {int: "N", float: "NUMBER"}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a function, as far as a command line is concerned.
+    """One parameter of a function, as the command line offers it.
 
     Parameters
     ----------
     name
-        As the function calls it.
+        The name in the function's signature.
     kind
-        What a word becomes: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict`` (JSON).
+        The type of the value: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict``
+        (JSON).
     help
-        What the docstring says.
+        The text of the docstring.
     required
-        It has no default.
+        True if it has no default.
     is_data
-        It names a column of the table.
+        True if it names a column of the table.
     takes_column
-        It takes a constant or a column.
+        True if it takes a constant or a column.
     choices
-        The only words allowed, if the type says so.
+        The only words allowed. Empty if the type allows any word.
     is_path
-        It names a folder or file.
+        True if it names a folder or file.
     can_be_off
-        It takes False too.
+        True if it takes False, too.
     """
 
     name: str
@@ -105,7 +106,7 @@ def verb_of(name: str) -> Callable[..., Any]:
 
 
 def command_name(verb: str) -> str:
-    """Return what people type for a verb.
+    """Return the name of a verb's command.
 
     Examples
     --------
@@ -120,21 +121,21 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
 
     A parameter whose default is its own name names a column of the table.
     """
-    said = docstrings.read(function.__doc__).parameters
+    helps = docstrings.read(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
     return [
-        _parameter(p.name, p.annotation, said.get(p.name, ""), default=p.default)
+        _parameter(p.name, p.annotation, helps.get(p.name, ""), default=p.default)
         for p in signature.parameters.values()
         if p.kind is p.KEYWORD_ONLY
     ]
 
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
-    """Return the run options every verb shares, but for those in `without`."""
-    said = docstrings.read(RunOptions.__doc__).parameters
+    """Return the run options that every verb shares, except those in `without`."""
+    helps = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
-        _parameter(name, hint, _SAID_HERE.get(name) or said.get(name, ""), default=None)
+        _parameter(name, hint, _OWN_HELP.get(name) or helps.get(name, ""), default=None)
         for name, hint in typing.get_type_hints(RunOptions).items()
         if name not in left_out
     ]
@@ -192,7 +193,7 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
                 dest=f"{_PREFIX}.{parameter.name}.column",
                 default=argparse.SUPPRESS,
                 metavar="COLUMN",
-                help="the same from a column, row by row",
+                help="take it from this column, row by row",
             )
         elif parameter.can_be_off:
             either = group.add_mutually_exclusive_group(required=parameter.required)
@@ -202,7 +203,7 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
                 dest=f"{_PREFIX}.{parameter.name}",
                 action="store_false",
                 default=argparse.SUPPRESS,
-                help=f"no {parameter.name.replace('_', ' ')}, whatever the settings say",
+                help=f"use no {parameter.name.replace('_', ' ')}, even if the settings name one",
             )
         else:
             _add(group, parameter, required=parameter.required)
@@ -211,16 +212,18 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
 def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
     names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
     if parameter.kind is list or parameter.name == _PAIRS:
-        # Of a list people type the argument's own name, too.
+        # A list option also accepts the argument's own name, in the plural.
         own = names if parameter.kind is list else []
         names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
-    # An exclusive group refuses an option that is required.
-    asked = {"required": True} if required else {}
+    # An exclusive group of argparse refuses an option that is required.
+    needed = {"required": True} if required else {}
     dest = f"{_PREFIX}.{parameter.name}"
-    group.add_argument(*names, dest=dest, default=argparse.SUPPRESS, help=words, **asked, **_how(parameter))
+    group.add_argument(
+        *names, dest=dest, default=argparse.SUPPRESS, help=words, **needed, **_settings_of(parameter)
+    )
 
 
-def _how(parameter: Parameter) -> dict[str, Any]:
+def _settings_of(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if parameter.kind is list:
@@ -258,14 +261,14 @@ def json_object(words: str) -> dict[str, Any]:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{words[1:]} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is no JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError('is no JSON object; it looks like {"word": {...}}')
+        raise argparse.ArgumentTypeError('is not a JSON object; write an object such as {"word": {...}}')
     return value
 
 
 def required_usage(parameters: Sequence[Parameter]) -> str:
-    """Return the options that must be given, as a usage line has them."""
+    """Return the required options in the form of a usage line."""
     words = ""
     for parameter in parameters:
         if parameter.required:
@@ -280,7 +283,7 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what was given on the command line, as the function takes it."""
+    """Return the values that were given on the command line, as arguments of the function."""
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")

@@ -1,4 +1,4 @@
-"""Reads NumPy docstrings: what a function says of itself and of its parameters, as help for a command."""
+"""Read the summary and the parameters of NumPy docstrings, as help for a command."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ _ROLE = re.compile(r":\w+:`~?([^`]+)`")
 _LITERAL = re.compile(r"``?([^`]+)``?")
 _COLUMN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
 _OF_COLUMNS = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
-_RETURNS = re.compile(r"^Return an? \S+: ")
+_RETURNS = re.compile(r"^Return an? \S+ with ")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Help:
     Parameters
     ----------
     summary
-        Its first line.
+        The first line.
     body
         The paragraphs up to the first section.
     parameters
@@ -53,7 +53,7 @@ def read(docstring: str | None) -> Help:
 
 
 def _summary(words: str) -> str:
-    # "Return a Run: every row spoken." says to a programmer what a command does to a table.
+    # Keep "Every row spoken." of "Return a Run with every row spoken.", because a command shows no object.
     words = _RETURNS.sub("", plain(" ".join(words.split())))
     return words[:1].upper() + words[1:]
 
@@ -94,7 +94,7 @@ def with_options(words: str, parameter: str) -> str:
 
 
 def without_columns(words: str) -> str:
-    """Return help without what it says of columns, for a command that takes no table.
+    """Return help without its words about columns, for a command that takes no table.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How a command ends: one table of exit codes, and what leads to which."""
+"""The exit codes of commands, and the errors and reasons that lead to each code."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,25 +21,25 @@ PIPE_CLOSED = 141
 EXIT_CODES: Mapping[int, str] = MappingProxyType(
     {
         OK: "everything was done",
-        ROWS_FAILED: "some rows failed or have no audio (doctor, runs verify: something is not right)",
+        ROWS_FAILED: "some rows failed or lack audio (doctor, runs verify: a check found a fault)",
         USAGE: "wrong usage",
-        INVALID: "rows are invalid; nothing was sent, nothing was spent",
-        STOPPED: "stopped by the key's quota, --max-credits or a budget; what was made is kept",
-        SERVICE: "the service cannot be used: key, address, settings, not reachable",
-        FOLDER: "a run's folder, cache or --out is unusable: no run, in use, another service's, not writable",
-        ALERT: "usage --check: a budget is at an alert (4: it is over)",
-        RUNNING: "dub --no-wait, jobs: dubbing jobs are still under way at the service",
-        INTERRUPTED: "interrupted; what was made is kept",
-        PIPE_CLOSED: "whoever read the output closed it early",
+        INVALID: "rows are invalid. Nothing was sent and nothing was spent",
+        STOPPED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
+        SERVICE: "the service cannot be used, because of the key, the address, the settings or the network",
+        FOLDER: "a run's folder, cache or --out is unusable (no run, in use, of another service, read-only)",
+        ALERT: "usage --check: a budget has reached an alert (4 if it is exceeded)",
+        RUNNING: "dub --no-wait, jobs: dubbing jobs still run at the service",
+        INTERRUPTED: "interrupted. Finished rows are kept",
+        PIPE_CLOSED: "the reader of the output closed it early",
     }
 )
-"""Exit code to its meaning: what ``speechframe --help`` prints."""
+"""The meaning of each exit code, as ``speechframe --help`` prints it."""
 
 _BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.InvalidRows, INVALID),
     (errors.BudgetExceeded, STOPPED),
     (errors.PaymentRequired, STOPPED),
-    # One refused call is what one failed row is to a run.
+    # A refused single call counts like a failed row of a run.
     (errors.BadRequest, ROWS_FAILED),
     (errors.ServiceError, SERVICE),
     (errors.ConnectionFailed, SERVICE),
@@ -47,7 +47,7 @@ _BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.StoreError, FOLDER),
     (errors.SpeechframeError, ROWS_FAILED),
 )
-"""The first class that fits decides."""
+"""Exit code of each class of errors. The first class that matches counts."""
 
 _BY_REASON: Mapping[str, int] = MappingProxyType(
     {
@@ -60,7 +60,7 @@ _BY_REASON: Mapping[str, int] = MappingProxyType(
         "interrupted": INTERRUPTED,
     }
 )
-"""``run.stopped_because`` to exit code."""
+"""Exit code of each value of ``run.stopped_because``."""
 
 _HAS_AUDIO = frozenset({"done", "cached", "suspect"})
 
@@ -84,7 +84,7 @@ def code_of_run(stopped_because: str | None, rows_by_status: Mapping[str, int]) 
     stopped_because
         ``run.stopped_because``.
     rows_by_status
-        How many rows have which status.
+        Number of rows of each status.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def epilog() -> str:
 
 def as_json(error: errors.SpeechframeError) -> dict[str, Any]:
     """Return an error as plain values, for ``--json``."""
-    said: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
+    facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     for name in ("problems", "status", "code", "trace_id", "sent"):
         value = getattr(error, name, None)
         if value is not None:
-            said[name] = value
-    return {**said, "exit_code": code_of_error(error)}
+            facts[name] = value
+    return {**facts, "exit_code": code_of_error(error)}

@@ -1,4 +1,4 @@
-"""What is installed of the package's extras, and the command that gets what is not, by its metadata."""
+"""Read from the package's metadata which packages of its extras are installed."""
 
 import json
 import re
@@ -20,16 +20,16 @@ _AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
 
 @dataclass(frozen=True)
 class Needed:
-    """A package that is asked for, and what is there of it.
+    """A package that an extra requires, and its installed version.
 
     Parameters
     ----------
     name
         The package.
     at_least
-        The lowest version that will do; empty for any.
+        The lowest version that works. Empty if any version works.
     found
-        The installed version; None when there is none.
+        The installed version. None if the package is not installed.
     """
 
     name: str
@@ -38,18 +38,18 @@ class Needed:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is installed in a version that will do."""
+        """Whether the package is installed, and recent enough."""
         return self.found is not None and _figures(self.found) >= _figures(self.at_least)
 
     def __str__(self) -> str:
-        """Return name and version, or what is missing."""
+        """Return the name, with the version or the fault."""
         if self.found is None:
             return f"{self.name} is missing"
         return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
 
 
 def _figures(words: str) -> tuple[int, ...]:
-    # Enough for "at least": what follows the figures (rc1, .post2) is not looked at.
+    # Suffixes such as rc1 and .post2 are ignored, because only lower bounds are compared.
     found = [re.match(r"\d+", part) for part in words.split(".")]
     figures = [int(match.group()) for match in found if match]
     while figures and figures[-1] == 0:
@@ -58,12 +58,12 @@ def _figures(words: str) -> tuple[int, ...]:
 
 
 def extras() -> dict[str, list[Needed]]:
-    """Return the packages of every extra by its name.
+    """Return the packages of each extra, by the name of the extra.
 
     Raises
     ------
     PackageNotFoundError
-        When the package runs from a folder and is not installed.
+        If speechframe runs from a folder and is not installed.
 
     Examples
     --------
@@ -78,9 +78,9 @@ def extras() -> dict[str, list[Needed]]:
 def _needed(package: Distribution, extra: str) -> Iterator[Needed]:
     for words in package.requires or ():
         requirement, _, marker = words.partition(";")
-        asked = _EXTRA.search(marker)
+        named = _EXTRA.search(marker)
         match = _REQUIREMENT.match(requirement)
-        if asked is None or asked.group(1) != extra or match is None:
+        if named is None or named.group(1) != extra or match is None:
             continue
         name, below, figures = match.groups()
         if name == PACKAGE:
@@ -99,35 +99,29 @@ def _version(name: str) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """Return what to type to get an extra into the environment this process runs in.
-
-    Parameters
-    ----------
-    extra
-        The extra's name.
-    """
+    """Return the command that installs an extra into the environment of this process."""
     python = shlex.quote(sys.executable)
-    # An environment made by uv has no pip of its own.
+    # An environment made by uv lacks pip.
     tool = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
     return f"{tool} {_target(extra)}"
 
 
 def _target(extra: str) -> str:
     try:
-        said = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
-        said = {}
-    url = str(said.get("url", ""))
+        origin = {}
+    url = str(origin.get("url", ""))
     if not url:
         return shlex.quote(f"{PACKAGE}[{extra}]")
-    if said.get("dir_info", {}).get("editable"):
+    if origin.get("dir_info", {}).get("editable"):
         folder = url2pathname(urlsplit(url).path)
         return "-e " + shlex.quote(f"{folder}[{extra}]")
     return shlex.quote(f"{PACKAGE}[{extra}] @ {url}")
 
 
 def exact(command: str | None) -> str | None:
-    """Return a command with ``pip install 'speechframe[x]'`` as it has to be typed in this environment."""
+    """Return the command for this environment, if `command` is ``pip install 'speechframe[x]'``."""
     if command is None:
         return None
     found = re.fullmatch(rf"pip install '{PACKAGE}\[(\w+)\]'", command)

@@ -1,8 +1,7 @@
-"""A trial of one engine in a process of its own: ``python -m speechframe.cli.probe KIND NAME`` prints JSON.
+"""Try one engine and print the result as JSON, as ``python -m speechframe.cli.probe KIND NAME``.
 
-An engine that crashes or hangs must not end `doctor`, and GPL libraries must
-not be loaded in the process of `doctor`. Without a name this program counts the
-voices of each catalogue.
+The trial needs its own process, because an engine that crashes or hangs must not end `doctor`, and `doctor`
+must not load GPL libraries. Without a name this program counts the voices of each catalogue.
 """
 
 import json
@@ -29,11 +28,11 @@ _SILENCE_HZ = 16_000
 def main() -> None:
     """Print the result as JSON."""
     logging.getLogger("speechframe").setLevel(logging.ERROR)  # all warnings are in the result
-    said = _tried(*sys.argv[1:]) if len(sys.argv) > 1 else _catalogues()
-    sys.stdout.write(json.dumps(said) + "\n")
+    found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
-def _catalogues() -> dict[str, Any]:
+def _count_voices() -> dict[str, Any]:
     found: dict[str, Any] = {"left_out": _duplicates()}
     for model in Model:
         voices = [entry.voice for entry in registry.catalogue(model).values()]
@@ -42,22 +41,22 @@ def _catalogues() -> dict[str, Any]:
 
 
 def _duplicates() -> list[str]:
-    """Return a sentence for each voice whose name another engine has. Engines report all else themselves."""
+    """Return a sentence for each voice whose name another engine has. Engines report all other faults."""
     return list(dict.fromkeys(words for model in Model for words in registry.duplicates(model)))
 
 
-def _tried(kind: str, name: str) -> dict[str, Any]:
+def _try_engine(kind: str, name: str) -> dict[str, Any]:
     report = registry.describe(kind, name)[0]
-    said = asdict(report)
+    found = asdict(report)
     if report.works and kind in _TRIALS:
         try:
-            said |= _TRIALS[kind](name)
+            found |= _TRIALS[kind](name)
         except BaseException as error:  # noqa: BLE001 - an engine may fail in any way
-            said["problem"] = f"cannot work: {type(error).__name__}: {error}"
-    return said
+            found["problem"] = f"cannot work: {type(error).__name__}: {error}"
+    return found
 
 
-def _spoken(name: str) -> dict[str, Any]:
+def _speak(name: str) -> dict[str, Any]:
     speaker = registry.speakers()[name]
     voices, _ = registry.voices_of(name, speaker)
     if not voices:
@@ -69,14 +68,14 @@ def _spoken(name: str) -> dict[str, Any]:
     speech = streaming.speak(speaker, Utterance(text, voice_id=voice.voice_id, locale=voice.locale))
     took_ms = 1000 * (time.perf_counter() - started)
     if not len(speech.samples) or not np.abs(speech.samples).max() > 0:
-        return {"problem": f"said {text!r} and nothing was to be heard"}
+        return {"problem": f"spoke {text!r}, but the audio is silent"}
     # Each worker of the service that speaks with this engine holds so much memory.
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    said = f"{voice.voice_id} said {text!r} ({speech.audio_seconds:.1f} s) in {took_ms:.0f} ms"
-    return {"tried": f"{said}; {memory_mb} MB a worker"}
+    spoken = f"{voice.voice_id} spoke {text!r} ({speech.audio_seconds:.1f} s) in {took_ms:.0f} ms"
+    return {"tried": f"{spoken}; {memory_mb} MB a worker"}
 
 
-def _translated(name: str) -> dict[str, Any]:
+def _translate(name: str) -> dict[str, Any]:
     translator = registry.translators()[name]
     pairs, _ = registry.pairs_of(name, translator)
     pair = next((pair for pair in pairs if language_of(pair.source) == "en"), None)
@@ -86,18 +85,18 @@ def _translated(name: str) -> dict[str, Any]:
     return {"tried": f"{WORD!r} is {text!r} in {pair.target}"}
 
 
-def _recognised(name: str) -> dict[str, Any]:
+def _recognise(name: str) -> dict[str, Any]:
     # Loading the model takes most of the time, and may fail.
     silence = Recording(np.zeros(_SILENCE_HZ, np.float32), _SILENCE_HZ)
     text = registry.recognisers()[name].recognise(silence).text
-    return {"problem": f"heard {text!r} in silence"} if text else {"tried": "heard nothing in silence"}
+    return {"problem": f"recognised {text!r} in silence"} if text else {"tried": "found no words in silence"}
 
 
 _TRIALS: Mapping[str, Callable[[str], dict[str, Any]]] = MappingProxyType(
     {
-        kinds.SPEAKERS.name: _spoken,
-        kinds.TRANSLATORS.name: _translated,
-        kinds.RECOGNISERS.name: _recognised,
+        kinds.SPEAKERS.name: _speak,
+        kinds.TRANSLATORS.name: _translate,
+        kinds.RECOGNISERS.name: _recognise,
     }
 )
 """The trials. Only the version of a changer is read, because a change needs a voice and a clip."""

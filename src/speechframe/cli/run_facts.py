@@ -1,4 +1,4 @@
-"""What a run folder holds, read without its verb, a service or a web client."""
+"""Read the facts of a run folder, without loading its verb, a service or a web client."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,32 +19,32 @@ from speechframe.store.schema import FINISHED
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a run folder holds; of a damaged one only `path`, `status`, `problem`, `bytes` and `changed_at`.
+    """The facts of a run folder. A damaged run has only `path`, `status`, `problem`, `bytes`, `changed_at`.
 
     Parameters
     ----------
     path
         The folder.
     bytes
-        Of all files.
+        Total size of the files.
     changed_at
-        UTC; when a file was last written.
+        Time of the last change of a file, in UTC.
     status
-        ``planned``, ``running``, ``finished`` or ``stopped``; ``damaged`` where it cannot be read.
+        ``planned``, ``running``, ``finished`` or ``stopped``. ``damaged`` if the run cannot be read.
     problem
-        What is wrong with a damaged run, in words.
+        The fault of a damaged run.
     operation, service
         The verb, and the identity of the service.
     rows, done
-        Rows of the run's table, and those that have audio, or a translation.
+        Number of rows of the run's table, and of rows with an answer.
     clips
-        Different answers, in parts or in a log: equal rows share one, and rows of earlier tables keep theirs.
+        Number of different answers. Equal rows share an answer. Answers to rows of earlier tables count, too.
     has_audio
-        Whether clips are audio; they are translations otherwise.
+        True if the answers are audio, False if they are translations.
     audio_seconds
-        Of all clips; 0 for translations.
+        Total length of the audio. 0 for translations.
     credits
-        Spent by all attempts.
+        Credits that all attempts spent.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class RunFacts:
 
 
 def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
-    """Yield every run folder at or below `roots`, once; a root that is not there holds none."""
+    """Yield each run folder at or below `roots` once. A missing root is skipped."""
     seen: set[Path] = set()
     for root in roots:
         for name, below, files in os.walk(root):
@@ -73,17 +73,17 @@ def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
                     seen.add(place)
                     yield Path(name)
                 below.clear()
-            # Hidden folders hold what is not finished, or what others keep.
+            # Hidden folders contain unfinished work, or files of other programs.
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
 
 
 def read_facts(folder: Path) -> RunFacts:
-    """Return what is in the run `folder`.
+    """Return the facts of a run folder. A run that cannot be read has the status ``damaged``.
 
     Raises
     ------
     NotARun, RunMismatch
-        When it is no run, or one of another version; a run that cannot be read is ``damaged``.
+        If the folder is not a run, or was made by another version.
     """
     size, changed_at = _on_disk(folder)
     try:
@@ -112,14 +112,14 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _on_disk(folder: Path) -> tuple[int, datetime]:
-    kept = list(_files_below(folder))
-    written = max((said.st_mtime for said in kept), default=0.0)
-    return sum(said.st_size for said in kept), datetime.fromtimestamp(written, UTC)
+    files = list(_files_below(folder))
+    written = max((file.st_mtime for file in files), default=0.0)
+    return sum(file.st_size for file in files), datetime.fromtimestamp(written, UTC)
 
 
 def _files_below(folder: Path) -> Iterator[os.stat_result]:
     for path in folder.rglob("*"):
-        # Of a run that is being made: a file may be gone between its listing and the look at it.
+        # A running run may remove a file after the listing.
         with suppress(FileNotFoundError):
             if path.is_file():
                 yield path.stat()

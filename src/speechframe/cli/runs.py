@@ -48,7 +48,9 @@ def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -
 def existing_file(words: str) -> Path:
     """Return an existing path. A mistyped path is a usage error, before a service starts."""
     if words.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{words} is an address: it can stand in a column of a table")
+        raise argparse.ArgumentTypeError(
+            f"{words} is an address; name a file, or write the address into a column of a table"
+        )
     path = Path(words).expanduser()
     if not path.exists():
         raise argparse.ArgumentTypeError(f"{words} does not exist")
@@ -63,12 +65,12 @@ def gentle_interrupts() -> Iterator[None]:
     if not mine or threading.current_thread() is not threading.main_thread():
         yield
         return
-    said = False
+    explained = False
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        nonlocal said
-        if not said:
-            said = True
+        nonlocal explained
+        if not explained:
+            explained = True
             # Bypass sys.stderr, because it may be in the middle of a write.
             with contextlib.suppress(OSError):
                 os.write(2, _STOPPING)
@@ -118,12 +120,12 @@ def report(run: "Run", options: argparse.Namespace) -> int:
             show.write(words)
     if code != exits.OK:
         _show_failures(run)
-        show.write(f"go on with: {resume_command(run, options)}")
+        show.write(f"continue with: {resume_command(run, options)}")
     if suspect := counts.get("suspect"):
         # Suspect rows have an answer, so the run may be finished. No later message would mention the rows.
-        words = f"{suspect:,} suspect: error_message says why"
+        words = f"{suspect:,} suspect; the column error_message gives the reason"
         if "audio_seconds" in facts:
-            words += f"; make another take with: {_resume(run, ' --redo suspect', options)}"
+            words += f". Make another take with: {_resume(run, ' --redo suspect', options)}"
         show.write(words)
     return code
 

@@ -1,4 +1,4 @@
-"""Which service a command talks to: options for what is no secret, the environment for what is."""
+"""Choose the service of a command, with options for its address and the environment for its key."""
 
 import argparse
 import shlex
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "SPEECHFRAME_API_KEY"
 
 _DESCRIPTION = (
-    f"The key is read from {KEY_VARIABLE} (of dubbing from SPEECHFRAME_DUB_API_KEY, where it is another one) "
-    "and is no option: every user of a machine can read command lines. "
-    "With no key and no address, the embedded local service is used."
+    f"Set the key in {KEY_VARIABLE}, and another key for dubbing in SPEECHFRAME_DUB_API_KEY. A key is not an "
+    "option, because every user of a machine can read command lines. "
+    "If no key and no address are set, the embedded local service is used."
 )
 
 
 def _refuse_key(_: str) -> NoReturn:
-    """Say where a key belongs, and never repeat it."""
+    """Refuse a key without repeating it, and name the variable for keys."""
     raise argparse.ArgumentTypeError(
-        f"a key is not taken here: every user of this machine can read it. Set {KEY_VARIABLE} instead, and "
-        "take another key if this one was meant to stay secret"
+        "a key on the command line is refused, because every user of this machine can read it. "
+        f"Set {KEY_VARIABLE} instead. This key is no longer secret, so replace it"
     )
 
 
@@ -41,21 +41,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="regions",
         metavar="NAME",
-        help="a region to use, in order of preference; repeatable (SPEECHFRAME_REGIONS)",
+        help="a region to use (SPEECHFRAME_REGIONS). Repeat it for more regions, the preferred one first",
     )
     group.add_argument(
-        "--profile", metavar="NAME", help="a profile of speechframe.toml, and its name in run folders"
+        "--profile", metavar="NAME", help="a profile of speechframe.toml. Run folders contain its name"
     )
     group.add_argument("--api-key", "--key", nargs="?", const="", type=_refuse_key, help=argparse.SUPPRESS)
 
 
 def service(options: argparse.Namespace) -> "Settings | None":
-    """Return the chosen service as the verbs take it; None is the embedded local one.
+    """Return the settings of the chosen service. None stands for the embedded local service.
 
     Raises
     ------
     SettingsError
-        When what is set is incomplete or contradicts itself.
+        If the settings are incomplete or contradict each other.
     """
     from speechframe import settings
 
@@ -64,7 +64,7 @@ def service(options: argparse.Namespace) -> "Settings | None":
 
 
 def again(options: argparse.Namespace) -> str:
-    """Return the given options as words for a command to type next."""
+    """Return the given options in the form in which the user typed them, for a suggested command."""
     words = []
     for name, value in (("--base-url", options.base_url), ("--profile", options.profile)):
         words += [name, value] if value is not None else []

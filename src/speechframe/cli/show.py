@@ -68,7 +68,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | No
     widths = [max(map(_columns, column)) for column in zip(*lines, strict=True)]
     if width is not None:
         widths[-1] = max(_SHORTEST, min(widths[-1], width - sum(widths[:-1]) - len(_GAP) * (len(head) - 1)))
-    return "\n".join(_GAP.join(map(_fitted, line, widths)).rstrip() for line in lines)
+    return "\n".join(_GAP.join(map(_fit, line, widths)).rstrip() for line in lines)
 
 
 def _cell(value: Any) -> str:
@@ -83,7 +83,7 @@ def _columns(words: str) -> int:
     return sum(1 + (unicodedata.east_asian_width(c) in {"W", "F"}) for c in shown)
 
 
-def _fitted(words: str, width: int) -> str:
+def _fit(words: str, width: int) -> str:
     if _columns(words) <= width:
         return words + " " * (width - _columns(words))
     while words and _columns(words) >= width:
@@ -157,7 +157,7 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make both outputs accept every text, so that no character ends a command.
+    """Make both outputs accept every character. Otherwise a character could end a command with an error.
 
     Standard output escapes characters that an ASCII terminal cannot show, like standard error. The null
     device replaces a closed output (``2>&-``). Otherwise the next socket would get the number of the output.
@@ -169,7 +169,7 @@ def settle_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def let_go_of_output(number: int = 1) -> None:
+def redirect_output(number: int = 1) -> None:
     """Redirect an output to the null device after its reader has closed the pipe. The exit then succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
@@ -181,4 +181,4 @@ def end_error_output() -> None:
     try:
         sys.stderr.flush()
     except BrokenPipeError:
-        let_go_of_output(2)
+        redirect_output(2)

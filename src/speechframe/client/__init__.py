@@ -1,16 +1,15 @@
-"""One call of one service, in one attempt or as many as it takes.
+"""Make one call of one service, in one attempt or with retries.
 
-A call goes down this list:
+A call passes these modules in this order:
 
-- `client`: a method for each endpoint; `sync`: the same without ``await``
-- `calls`: a checked request, its limits, and how its answer is read; `upload`: the clip in a request
-- `caller`: one attempt (``send_once``), or attempts until one works (``call``), where and when
-- `exchange`: one request over aiohttp and its answer; `download`: audio that came as a URL
-- `answers`: what is read in an answer; `masking`: errors, and keys that show nowhere
-- `dubbing`: the calls of section 4.5, waiting for a job, its files; `webhooks`: a receiver of its end
+- `client` has a method for each endpoint. `sync` has the same methods without ``await``.
+- `calls` checks the request, sets its limits and decodes its answer. `upload` reads the clip in a request.
+- `caller` makes one attempt (``send_once``), or retries (``call``). It chooses the region and the wait.
+- `exchange` sends one request over aiohttp. `download` fetches audio behind a URL.
+- `answers` reads audio, words and translations. `masking` makes errors, and hides keys in them.
 
-Speech while it is made: `stream` (over HTTP, and what all streams have in common), `session` (over the
-WebSocket).
+`dubbing` makes the calls of section 4.5, waits for jobs and fetches their files. `webhooks` receives the end
+of a job. `stream` plays speech while it is made, over HTTP. `session` does so over the WebSocket.
 """
 
 from speechframe.client.answers import Raw, Spoken, Translated

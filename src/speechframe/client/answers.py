@@ -1,4 +1,4 @@
-"""Good answers as they came, and what is read in them: audio, words, warnings, translations."""
+"""Read audio, words, warnings and translations from answers with status 200."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -39,24 +39,26 @@ _SHOWN_CHARACTERS = 80
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _LENGTH_TOLERANCE_S = 0.25
 _LENGTH_TOLERANCE = 0.02
-_WORD = itemgetter(0)  # of a word with its times
+_WORD = itemgetter(0)  # the text of a word with its times
 _PLACES = re.compile(r"(.+): (texts [0-9,-]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A good answer as it came, not read yet; :meth:`Call.decode` reads it.
+    """An undecoded answer with status 200. :meth:`Call.decode` decodes it.
 
     Parameters
     ----------
     body, headers, trace_id, region
-        Of the answer; the body is unpacked.
+        Parts of the answer. The body is decompressed.
     latency_ms
-        Time of the attempt.
+        Duration of the attempt in milliseconds.
     has_audio
-        Whether the audio is in the body; otherwise it may name a URL.
-    redactor, reply
-        What masks keys in the rest of the answer; what reads a stream, and closes the connection.
+        True if the body contains the audio. Otherwise it may contain a URL.
+    redactor
+        Masks keys in texts from the answer.
+    reply
+        Reads a stream, and closes the connection.
     """
 
     body: bytes = field(repr=False)
@@ -69,9 +71,10 @@ class Raw:
     reply: Reply = field(default_factory=Reply, repr=False, compare=False)
 
 
-def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
+def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
     """Return the error without secrets, with the trace id and a description of what `load` cannot read."""
-    # Not used again: if it held an answer too many, each call on it would get the answer of the call before.
+    # Close the connection. It may contain a second answer, and each later call would get the answer before
+    # its own.
     raw.reply.drop()
     if error.remaining_characters is None:
         error.remaining_characters = balance_in(raw.body)
@@ -82,36 +85,39 @@ def explained(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = 
         kind = one_line(raw.headers.get("Content-Type") or "no content type", _SHOWN_CHARACTERS)
         head = raw.body[:_HEAD_BYTES].decode("utf-8", "replace")
         start = one_line(head, _SHOWN_CHARACTERS, raw.redactor.clean)
-        said = f"it begins {start!r}" if start else "it is empty"
-        error.args = (f"the answer is no JSON object: status 200, {kind}, {said}. {no_json}",)
+        begin = f"it begins {start!r}" if start else "it is empty"
+        error.args = (f"the answer is not a JSON object: status 200, {kind}, {begin}. {no_json}",)
     error.trace_id = raw.trace_id
     return without_secrets(error, raw.redactor)
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """The answer to a call that gives audio, which was found to be audio (sections 2.3 and 2.5).
+    """An answer with audio (sections 2.3 and 2.5). The audio was checked.
 
     Parameters
     ----------
     audio
         The encoded audio, as the service sent it.
     format, sample_rate_hz, channels, audio_seconds
-        What the audio's own headers say (for raw formats: what was asked for), not what the answer claims.
+        Properties from the audio's own headers, not from the answer. For raw formats, those of the request.
     words
-        Word, start and end in milliseconds; none from the voice changer and of streams.
-    billed_characters, remaining_characters
-        What this call should have cost, by the rule of `spec.billing`; the balance after it, if it is said.
+        Word, start and end in milliseconds. Empty for the voice changer and for streams.
+    billed_characters
+        Expected cost of this call, by the rule of `spec.billing`.
+    remaining_characters
+        Balance after this call. None if the answer contains none.
     warnings
-        The answer's ``warning``, its ``X-Speech-Warning`` headers, and what the client noticed itself
-        (such as words that run backwards, or a length that is not the audio's).
-    trace_id, region, latency_ms, attempts
-        The service's id of the answer, the region that gave it, the time of the successful attempt with its
-        download, and how many attempts it took.
+        The answer's ``warning``, its ``X-Speech-Warning`` headers, and findings of the client, such as words
+        that run backwards, or a wrong length.
+    trace_id, region
+        The service's id of the answer, and the region that sent it.
+    latency_ms, attempts
+        Duration of the successful attempt with its download, in milliseconds, and the number of attempts.
     said_seconds
-        The length the answer claims; None where it claims none, or what is no length.
+        Length that the answer states. None if it states no valid length.
     transcription
-        What was said in the clip, from the voice changer where it was asked for.
+        The spoken words of the clip, if the voice changer was requested to return them.
     """
 
     audio: bytes = field(repr=False)
@@ -132,36 +138,36 @@ class Spoken:
 
 
 def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
-    """Return what an answer holds, with the `audio` behind its URL, where it has one.
+    """Return the decoded answer. `audio` is the audio behind its URL, if the answer contains a URL.
 
-    BadAnswer is raised where that is no audio, or where nothing in a stream says that it is all there.
+    Raises BadAnswer if the audio is unusable, or if a stream lacks the mark of its end.
     """
     if clip_seconds is not None:
-        said = decode_convert(raw.body, clip_seconds=clip_seconds)
+        decoded = decode_convert(raw.body, clip_seconds=clip_seconds)
     elif isinstance(request, GenerateRequest):
-        said = decode_generate(raw.body, characters=len(request.text))
+        decoded = decode_generate(raw.body, characters=len(request.text))
     else:
-        said = _streamed(raw)
+        decoded = _decode_stream(raw)
     clean, content = raw.redactor.clean, raw.redactor.content
     rate_hz = request.sample_rate or default_sample_rate_hz(getattr(request, "model", None) or Model.FALCON_2)
-    asked, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
-    audio = said.audio if audio is None else audio
+    channel_type, rate_hz = forced_shape(request.format, request.channel_type, int(rate_hz))
+    audio = decoded.audio if audio is None else audio
     if audio is None:
         raise BadAnswer("the answer names a URL for its audio, which was not fetched")
-    found = _inspected(audio, request.format, rate_hz, asked.channels, clean)
-    notes = [said.warning, *said.notes]
+    found = _inspect_audio(audio, request.format, rate_hz, channel_type.channels, clean)
+    notes = [decoded.warning, *decoded.notes]
     if found.format is not request.format:
-        notes.append(f"asked for {request.format.value}, got {found.format.value}")
+        notes.append(f"requested {request.format.value}, got {found.format.value}")
     if found.sample_rate_hz != rate_hz:
-        notes.append(f"asked for {rate_hz} Hz, got {found.sample_rate_hz} Hz")
-    if found.channels != asked.channels:
+        notes.append(f"requested {rate_hz} Hz, got {found.sample_rate_hz} Hz")
+    if found.channels != channel_type.channels:
         plural = "s" if found.channels > 1 else ""
-        notes.append(f"asked for {asked.value}, got {found.channels} channel{plural}")
-    seconds, said_seconds = found.audio_seconds, said.audio_seconds
+        notes.append(f"requested {channel_type.value}, got {found.channels} channel{plural}")
+    seconds, said_seconds = found.audio_seconds, decoded.audio_seconds
     off_s = abs(seconds - said_seconds) if said_seconds is not None else 0.0
     if off_s > max(_LENGTH_TOLERANCE_S, _LENGTH_TOLERANCE * (said_seconds or 0.0)):
-        notes.append(f"the answer says {said_seconds:.2f} s of audio, it holds {seconds:.2f} s")
-    words, joined = said.words, "\n".join(map(_WORD, said.words))
+        notes.append(f"the answer states {said_seconds:.2f} s of audio, but contains {seconds:.2f} s")
+    words, joined = decoded.words, "\n".join(map(_WORD, decoded.words))
     if content.clean(joined) is not joined:
         words = [(content.clean(word), start_ms, end_ms) for word, start_ms, end_ms in words]
     if clip_seconds is None:
@@ -176,29 +182,31 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
         audio_seconds=seconds,
         words=words,
         billed_characters=billed,
-        remaining_characters=said.remaining_characters,
+        remaining_characters=decoded.remaining_characters,
         warnings=warnings_of(raw.headers, *notes, clean=clean),
         trace_id=raw.trace_id,
         latency_ms=raw.latency_ms,
         region=raw.region,
         said_seconds=said_seconds,
-        transcription=said.transcription and content.clean(said.transcription),
+        transcription=decoded.transcription and content.clean(decoded.transcription),
     )
 
 
-def _streamed(raw: Raw) -> SpokenAnswer:
+def _decode_stream(raw: Raw) -> SpokenAnswer:
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)
     audio = raw.body
-    # The header of a stream cannot know how long it will be; here that is known.
+    # Write the length into the header, because it was unknown when the stream began.
     with suppress(AudioError):
         audio = with_length(audio)
     return SpokenAnswer(audio)
 
 
-def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: SecretMasker) -> AudioInfo:
-    """Return what audio is; BadAnswer says why it cannot be used."""
+def _inspect_audio(
+    data: bytes, format: Format, rate_hz: int, channels: int, clean: SecretMasker
+) -> AudioInfo:
+    """Return the properties of audio, or raise BadAnswer with the fault."""
     # Some services wrap raw samples in a file with a header.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
     problem = ""
@@ -206,10 +214,10 @@ def _inspected(data: bytes, format: Format, rate_hz: int, channels: int, clean: 
         try:
             if (info := inspect(data, **how)).audio_seconds:
                 return info
-            problem = problem or "it holds no samples"
+            problem = problem or "it contains no samples"
         except AudioError as error:
             problem = problem or str(error)
-    # The error's words quote the first bytes: they are left out if those hold a secret.
+    # The error quotes the first bytes, so leave it out if these bytes contain a secret.
     head = data[:_HEAD_BYTES].decode("latin-1")
     raise BadAnswer(f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}")
 
@@ -221,17 +229,17 @@ class Translated:
     Parameters
     ----------
     translations
-        One a text, in the order asked.
+        One translation for each text, in the order of the request.
     routes
-        The languages each text went through (``en>pt-BR>es``), as far as the service or the call says.
+        The languages of each translation's route (``en>pt-BR>es``). None if the route is unknown.
     text_warnings
-        What the service says of single texts.
+        The service's warnings about each text.
     billed_characters, trace_id, latency_ms, region, attempts
-        As of :class:`Spoken`.
+        As in :class:`Spoken`.
     credits_used, target
-        What the answer says it cost, and the language it says it is in; None when it does not.
+        Cost and language that the answer states. None if it states none.
     warnings
-        What concerns the call as a whole: of the service, and what the client noticed itself.
+        Warnings about the whole call, of the service and of the client.
 
     Examples
     --------
@@ -254,38 +262,39 @@ class Translated:
 
 
 def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
-    """Return what the answer to a translation call holds, with every warning at the text it is about."""
-    said = decode_translate(raw.body, request.texts)
+    """Return the decoded answer to a translation call. Warnings about a text are placed at that text."""
+    decoded = decode_translate(raw.body, request.texts)
     translations = []
-    for place, translation in enumerate(said.texts):
+    for place, translation in enumerate(decoded.texts):
         if isinstance(translation, BadAnswer):
             raise BadAnswer(f"text {place}: {translation}")
         translations.append(translation)
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
     if source is not None:
-        # A text without a route went directly, unless it has a warning: then its route is not known.
+        # A text without a route went directly. If it has a warning, its route is unknown.
         routes = [
-            way or (None if told else f"{source}>{target}")
-            for way, told in zip(routes, of_texts, strict=True)
+            way or (None if text_warnings else f"{source}>{target}")
+            for way, text_warnings in zip(routes, of_texts, strict=True)
         ]
     price = billing.to_credits(billing.translate_millicredits(request.texts))
-    notes += said.notes
-    if said.credits_used is not None and said.credits_used != price:
-        notes.append(f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}")
-    if said.target is not None and locales.is_another(said.target, target):
-        notes.append(f"the answer says it is in {said.target}, not in {target}")
+    notes += decoded.notes
+    if decoded.credits_used is not None and decoded.credits_used != price:
+        cost = counted(decoded.credits_used, "credit")
+        notes.append(f"the service reports a cost of {cost}, expected {price:g}")
+    if decoded.target is not None and locales.is_another(decoded.target, target):
+        notes.append(f"the answer states the language {decoded.target}, requested {target}")
     return Translated(
         translations=tuple(translations),
         routes=tuple(routes),
         text_warnings=tuple(map(tuple, of_texts)),
         billed_characters=sum(map(len, request.texts)),
-        credits_used=said.credits_used,
+        credits_used=decoded.credits_used,
         warnings=tuple(notes),
         trace_id=raw.trace_id,
         latency_ms=raw.latency_ms,
         region=raw.region,
-        target=said.target,
+        target=decoded.target,
     )
 
 
@@ -300,7 +309,7 @@ def placed_warnings(
         found = _PLACES.fullmatch(warning)
         if way := read_route(warning):
             routes |= dict.fromkeys(way[1], way[0])
-        # Any other warning names its texts as a route does: `read_route` reads them.
+        # Other warnings name their texts in the form of a route, so `read_route` can read the texts.
         elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
             for place in of_texts.keys() & placed[1]:
                 of_texts[place].append(found[1])

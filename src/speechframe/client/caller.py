@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from pydantic import SecretStr
 from yarl import URL
 
-from speechframe.client.answers import Raw, explained
+from speechframe.client.answers import Raw, explain
 from speechframe.client.calls import MIB, Bounds, Call, Timeouts
 from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore
@@ -95,9 +95,9 @@ class Patience:
         """Return the seconds to wait after the `attempt`-th attempt failed with `error`."""
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
-        asked_s = error.retry_after_s if isinstance(error, ServiceError) else None
+        required_s = error.retry_after_s if isinstance(error, ServiceError) else None
         # Callers refused together got the same Retry-After. A random part spreads their retries.
-        return drawn_s if asked_s is None else asked_s + min(drawn_s, self.first_wait_s)
+        return drawn_s if required_s is None else required_s + min(drawn_s, self.first_wait_s)
 
 
 class Caller:
@@ -130,8 +130,8 @@ class Caller:
         addresses = settings.addresses()
         if settings.api_key is None or not addresses:
             raise SettingsError(
-                "a client needs an address and a key: set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
-                "pass base_url and api_key. speechframe.local_service() gives both without any account."
+                "the client lacks an address or a key; set SPEECHFRAME_BASE_URL and SPEECHFRAME_API_KEY, or "
+                "pass base_url and api_key. Without an account, speechframe.local_service() provides both"
             )
         self.settings, self.regions = settings, tuple(addresses)
         key = header_text(settings.api_key, "the api key")
@@ -248,7 +248,7 @@ class Caller:
             try:
                 audio = await self.fetch(url, max_bytes=most_bytes, region=raw.region)
             except BadAnswer as error:
-                raise explained(error, raw) from None
+                raise explain(error, raw) from None
         if len(raw.body) < _LARGE_BYTES:
             answer = call.decode(raw, audio=audio)
         else:
@@ -433,7 +433,7 @@ class Caller:
         try:
             return decode(raw.body)
         except BadAnswer as error:
-            raise explained(error, raw, loaded) from None
+            raise explain(error, raw, loaded) from None
 
     def headers_of(self, call: Call[Any]) -> dict[str, str]:
         """Return the headers of a call."""
@@ -454,7 +454,7 @@ class Caller:
 
 def _url(addresses: Mapping[str, str], region: str, endpoint: str, place: str = "") -> URL:
     if region not in addresses:
-        raise SettingsError(f"there is no region {region!r} here, only {', '.join(addresses)}")
+        raise SettingsError(f"the region {region!r} is not configured; allowed: {', '.join(addresses)}")
     found = by_name(endpoint)
     path = found.path.format(**dict.fromkeys(found.path_fields, quote(place, safe="")))
     return URL(addresses[region] + path)

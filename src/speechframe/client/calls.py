@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
-from speechframe.client.answers import Raw, explained, spoken_of, translated_of
+from speechframe.client.answers import Raw, explain, spoken_of, translated_of
 from speechframe.client.upload import Body, upload_of
 from speechframe.errors import AudioError, BadAnswer, InvalidRows
 from speechframe.spec import locales
@@ -250,7 +250,7 @@ class Call(Generic[R]):
             return spoken_of(raw, audio, request, clip_seconds)
         except BadAnswer as error:
             load = None if self.operation == "stream" else decode_object
-            raise explained(error, raw, load) from None
+            raise explain(error, raw, load) from None
 
 
 def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
@@ -310,13 +310,13 @@ def _call(
     **fields: Any,
 ) -> Call[R]:
     checked = check(kind, fields)
-    request = accepted(checked, kind)
+    request = require_valid(checked, kind)
     if stacklevel is not None:
         warn_deprecated(kind, checked.deprecated, stacklevel=stacklevel + 1)
     return Call(operation, request, encode(request), idempotency_key, take)
 
 
-def accepted(checked: Checked[R], model: type[R]) -> R:
+def require_valid(checked: Checked[R], model: type[R]) -> R:
     """Return the request of a check, or raise InvalidRows with every problem and unknown field."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
     unknown = [FieldProblem(name, "is not a field of a request", "", known) for name in checked.unknown]

@@ -1,4 +1,4 @@
-"""The client: a method for each endpoint of the document; those of dubbing are in `dubbing`."""
+"""The client, which has a method for each endpoint of the document. `dubbing` has those of dubbing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,31 +21,31 @@ from speechframe.wire.speech import decode_token, decode_voices
 from speechframe.wire.turns import Slots
 
 AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
-"""A clip: the bytes of a file, the path of one, or an array and its rate in Hz."""
+"""A clip as the bytes of a file, the path of a file, or a pair of an array and its rate in Hz."""
 
 
 class Client(Caller):
     """Calls to one service, with one key, from one event loop.
 
-    Every method raises :class:`InvalidRows` before anything is sent where a field is unknown or out of range,
-    and else what :meth:`call` raises. `take` and `idempotency_key` are those of :class:`Call`. Methods warn
-    with a DeprecationWarning of fields that the document calls deprecated.
+    If a field is unknown or out of range, every method raises :class:`InvalidRows` before anything is sent.
+    Other errors are those of :meth:`call`. :class:`Call` describes `take` and `idempotency_key`. Methods
+    issue a DeprecationWarning for fields that the document calls deprecated.
 
     Parameters
     ----------
     settings
-        Where the service is; by default what :func:`speechframe.settings.resolve` finds.
+        Address, key and regions. The default is the result of :func:`speechframe.settings.resolve`.
     api_key, base_url, regions
-        Override single settings.
+        Replace single settings.
     timeouts, bounds, patience
-        Time limits, largest answers, and how long ``call`` keeps trying.
+        Time limits, largest answers, and limits of the retries.
     max_connections
-        Connections open at once; a call beyond them waits, and one that waits is known to be unsent.
+        Largest number of open connections. Further calls wait, and a waiting call is certainly unsent.
 
     Raises
     ------
     SettingsError
-        When no address or no key is configured, or one of them cannot be used.
+        If an address or key is missing or invalid.
 
     Examples
     --------
@@ -63,9 +63,9 @@ class Client(Caller):
         return Dubbing(self)
 
     _takes_source: bool | None = None
-    """Whether the service takes the language of texts to translate; None until it was asked."""
+    """True if the service accepts the language of texts to translate. None until its limits were read."""
     _slots: Slots | None = None
-    """The turns that are active in all sessions, from the first session on; a cap of 0 is not known yet."""
+    """The active turns of all sessions. None before the first session. A cap of 0 means an unknown cap."""
 
     async def generate(
         self,
@@ -83,11 +83,11 @@ class Client(Caller):
         Parameters
         ----------
         text
-            The text; may hold pause markers such as ``[pause 1.5s]``.
+            The text. It may contain pause markers such as ``[pause 1.5s]``.
         voice
             Full voice id or bare name.
         model
-            ``"gen2"``; the endpoint knows no other.
+            ``"gen2"``, the only model of this endpoint.
         **fields
             Any other field of :class:`speechframe.spec.speech.GenerateRequest` by its Python name:
             ``locale``, ``style``, ``rate``, ``pronunciation_dictionary`` ...
@@ -109,17 +109,17 @@ class Client(Caller):
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Stream:
-        """Return `text` as audio that is heard while it arrives (sections 2.2 and 4.1).
+        """Return `text` as audio that can be played while it arrives (sections 2.2 and 4.1).
 
-        The stream is returned when its first audio is there: until then failures are retried as
-        :meth:`call` does it, and never afterwards; then the stream raises :class:`StreamBroken`.
+        The method returns when the first audio has arrived. Earlier failures are retried like those of
+        :meth:`call`. After a later failure the stream raises :class:`StreamBroken`.
 
         Parameters
         ----------
         text, voice
-            As of :meth:`generate`; the voice is one of the model's catalogue.
+            As in :meth:`generate`. The voice must be in the model's catalogue.
         model
-            ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
+            ``"falcon-2"`` or ``"gen2"`` (deprecated here). The default is the region's model (section 2.2).
         **fields
             Any other field of :class:`speechframe.spec.speech.StreamRequest` by its Python name:
             ``format``, ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``, ``pitch`` ...
@@ -138,15 +138,15 @@ class Client(Caller):
     def stream_session(
         self, /, *, voice: str | None = None, max_contexts: int | None = None, **fields: Any
     ) -> StreamSession:
-        """Return a session over the WebSocket: text as it is written, many turns at once (sections 3 and 6).
+        """Return a session for many turns of speech over the WebSocket (sections 3 and 6).
 
         Parameters
         ----------
         voice
-            Full voice id or bare name of all turns that name none; the service's default voice without.
+            Full voice id or bare name, for turns without a voice. The default is the service's default voice.
         max_contexts
-            How many turns of this client may be active at once (at least 1, else ValueError); by default what
-            the service publishes for the key, else the document's number for the region.
+            Largest number of active turns of this client, at least 1. The default is the published number
+            for the key, or else the document's number for the region. A smaller number is a ValueError.
         **fields
             ``model``, ``format``, ``sample_rate``, ``channel_type``; ``locale``, ``style``, ``rate``,
             ``pitch``, ``variation``, ``pronunciation_dictionary``; ``min_buffer_size``,
@@ -182,8 +182,9 @@ class Client(Caller):
         Parameters
         ----------
         audio
-            The bytes of an audio file, the path of one (it is read piece by piece while it is sent), or
-            ``(array, rate in Hz)``: floats in [-1, 1] or int16, ``(frames,)`` or ``(frames, channels)``.
+            The bytes of an audio file, the path of a file, or ``(array, rate in Hz)``. A file is read piece
+            by piece while it is sent. An array has floats in [-1, 1] or int16, and the shape ``(frames,)`` or
+            ``(frames, channels)``.
         voice
             Full voice id or bare name.
         locale
@@ -195,10 +196,10 @@ class Client(Caller):
         Raises
         ------
         AudioError
-            The file has changed or gone while it was to be sent.
+            If the file is unusable, or changed before it was sent.
         """
-        asked = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
-        changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **asked))
+        given = {"voice": voice, "locale": locale, "take": take, "idempotency_key": idempotency_key, **fields}
+        changed: Spoken = await self.call(await asyncio.to_thread(change_call, audio, **given))
         return changed
 
     async def translate(
@@ -214,19 +215,19 @@ class Client(Caller):
         Parameters
         ----------
         texts
-            A list of texts (one string is a list of one).
+            A list of texts, or one text.
         target
-            The language wanted: a code or locale in any spelling (``"fr-FR"``, ``"fr_fr"``).
+            The language of the translations, as a code or locale in any spelling (``"fr-FR"``, ``"fr_fr"``).
         source
-            The language of the texts. The document has no such field: it is sent to a service that
-            says in its limits that it takes it, and to no other.
+            The language of the texts. The document lacks this field, so it is sent only to services whose
+            limits list it.
 
         Raises
         ------
         SpeechframeError
-            As :meth:`call`. An unknown pair of languages is a ``BadRequest``, and an answer that lacks the
-            translation of a text is a ``BadAnswer``: texts are told apart by what the answer says was their
-            source.
+            As in :meth:`call`. An unknown pair of languages is a ``BadRequest``. An answer that lacks the
+            translation of a text is a ``BadAnswer``. Each translation is matched to its text by the source
+            text in the answer.
 
         Examples
         --------
@@ -244,15 +245,15 @@ class Client(Caller):
         return found
 
     async def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
-        """Return the voices of the catalogue of a model, ``"gen2"`` or ``"falcon-2"`` (sections 2.4 and 4.1).
+        """Return the voices in the catalogue of a model, ``"gen2"`` or ``"falcon-2"`` (sections 2.4 and 4.1).
 
-        A `token` from :meth:`token` is sent instead of the key. Listing costs nothing, so that dropped
-        connections are retried as well.
+        A `token` from :meth:`token` is sent instead of the key. Listing is free, so dropped connections are
+        retried, too.
         """
         token = hidden_key(token)
         secret = None if token is None else {TOKEN_HEADER: header_text(token, "the token")}
         return await self.get("voices", decode_voices, {"model": model}, secret)
 
     async def token(self) -> AuthToken:
-        """Return a short-lived token in exchange for the key (2.7 and 4.4); a bad key is PermissionDenied."""
+        """Return a short-lived token for the key (2.7 and 4.4). PermissionDenied if the key is invalid."""
         return await self.get("token", decode_token)

@@ -39,7 +39,7 @@ _MAX_URL_CHARACTERS = 8000
 _MAX_HOST_CHARACTERS = 253
 _MAX_ERROR_BYTES = 64 * KIB
 
-# 203 is a 200 that a proxy has touched. 206 is a part of the audio, and 202, 204 and 205 are without audio.
+# 203 is a 200 that a proxy changed. 206 contains a part of the audio. 202, 204 and 205 contain none.
 _WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
@@ -74,15 +74,15 @@ async def fetch(
 ) -> bytes:
     """Return the bytes behind an address in an answer from `base`. The service's addresses are in `service`.
 
-    A dropped connection, a truncated body, a 5xx, a 408 and a 429 lead to another attempt, because a download
-    costs nothing and the call was paid for. BadAnswer contains the reason of a failure.
+    A dropped connection, a truncated body, a 5xx, a 408 and a 429 lead to another attempt, because downloads
+    are free and the call is paid. BadAnswer contains the reason of a failure.
     """
 
     async def body(reply: Reply) -> bytes:
         return reply.body
 
     source = _Source(exchange, service, address, base)
-    return await _fetched(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
+    return await _retry(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
 async def save(
@@ -125,14 +125,14 @@ async def save(
 
     try:
         source = _Source(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
-        await _fetched(source, write, timeout_s, max_bytes=None)
+        await _retry(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync, path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-async def _fetched(
+async def _retry(
     source: _Source,
     take: Callable[[Reply], Awaitable[T]],
     timeout_s: float,
@@ -142,7 +142,7 @@ async def _fetched(
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
-    async def followed(url: URL) -> Reply:
+    async def follow(url: URL) -> Reply:
         for _ in range(MAX_REDIRECTS + 1):
             reply = await source.exchange.ask(
                 "GET",
@@ -155,16 +155,16 @@ async def _fetched(
             target = reply.headers.get("Location")
             if reply.status not in _REDIRECTS or not target:
                 return reply
-            url = _checked(target, url, source)
+            url = _check_url(target, url, source)
         raise BadAnswer(f"the {source.what} could not be fetched: more than {MAX_REDIRECTS} redirects")
 
-    url = _checked(source.address, source.base, source)
+    url = _check_url(source.address, source.base, source)
     for wait_s in source.waits_s:
         await asyncio.sleep(min(wait_s, max(0.0, deadline_s - time.monotonic())))
         if time.monotonic() >= deadline_s:
             break
         try:
-            reply = await followed(url)
+            reply = await follow(url)
             if reply.status in _WHOLE:
                 try:
                     return await asyncio.wait_for(take(reply), deadline_s - time.monotonic())
@@ -185,18 +185,18 @@ async def _fetched(
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
-def _checked(address: str, base: URL, source: _Source) -> URL:
+def _check_url(address: str, base: URL, source: _Source) -> URL:
     """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
-        raise BadAnswer(f"the {source.what}'s address is no URL")
+        raise BadAnswer(f"the {source.what}'s address is not a URL")
     try:
         # Letters outside ASCII must be encoded, so a signature cannot cover their spelling.
         url = URL(stripped, encoded=stripped.isascii())
         url = url if url.scheme else base.join(url)
         problem = _forbidden(url, source.service)
     except ValueError:
-        problem = " is no URL"
+        problem = " is not a URL"
     if problem:
         raise BadAnswer(f"the {source.what}'s address{problem}")
     return url
@@ -208,12 +208,12 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
         return " is neither http nor https at a host"
     if url.user is not None or url.password is not None:
-        return f" at {host} holds a user name"
+        return f" at {host} contains a user name"
     try:
         is_inside = not is_public(ip_address(host.partition("%")[0]))
     except ValueError:
         if _DISGUISED.fullmatch(host):
-            return f" {host} is a number and no host"
+            return f" {host} is a number, not a host"
         is_inside = host == "localhost" or host.endswith(".localhost")
     own = {_bare(each) for each in map(URL, service) if url.scheme in {"https", each.scheme}}
     if host not in (own if own.isdisjoint(_ONE_MACHINE) else own | _ONE_MACHINE):
@@ -221,7 +221,7 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
             return f" is at {host} behind plain http, and that is not the service's own host"
         if is_inside:
             return f" {host} is on this machine or in a private network, and is not the service's own host"
-    return None if url.port else " is no URL"
+    return None if url.port else " is not a URL"
 
 
 def _bare(url: URL) -> str:

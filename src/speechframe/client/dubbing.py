@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
 from speechframe.client.caller import JSON, Caller, Patience
-from speechframe.client.calls import accepted
+from speechframe.client.calls import require_valid
 from speechframe.client.download import save
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.client.upload import Body, Upload, medium_of
@@ -136,30 +136,30 @@ class Dubbing:
         description: str | None = None,
     ) -> Project:
         """Create a project of type ``AUTOMATED`` or ``QA``, free of charge, and return the project."""
-        asked = {
+        given = {
             "name": name,
             "dubbing_type": dubbing_type,
             "target_locales": _listed(target_locales),
             "source_locale": source_locale,
             "description": description,
         }
-        body = encode_json(_checked(ProjectCreateRequest, asked))
+        body = encode_json(_check(ProjectCreateRequest, given))
         return await self._ask(partial(decode, Project), "create_project", body=body)
 
     async def list_projects(self, *, limit: int | None = None, next: str | None = None) -> ProjectPage:  # noqa: A002 - the document's name
         """Return a page of the projects. Pass its `next` to get the following page."""
-        query = _checked(ProjectListQuery, {"limit": limit, "next": next})
-        asked = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
-        return await self._ask(partial(decode, ProjectPage), "list_projects", query=asked)
+        query = _check(ProjectListQuery, {"limit": limit, "next": next})
+        given = {name: str(value) for name, value in query.model_dump(exclude_none=True).items()}
+        return await self._ask(partial(decode, ProjectPage), "list_projects", query=given)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
         """Change the target locales of further jobs of a project, and return the project."""
-        body = encode_json(_checked(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
+        body = encode_json(_check(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
         return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
         """Return the utterances of a dub (our addition, which other services refuse with an error)."""
-        query = {"locale": _checked(UtterancesQuery, {"locale": locale}).locale}
+        query = {"locale": _check(UtterancesQuery, {"locale": locale}).locale}
         return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
@@ -174,8 +174,8 @@ class Dubbing:
         corrections
             Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
-        asked = {"locale": locale, "utterances": list(corrections)}
-        body = encode_json(_checked(UtterancesUpdateRequest, asked))
+        given = {"locale": locale, "utterances": list(corrections)}
+        body = encode_json(_check(UtterancesUpdateRequest, given))
         return await self._ask(partial(decode, DubJobStatus), "update_utterances", job_id, body=body)
 
     async def wait(
@@ -209,7 +209,9 @@ class Dubbing:
                 return status
             wait_s = random.uniform(bound_s / 2, bound_s)  # noqa: S311 - spreads callers, keeps no secret
             if timeout_s is not None and time.monotonic() + wait_s > began_s + timeout_s:
-                words = f"job {job_id} is {status.status} after {timeout_s:g} s; it goes on"
+                words = (
+                    f"job {job_id} is {status.status} after {timeout_s:g} s, and still runs at the service"
+                )
                 raise TimedOut(words, sent=True)
             await asyncio.sleep(wait_s)
             bound_s = min(bound_s * WAIT_GROWTH, LONGEST_WAIT_S)
@@ -262,8 +264,8 @@ class Dubbing:
         if (secret := fields.get("webhook_secret")) is not None:
             fields["webhook_secret"] = secret.get_secret_value()
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
-        request = _checked(model, {**fields, **source})
-        upload = None if "file_url" in source else await asyncio.to_thread(_looked_at, media)
+        request = _check(model, {**fields, **source})
+        upload = None if "file_url" in source else await asyncio.to_thread(_inspect, media)
         return await self.create(request, upload, key=idempotency_key)
 
     async def create(
@@ -319,7 +321,7 @@ class Dubbing:
         )
 
 
-def _looked_at(media: Any) -> Upload:
+def _inspect(media: Any) -> Upload:
     """Return a media file as an upload, or raise InvalidRows. Blocks while the file is hashed."""
     try:
         return medium_of(media)
@@ -328,8 +330,8 @@ def _looked_at(media: Any) -> Upload:
         raise InvalidRows([line]) from None
 
 
-def _checked(model: type[M], asked: Mapping[str, Any]) -> M:
-    return accepted(check(model, asked), model)
+def _check(model: type[M], given: Mapping[str, Any]) -> M:
+    return require_valid(check(model, given), model)
 
 
 def _listed(locales: Iterable[str]) -> list[str]:

@@ -457,13 +457,13 @@ def _proxy_of(scheme: str, host: str | None, port: int | None) -> URL | None:
     if proxy.scheme not in {"http", "https"} or not proxy.host:
         # Do not show the value, because it may contain a password.
         raise SettingsError(
-            f"{scheme.upper()}_PROXY is no http(s) address; correct it, or configure(trust_env=False)"
+            f"{scheme.upper()}_PROXY must be an http(s) address; correct it, or configure(trust_env=False)"
         )
     return proxy
 
 
 def _too_large(size: int, max_bytes: int) -> TooLargeError:
-    allowed = f"{max_bytes / 1e6:,.1f} MB are allowed for what was asked (max_answer_mb= allows more)"
+    allowed = f"{max_bytes / 1e6:,.1f} MB are allowed for this request (max_answer_mb= allows more)"
     return TooLargeError(f"the answer is too large: {size / 1e6:,.1f} MB, {allowed}")
 
 
@@ -477,7 +477,7 @@ def _failure(
             words = "no answer from" if wrote else "no connection to"
             return TimedOut(f"{words} {place} within {limit_s:g} s", sent=wrote)
         case aiohttp.ClientHttpProxyError():
-            text = f"the proxy {proxy_place} refused the way to {place}: status {error.status}"
+            text = f"the proxy {proxy_place} refused a connection to {place}: status {error.status}"
             return ConnectionFailed(text, sent=wrote)
         case HttpProcessingError() | aiohttp.WSServerHandshakeError():
             text = f"{place} sent something other than an HTTP answer"

@@ -1,4 +1,4 @@
-"""Errors without secrets: keys are masked in what a service says, and answers become typed errors."""
+"""Make typed errors from answers, and mask keys in all texts that come from a service."""
 
 import html
 import re
@@ -14,12 +14,12 @@ from speechframe.wire.errors import decode_error, retry_after_s
 
 E = TypeVar("E", bound=SpeechframeError)
 
-# Characters. A shorter key may be a word that texts and names hold.
+# Characters. A shorter key may also be a word in texts and names.
 _LEAST_IN_CONTENT = 8
 
 
 class Redactor:
-    """Masks secrets in text of others, such as an error body that echoes the request.
+    """Mask secrets in texts from outside, such as an error body that echoes the request.
 
     A secret is found in any case, and with any of its characters escaped as in JSON, URLs or HTML. Text has
     to be masked before it is shortened, because half a secret is not found. `content` is the redactor for
@@ -30,17 +30,17 @@ class Redactor:
         long = [secret for secret in secrets if len(secret) >= _LEAST_IN_CONTENT]
         self.content = self if len(long) == len(secrets) else Redactor(*long)
         self._folded = [Hidden(secret.casefold()) for secret in secrets]
-        # Longest first: a short secret may be a part of a long one.
+        # Try the longest first, because a short secret may be a part of a long one.
         patterns = map(_pattern, sorted(secrets, key=len, reverse=True))
-        # Of the pattern only its method is kept, whose repr does not show what it looks for.
+        # Keep only the method, because the repr of a pattern shows the secret.
         self._mask = re.compile(Hidden("|".join(patterns)), re.IGNORECASE).sub
 
     def clean(self, text: str) -> str:
-        """Return `text` with every spelling of every secret masked; usually the text itself."""
+        """Return `text` with every spelling of every secret masked. Usually that is `text` itself."""
         if not self._folded:
             return text
-        # Only with these characters is a spelling another text than the secret: the pattern takes forty times
-        # as long as looking for them.
+        # Escaped spellings need one of these characters. The search for them is forty times faster than the
+        # pattern.
         if any(map(text.__contains__, "\\%&")) or any(map(text.casefold().__contains__, self._folded)):
             return self._mask(MASK, text)
         return text
@@ -51,15 +51,15 @@ def _pattern(secret: str) -> Hidden:
     for character in secret:
         code, plain = ord(character), re.escape(character)
         codes = rf"\\u{code:04x}|%{code:02x}|&#(?:x0*{code:x}|0*{code});"
-        # Atomic: with backtracking, text that is nearly the key takes time exponential in its length.
+        # An atomic group. With backtracking, text that nearly equals the key takes exponential time.
         spelled += rf"(?>{codes}|{re.escape(html.escape(character))}|\\{plain}|{plain})"
     return Hidden(f"{re.escape(secret)}|{spelled}")
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Redactor) -> ServiceError:
-    """Return the error that an answer with an error status is."""
-    said = decode_error(status, body, headers, redactor.clean)
-    message = said.message
+    """Return the typed error for an answer with an error status."""
+    decoded = decode_error(status, body, headers, redactor.clean)
+    message = decoded.message
     if status // 100 == 3:  # noqa: PLR2004 - a redirect
         try:
             host = URL(headers.get("Location", "")).host or "another path"
@@ -70,18 +70,18 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
     return service_error(
         message,
         status=status,
-        code=said.code,
-        trace_id=said.trace_id,
-        body=said.text,
+        code=decoded.code,
+        trace_id=decoded.trace_id,
+        body=decoded.text,
         retry_after_s=retry_after_s(headers),
     )
 
 
 def without_secrets(error: E, redactor: Redactor) -> E:
-    """Return an error whose words hold no key, without the traceback and errors behind it, which may."""
+    """Return the error with keys masked, and without its traceback and its causes, which may contain keys."""
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
         error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None
-    # Dropped, for the frames of this error and of those that it came from hold whole answers.
+    # The frames of these errors contain whole answers.
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

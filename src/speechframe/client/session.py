@@ -1,8 +1,8 @@
-"""Turns of speech over WebSockets (sections 3 and 6): text goes in as it is written, audio comes out.
+"""Speak text while it is being written, in turns over WebSockets (sections 3 and 6).
 
-``wire.client_contexts`` has the rules of the protocol; here are its sockets, tasks and clocks. A socket has a
-task that connects and sends, and one that reads. A socket that takes nothing or brings nothing is aborted, as
-if its connection were lost.
+``wire.client_contexts`` implements the rules of the protocol. This module adds sockets, tasks and clocks.
+Each socket has a task that connects and sends, and a task that reads. If a socket stalls in either direction,
+its connection is aborted and counts as lost.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
-from speechframe.client.calls import MIB, accepted
+from speechframe.client.calls import MIB, require_valid
 from speechframe.client.exchange import CLOSE_S, Reply
 from speechframe.client.masking import refusal
-from speechframe.client.stream import Heard, Stream, heard_of
+from speechframe.client.stream import Stream, StreamState, state_of
 from speechframe.errors import (
     ConnectionFailed,
     InvalidRows,
@@ -54,20 +54,20 @@ from speechframe.wire.frames import encode_frame
 from speechframe.wire.turns import Slots
 
 Pieces = str | Iterable[str] | AsyncIterable[str]
-"""One text, or an iterable of pieces of one: a list, a generator, an async generator."""
+"""A text, or an iterable of its pieces, such as a list, a generator or an async generator."""
 
-# The audio of a sentence, which a service may send in one frame, is smaller.
+# Larger than the audio of any sentence, because a service may send a sentence in one frame.
 MAX_MESSAGE_BYTES = 32 * MIB
 _TICK_S = 0.05
-# The end of an iterator: StopIteration cannot come out of a thread.
+# Marks the end of an iterator, because a future cannot carry StopIteration.
 _END: Any = object()
-# The fields of a turn, by the message that they go in.
+# The fields of a turn, by the message that contains them.
 _FIELDS: dict[Any, list[str]] = {
     SocketQuery: [name for name in SocketQuery.model_fields if name != "api_key"],
     ClientFrame: ["min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking"],
     VoiceConfig: list(VoiceConfig.model_fields),
 }
-# The status of the same error over HTTP: so an error of a turn has the class that a call's has.
+# HTTP status of each error code, so that errors of turns and of calls have the same classes.
 _STATUSES: dict[str, Status] = {
     ErrorCode.INVALID_VOICE: Status.BAD_REQUEST,
     ErrorCode.ACTIVE_CONTEXT_LIMIT_EXCEEDED: Status.TOO_MANY_REQUESTS,
@@ -78,14 +78,13 @@ _log = logging.getLogger("speechframe")
 
 
 class StreamSession:
-    """Turns of speech over as few sockets as they need, made by :meth:`Client.stream_session`.
+    """Many turns of speech over few sockets. :meth:`Client.stream_session` makes a session.
 
-    A socket is opened when there is text to send, closed by the service when it was idle for long, and
-    opened again for the next text. A turn that wants another model, format, rate or number of channels than
-    the others has a socket of its own; all other turns share one. No more turns are active at once than the
-    key may have, counted over the client's sessions: the others wait. A turn that fails before anything of it
-    was heard is sent once more; one that was heard raises :class:`StreamBroken` when its socket is lost, also
-    by a close of the service for being idle.
+    Turns with the same model, format, rate and channels share a socket. A socket opens when there is text to
+    send. The service closes an idle socket, and the next text opens it again. The number of active turns in
+    all sessions of the client never exceeds the key's limit, and further turns wait. A turn that fails before
+    its first audio is sent once more. If a socket is lost after the first audio, the turn raises
+    :class:`StreamBroken`.
 
     Examples
     --------
@@ -109,29 +108,30 @@ class StreamSession:
 
     @property
     def sockets(self) -> int:
-        """How many sockets are open."""
+        """Number of open sockets."""
         return sum(socket.connection is not None for socket in self._sockets.values())
 
     async def close(self) -> None:
-        """End every turn and close the sockets; calling it again does nothing."""
+        """End every turn and close the sockets. A second call does nothing."""
         self._closed = True
         sockets, self._sockets = self._sockets, {}
         await asyncio.gather(*(socket.close() for socket in sockets.values()))
 
     async def open(self, /, *, voice: str | None = None, **fields: Any) -> "StreamContext":
-        """Return a new turn: text goes in, audio and events come out. Nothing is sent before it has text.
+        """Return a new turn, which takes text and yields audio and events. Its first text starts the sending.
 
         Parameters
         ----------
         voice, **fields
-            Whatever :meth:`Client.stream_session` takes, for this turn alone; the session's by default.
+            Fields of :meth:`Client.stream_session` for this turn alone. The defaults are the session's
+            values.
 
         Raises
         ------
         InvalidRows
-            A field is unknown or out of range.
+            If a field is unknown or out of range.
         ServiceError, ConnectionFailed
-            The service cannot be asked how many turns may be active.
+            If the service's limit of active turns cannot be read.
         """
         context = self._context({"voice_id": voice, **fields})
         await self._learn_cap()
@@ -143,15 +143,20 @@ class StreamSession:
         Parameters
         ----------
         pieces
-            An async or a sync iterable of text, or one text. What blocks in a sync one (a model's answer that
-            is read from the network) is waited for in a thread. Its errors come out of the stream.
+            An async or a sync iterable of text, or one text. A sync iterable runs in a thread, because it may
+            block. The stream raises errors of the iterable.
         voice, **fields
-            As of :meth:`open`; :class:`InvalidRows` where one is unknown or out of range.
+            As in :meth:`open`.
 
         Returns
         -------
         Stream
-            To be iterated; the turn begins then. Leaving it ends the turn.
+            The audio. The turn begins with the iteration, and ends if the iteration is left.
+
+        Raises
+        ------
+        InvalidRows
+            If a field is unknown or out of range.
         """
         context = self._context({"voice_id": voice, **fields})
         writing: list[asyncio.Task[None]] = []
@@ -163,8 +168,8 @@ class StreamSession:
                     await context.send(piece)
                 await context.end()
             except BaseException as error:
-                # Whoever listens is told the writer's error; also a cancellation of something that the writer
-                # waited for ends the turn.
+                # Pass the writer's error to the reader. A cancellation inside the iterable ends the turn,
+                # too.
                 await context.close(error if isinstance(error, Exception) else None)
                 raise
 
@@ -177,39 +182,38 @@ class StreamSession:
             await _stop_tasks(writing)
             await context.close()
 
-        return Stream(context.heard, pull, stop)
+        return Stream(context.state, pull, stop)
 
     async def _learn_cap(self) -> None:
-        """Set how many turns may be active, unless known: as published for the key, or else as documented."""
+        """Set the limit of active turns, unless it is set. A published limit replaces the documented one."""
         if not self._slots.cap:
             region, limits = self._caller.regions[0], await self._caller.limits() or {}
             documented = REGIONS[region].streaming_concurrency if region in REGIONS else None
             self._slots.cap = published_cap(limits, Pool.STREAMING) or documented or LEAST_CONCURRENCY
 
-    def _context(self, given: Mapping[str, Any]) -> "StreamContext":
+    def _context(self, own: Mapping[str, Any]) -> "StreamContext":
         if self._closed:
             raise RuntimeError("the session is closed")
-        fields = self._fields | {name: value for name, value in given.items() if value is not None}
+        fields = self._fields | {name: value for name, value in own.items() if value is not None}
         query, frame, config = _messages_of(fields)
-        asked = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
-        shape = tuple((name, str(value)) for name, value in asked if value is not None)
+        given = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
+        shape = tuple((name, str(value)) for name, value in given if value is not None)
         if (socket := self._sockets.get(shape)) is None:
             socket = self._sockets[shape] = _Socket(self._caller, self._slots, dict(shape))
         number = socket.contexts.open(config, frame.model_dump(include=frame.model_fields_set))
-        context = socket.turns[number] = StreamContext(socket, number, heard_of(query, socket.region))
+        context = socket.turns[number] = StreamContext(socket, number, state_of(query, socket.region))
         return context
 
 
 class StreamContext:
-    """One turn of a session: ``send`` text, ``end`` it, iterate over what comes.
+    """One turn of a session. Call ``send`` for each text and ``end`` after the last. Iterate over its events.
 
-    Iterating over the context gives events: :class:`Audio`, :class:`Warned`, :class:`Retried` (it is sent
-    again, since nothing of it was heard), :class:`UnexpectedMessage` (what nobody knows) and at last
-    :class:`Ended`. :meth:`audio` gives the audio alone. Errors are raised: the service's with the class that
-    the same failure of a call has, and its code. Of warnings and odd things there are 20 each at most; a turn
-    with more audio than its text can fill, or that is waited for longer than it can last, is broken off.
+    The events are :class:`Audio`, :class:`Warned`, :class:`Retried` (the turn is sent again, because it
+    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`Ended`. A turn reports at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of
+    the service have the class and code of the same error of a call. A turn is broken off if its audio is too
+    long for its text, or if it takes longer than its text can last.
 
-    As an async context manager it is ended at the end of the block, and given up where the block fails.
+    The end of an ``async with`` block ends the turn. If the block fails, the turn is closed.
 
     Examples
     --------
@@ -219,13 +223,13 @@ class StreamContext:
     >>> await context.audio().save("morning.wav")  # doctest: +SKIP
     """
 
-    def __init__(self, socket: "_Socket", number: int, heard: Heard) -> None:
-        self._socket, self._number, self.heard = socket, number, heard
+    def __init__(self, socket: "_Socket", number: int, state: StreamState) -> None:
+        self._socket, self._number, self.state = socket, number, state
         self.failure: BaseException | None = None
         self.changed = asyncio.Event()
         self._events: deque[Event] = deque()
         self._event_counts: Counter[type[Event]] = Counter()
-        self._left_s = 0.0  # that the service has to end the turn, once its text has ended
+        self._left_s = 0.0  # time for the service to end the turn, once the text has ended
         self._ended = False
         self._stream: Stream | None = None
 
@@ -236,41 +240,41 @@ class StreamContext:
         await (self.end() if error is None else self.close())
 
     async def send(self, text: str) -> None:
-        """Add text; it is spoken when there is enough of it, or no more for a moment.
+        """Add text. The service speaks it once a sentence is complete, or after a short pause.
 
         Raises
         ------
         TypeError, InvalidRows
-            It is no text, or cannot be sent (half a surrogate pair, NUL); the turn is as before.
+            If `text` is not a text, or cannot be sent (half a surrogate pair, NUL). The turn is unchanged.
         RuntimeError, SpeechframeError
-            The turn was ended, or has failed.
+            If the turn was ended, or has failed.
         """
-        heard = self.heard
+        state = self.state
         if not isinstance(text, str):
             raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
         if self.failure is not None:
             raise self.failure
         if self._ended:
-            raise RuntimeError("the turn was ended; open another one")
-        accepted(check(ClientFrame, {"text": text}), ClientFrame)
-        if not heard.text:
-            heard.started_s = time.perf_counter()
-        heard.text += text
+            raise RuntimeError("the turn was ended, so it accepts no more text; open another turn")
+        require_valid(check(ClientFrame, {"text": text}), ClientFrame)
+        if not state.text:
+            state.started_s = time.perf_counter()
+        state.text += text
         self._socket.contexts.send(self._number, text)
         self._socket.wake.set()
 
     async def end(self) -> None:
-        """Say that there is no more text; doing it again is nothing."""
+        """Mark the end of the text. A second call does nothing."""
         if not self._ended:
-            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.heard.text)
+            self._ended, self._left_s = True, self._socket.caller.timeouts.speech_s(self.state.text)
             self._socket.deliver(self._socket.contexts.end(self._number))
 
     async def clear(self) -> None:
-        """Drop the text that is not being spoken yet, as when a listener interrupts."""
+        """Drop the text that is not yet being spoken, for example if a listener interrupts."""
         self._socket.deliver(self._socket.contexts.clear(self._number))
 
     async def close(self, reason: BaseException | None = None) -> None:
-        """Give the turn up, unless it is over: its text is dropped, and its listener is told the `reason`."""
+        """Close the turn, unless it is over. Drop its text, and raise `reason` where its audio is read."""
         self._socket.drop(self._number, reason or "the turn was closed before its end")
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -278,7 +282,7 @@ class StreamContext:
             yield event
 
     async def event(self) -> Event | None:
-        """Return what happens next; None when the turn is over. Raises what it has failed with."""
+        """Return the next event, or None when the turn is over. Raises the error of a failed turn."""
         socket, silent_s, began_s = self._socket, 0.0, time.monotonic()
         while not self._events:
             if self.failure is not None:
@@ -290,12 +294,12 @@ class StreamContext:
                 async with asyncio.timeout(_TICK_S):
                     await self.changed.wait()
             now_s = time.monotonic()
-            # Only the service has a time limit, and only while it is waited for: not the writer, not other
-            # turns that hold the slots, and not a player.
+            # The limits count only waiting for the service. They do not count waiting for the writer, for a
+            # slot or for a player.
             if self._ended and socket.contexts.is_begun(self._number):
                 silent_s, self._left_s = silent_s + now_s - began_s, self._left_s - (now_s - began_s)
                 if self._left_s <= 0:
-                    words = "the turn was longer than any speech of its text"
+                    words = "the turn took longer than any speech of its text"
                     socket.drop(self._number, words, by_service=True)
                 elif silent_s >= (limit_s := self.silence_s) and not self._events:
                     words = f"nothing came for {limit_s:g} s after the turn was ended"
@@ -305,48 +309,48 @@ class StreamContext:
 
     @property
     def silence_s(self) -> float:
-        """How many seconds the service may send nothing for this turn."""
-        return self._socket.caller.timeouts.attempt_s(len(self.heard.text))
+        """Longest wait for a message of the service, in seconds."""
+        return self._socket.caller.timeouts.attempt_s(len(self.state.text))
 
     async def next_audio(self) -> bytes | None:
-        """Return the next piece of audio; None when the turn is over."""
+        """Return the next piece of audio, or None when the turn is over."""
         while (event := await self.event()) is not None:
             if isinstance(event, Audio):
                 return event.audio
         return None
 
     def audio(self) -> Stream:
-        """Return the audio, to be iterated, read or saved; leaving its loop gives the turn up."""
+        """Return the audio, which can be iterated, read or saved. Leaving the iteration closes the turn."""
         if self._stream is None:
-            self._stream = Stream(self.heard, self.next_audio, self.close)
+            self._stream = Stream(self.state, self.next_audio, self.close)
         return self._stream
 
     def add_event(self, event: Event) -> None:
-        """Add what has happened to the turn, for whoever listens."""
-        heard, caller = self.heard, self._socket.caller
-        heard.region = self._socket.region
-        heard.trace_id = getattr(event, "trace_id", None) or heard.trace_id
+        """Add an event for the reader of the turn."""
+        state, caller = self.state, self._socket.caller
+        state.region = self._socket.region
+        state.trace_id = getattr(event, "trace_id", None) or state.trace_id
         if isinstance(event, Audio):
             try:
-                heard.add(event.audio, caller.bounds)
+                state.add(event.audio, caller.bounds)
             except StreamBroken as error:
-                # Without its traceback: detailed ones show variables, here the audio, which may echo the key.
+                # Drop the traceback. A detailed one shows variables, here the audio, which may echo the key.
                 self._socket.drop(self._number, error.with_traceback(None), by_service=True)
                 return
         elif isinstance(event, Retried):
-            heard.attempts += 1
+            state.attempts += 1
         elif isinstance(event, Warned | UnexpectedMessage):
             self._event_counts[type(event)] += 1
             if self._event_counts[type(event)] > MAX_WARNINGS:
                 return
             if isinstance(event, Warned):
-                heard.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
+                state.warnings.append(f"{event.code}: {event.words}" if event.code else event.words)
         self._events.append(event)
         self.changed.set()
 
 
 class _Socket:
-    """A WebSocket for turns with one `query`: opened when there is text to send, and again after a close."""
+    """A WebSocket for all turns with the same `query`. After a close, the next text opens it again."""
 
     def __init__(self, caller: Caller, slots: Slots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
@@ -356,28 +360,28 @@ class _Socket:
             patience_s=caller.patience.patience_s,
             clean=caller.redactor.clean,
         )
-        self.turns: dict[int, StreamContext] = {}  # those that are not over
+        self.turns: dict[int, StreamContext] = {}  # turns that are not over
         self.connection: aiohttp.ClientWebSocketResponse | None = None
-        self._received_s = 0.0  # when a message came last, or when there was none to wait for
+        self._received_s = 0.0  # time of the last message, or of the last moment without an active turn
         self._is_doubted = False  # the service has failed a turn on this connection
         self._logged: set[str] = set()
         self.wake = asyncio.Event()  # set when there may be something to send
         self._tasks = [asyncio.create_task(self._work())]
 
     def drop(self, number: int, error: BaseException | str, *, by_service: bool = False) -> None:
-        """Fail a turn, unless it is over, and have the service end it, which is to blame if `by_service`."""
+        """Fail a turn and let the service end it, unless it is over. `by_service` marks its fault."""
         self._is_doubted |= by_service
         if (turn := self.turns.pop(number, None)) is not None:
             self.contexts.abandon(number)
-            turn.failure = turn.heard.broken(error) if isinstance(error, str) else error
+            turn.failure = turn.state.broken(error) if isinstance(error, str) else error
             turn.changed.set()
             self.wake.set()
 
     def deliver(self, events: Iterable[Event], denied: SpeechframeError | None = None) -> None:
-        """Give events to their turns; a turn that failed gets the error `denied`, if there is one."""
+        """Pass events to their turns. If `denied` is given, it replaces the error of a failed turn."""
         for event in events:
             if event.turn is None:
-                # Logged once: a service may send the same thousands of times a second.
+                # Log each event once, because a service may send it thousands of times a second.
                 if str(event) not in self._logged and len(self._logged) < MAX_WARNINGS:
                     self._logged.add(str(event))
                     _log.warning("%s: %s", self._query, event)
@@ -385,7 +389,7 @@ class _Socket:
                 if isinstance(event, Ended | Failed):
                     del self.turns[event.turn]
                 if isinstance(event, Failed):
-                    turn.failure = denied or _error_of(event, turn.heard)
+                    turn.failure = denied or _error_of(event, turn.state)
                     turn.changed.set()
                 else:
                     turn.add_event(event)
@@ -410,10 +414,10 @@ class _Socket:
                     await self._connect()
                 if self.connection is not None:
                     await self._flush(self.connection)
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
+            except Exception as error:  # noqa: BLE001 - every error must reach the readers
                 for number in list(self.turns):
                     self.drop(number, error)
-            # With turns it looks again each tick: nothing tells when a turn of another socket frees its slot.
+            # Wake up each tick while there are turns, because a slot freed by another socket sets no event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S if self.turns else None):
                     await self.wake.wait()
@@ -442,7 +446,7 @@ class _Socket:
         begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
         if not begun:
             self._received_s = time.monotonic()
-        # A doubted connection is aborted when it brings nothing for too long, or no turn needs it.
+        # Abort a doubted connection if no message came for too long, or if no turn needs it.
         silence_s = max((turn.silence_s for turn in begun), default=0.0)
         if self._is_doubted and time.monotonic() - self._received_s >= silence_s:
             self._abort()
@@ -453,11 +457,11 @@ class _Socket:
                 async with asyncio.timeout(limit_s):
                     await connection.send_str(text)
             except TimeoutError:
-                # Not aborted while messages come: the frame is in the connection's buffer and will be sent.
+                # Abort only if no messages come either. Otherwise the buffered frame will still be sent.
                 if time.monotonic() - self._received_s >= limit_s:
                     self._abort()
             except (ConnectionError, aiohttp.ClientError):
-                # `_read` finds that the connection is lost, and with which code.
+                # `_read` also finds the loss of the connection, and handles it with its code.
                 return
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> None:
@@ -469,15 +473,15 @@ class _Socket:
                 self._received_s = time.monotonic()
                 self.deliver(self.contexts.receive(message.data, now_s=self._received_s))
             if message.type is WSMsgType.CLOSE:
-                # Not aiohttp's `close_code`: it is 1000 also where a connection ended without a close frame.
+                # aiohttp's `close_code` is also 1000 if a connection ended without a close frame.
                 code, reason = message.data or None, message.extra or ""
         if self.connection is connection:
             self._handle_loss(code, reason)
 
     def _abort(self) -> None:
-        """Leave the connection as if it were lost: aiohttp closes in order, which may take for ever."""
+        """Abort the connection at once. An orderly close by aiohttp could wait for ever."""
         if self.connection is not None:
-            response = self.connection._response  # noqa: SLF001 - there is no public way
+            response = self.connection._response  # noqa: SLF001 - aiohttp offers no public access
             if response.connection is not None and response.connection.transport is not None:
                 response.connection.transport.abort()
             response.close()
@@ -492,13 +496,13 @@ class _Socket:
         self.deliver(self.contexts.disconnected(code), denied)
 
 
-def _error_of(event: Failed, heard: Heard) -> SpeechframeError:
-    words, trace_id = event.words or NO_REASON, event.trace_id or heard.trace_id
+def _error_of(event: Failed, state: StreamState) -> SpeechframeError:
+    words, trace_id = event.words or NO_REASON, event.trace_id or state.trace_id
     if event.code is not None:
         status = _STATUSES.get(event.code, Status.INTERNAL_SERVER_ERROR)
         return service_error(words, status=status, code=event.code or None, trace_id=trace_id)
-    if heard.received or event.is_bad:
-        return StreamBroken(words, received_bytes=len(heard.received), trace_id=trace_id)
+    if state.received or event.is_bad:
+        return StreamBroken(words, received_bytes=len(state.received), trace_id=trace_id)
     return ConnectionFailed(words, sent=True)
 
 
@@ -509,10 +513,10 @@ async def _stop_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _messages_of(fields: Mapping[str, Any]) -> list[Any]:
-    """Return the messages that the fields of a turn go in; InvalidRows where one is unknown or wrong."""
+    """Return the messages that contain the fields of a turn. InvalidRows if a field is unknown or wrong."""
     known = [name for names in _FIELDS.values() for name in names]
     problems = [
-        FieldProblem(name, "is no field of a turn", "", ", ".join(known))
+        FieldProblem(name, "is not a field of a turn", "", ", ".join(known))
         for name, value in fields.items()
         if name not in known and value is not None
     ]
@@ -527,7 +531,7 @@ def _messages_of(fields: Mapping[str, Any]) -> list[Any]:
 
 
 def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
-    """Return the pieces of a text; a sync one that blocks holds up no other task, nor the program's end."""
+    """Return the pieces of a text. A sync iterable that blocks delays neither tasks nor the program's end."""
     if isinstance(pieces, AsyncIterable):
         return pieces
     if not isinstance(pieces, Iterable):
@@ -536,26 +540,26 @@ def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
 
 
 async def _in_thread(iterator: Iterator[str]) -> AsyncGenerator[str, None]:
-    asked: SimpleQueue[Future[str] | None] = SimpleQueue()
+    requests: SimpleQueue[Future[str] | None] = SimpleQueue()
 
     def answer() -> None:
-        while (future := asked.get()) is not None:
+        while (future := requests.get()) is not None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(next(iterator, _END))
-                except BaseException as error:  # noqa: BLE001 - whoever waits is to know
+                except BaseException as error:  # noqa: BLE001 - every error must reach the reader
                     future.set_exception(error)
 
-    # Not one of asyncio's threads, which are few and which the interpreter waits for at its end; and one for
-    # all pieces: what a generator holds may belong to the thread that made it.
+    # asyncio's threads are few, and the interpreter waits for them at its end, so start another one. It
+    # serves all pieces, because a generator may use objects that belong to one thread.
     run = copy_context().run
     threading.Thread(target=run, args=(answer,), name="speechframe-pieces", daemon=True).start()
     try:
         while True:
             future: Future[str] = Future()
-            asked.put(future)
+            requests.put(future)
             if (piece := await asyncio.wrap_future(future)) is _END:
                 return
             yield piece
     finally:
-        asked.put(None)
+        requests.put(None)

@@ -29,7 +29,7 @@ _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 
 @dataclass(eq=False, slots=True)
-class Heard:
+class StreamState:
     """The state of a stream so far. The receiver of the audio writes it, and the stream reads it."""
 
     # As requested, because raw formats lack a header.
@@ -61,7 +61,7 @@ class Heard:
     async def complete(self) -> None:
         """Mark the audio as complete, or raise BadAnswer if the received bytes are not audio."""
         if self.received and await asyncio.to_thread(self.info) is None:
-            words = f"the audio cannot be read: it is no {self.format.value}"
+            words = f"the audio cannot be read: it is not {self.format.value}"
             raise BadAnswer(words, trace_id=self.trace_id)
         self.is_complete = True
 
@@ -117,60 +117,60 @@ class StreamSummary:
 class StreamView:
     """The part of a stream that any thread may read at any time."""
 
-    def __init__(self, heard: Heard) -> None:
-        self.heard = heard
+    def __init__(self, state: StreamState) -> None:
+        self.state = state
         # As requested. The summary has the properties of the received audio.
-        self.format, self.channels, self.sample_rate_hz = heard.format, heard.channels, heard.sample_rate_hz
+        self.format, self.channels, self.sample_rate_hz = state.format, state.channels, state.sample_rate_hz
 
     def __repr__(self) -> str:
-        heard = self.heard
-        word = "complete" if heard.is_complete else "closed" if heard.is_closed else "open"
-        return f"<{type(self).__name__} {word}, {len(heard.received):,} bytes of {self.format.value}>"
+        state = self.state
+        word = "complete" if state.is_complete else "closed" if state.is_closed else "open"
+        return f"<{type(self).__name__} {word}, {len(state.received):,} bytes of {self.format.value}>"
 
     @property
     def text(self) -> str:
         """The text handed over for speech so far."""
-        return self.heard.text
+        return self.state.text
 
     @property
     def audio(self) -> bytes:
         """A copy of all audio received so far, even if the stream broke."""
-        return bytes(self.heard.received)
+        return bytes(self.state.received)
 
     @property
     def first_byte_ms(self) -> float | None:
         """Milliseconds from handing over the first text to the first audio, or None before that audio."""
-        first_s = self.heard.first_s
-        return None if first_s is None else (first_s - self.heard.started_s) * 1000
+        first_s = self.state.first_s
+        return None if first_s is None else (first_s - self.state.started_s) * 1000
 
     @property
     def is_complete(self) -> bool:
-        """Whether all audio has arrived."""
-        return self.heard.is_complete
+        """True once all audio has arrived."""
+        return self.state.is_complete
 
     @property
     def summary(self) -> StreamSummary:
         """Facts about the stream so far."""
-        heard, warnings = self.heard, list(self.heard.warnings)
-        info = heard.info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
+        state, warnings = self.state, list(self.state.warnings)
+        info = state.info() or AudioInfo(self.format, self.sample_rate_hz, self.channels, 0.0)
         if info.sample_rate_hz != self.sample_rate_hz:
             warnings.append(f"expected {self.sample_rate_hz} Hz, got {info.sample_rate_hz} Hz")
         if info.channels != self.channels:
             warnings.append(f"expected {self.channels} channels, got {info.channels}")
         return StreamSummary(
-            complete=heard.is_complete,
-            bytes=len(heard.received),
+            complete=state.is_complete,
+            bytes=len(state.received),
             audio_seconds=info.audio_seconds,
-            billed_characters=billed_characters(heard.text),
+            billed_characters=billed_characters(state.text),
             first_byte_ms=self.first_byte_ms,
-            latency_ms=((heard.last_s or heard.started_s) - heard.started_s) * 1000,
+            latency_ms=((state.last_s or state.started_s) - state.started_s) * 1000,
             format=info.format,
             sample_rate_hz=info.sample_rate_hz,
             channels=info.channels,
             warnings=tuple(warnings),
-            trace_id=heard.trace_id,
-            region=heard.region,
-            attempts=heard.attempts,
+            trace_id=state.trace_id,
+            region=state.region,
+            attempts=state.attempts,
         )
 
     def samples(self) -> npt.NDArray[np.float32]:
@@ -178,9 +178,9 @@ class StreamView:
 
         Raises :class:`AudioError` if the received bytes are not audio, or too few to decode.
         """
-        if not self.heard.received:
+        if not self.state.received:
             return np.zeros((0,) if self.channels == 1 else (0, self.channels), np.float32)
-        return codec.decode(**self.heard.readable()).samples
+        return codec.decode(**self.state.readable()).samples
 
 
 class Stream(StreamView):
@@ -204,11 +204,11 @@ class Stream(StreamView):
 
     def __init__(
         self,
-        heard: Heard,
+        state: StreamState,
         pull: Callable[[], Awaitable[bytes | None]],
         stop: Callable[[], Awaitable[None] | None],
     ) -> None:
-        super().__init__(heard)
+        super().__init__(state)
         self._pull, self._stops = pull, [stop]
         self.first: bytes | None = None  # the first piece, already fetched to check that audio comes
         self._failure: BaseException | None = None
@@ -245,7 +245,7 @@ class Stream(StreamView):
         try:
             if (chunk := await self._pull()) is not None:
                 return chunk
-            await self.heard.complete()
+            await self.state.complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
                 # Remove the traceback. Detailed ones show variables, here a piece, which may echo the key.
@@ -295,8 +295,8 @@ class Stream(StreamView):
         audio = await self.read()
 
         def write() -> Path:
-            if (info := self.heard.info()) is None:
-                raise AudioError("no audio: there are no bytes")
+            if (info := self.state.info()) is None:
+                raise AudioError("no audio has arrived, so no file was written")
             rate_hz, channels = info.sample_rate_hz, info.channels
             return save_audio(path, audio, format=self.format, sample_rate_hz=rate_hz, channels=channels)
 
@@ -304,11 +304,11 @@ class Stream(StreamView):
 
     async def close(self) -> None:
         """Close the connection, if the stream is not over. Another call does nothing."""
-        heard = self.heard
-        if not heard.is_closed:
-            heard.is_closed = True
-            if not heard.is_complete and self._failure is None:
-                self._failure = heard.broken("the stream was closed before its end")
+        state = self.state
+        if not state.is_closed:
+            state.is_closed = True
+            if not state.is_complete and self._failure is None:
+                self._failure = state.broken("the stream was closed before its end")
             for stop in self._stops:
                 if (stopping := stop()) is not None:
                     await stopping
@@ -321,31 +321,31 @@ class Stream(StreamView):
     def __del__(self) -> None:
         """Close a stream without references, so that the service stops speaking."""
         loop = getattr(self, "_loop", None)
-        if loop is not None and not self.heard.is_closed and not loop.is_closed():
+        if loop is not None and not self.state.is_closed and not loop.is_closed():
             asyncio.run_coroutine_threadsafe(self.close(), loop)
 
 
-def heard_of(asked: StreamRequest | SocketQuery, region: str, text: str = "") -> Heard:
+def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
     # If the request names no model, the region's own model is meant (section 2.2).
-    model = asked.model or (known.default_stream_model if known is not None else Model.FALCON_2)
-    rate_hz = int(asked.sample_rate or default_sample_rate_hz(model))
-    channel_type, rate_hz = forced_shape(asked.format, asked.channel_type, rate_hz)
-    return Heard(asked.format, rate_hz, channel_type.channels, region, text)
+    model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
+    rate_hz = int(request.sample_rate or default_sample_rate_hz(model))
+    channel_type, rate_hz = forced_shape(request.format, request.channel_type, rate_hz)
+    return StreamState(request.format, rate_hz, channel_type.channels, region, text)
 
 
 async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) once its first audio is there. Later errors are not retried."""
     stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
-    stream.heard.attempts = attempts
+    stream.state.attempts = attempts
     caller.opened.add(stream)
     return stream
 
 
 async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stream:
     text, timeouts = call.request.text, caller.timeouts
-    heard = heard_of(call.request, region, text)
+    state = state_of(call.request, region, text)
     silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
     answer = await caller.ask(
         "POST",
@@ -356,17 +356,17 @@ async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stre
         timeout_s=silence_s,
         max_bytes=None,
     )
-    heard.trace_id = answer.trace_id
-    heard.warnings += warnings_of(answer.headers, clean=caller.redactor.clean)
+    state.trace_id = answer.trace_id
+    state.warnings += warnings_of(answer.headers, clean=caller.redactor.clean)
 
     words = words_instead(answer.headers)
     if answer.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
-        words = "the audio came with a Content-Encoding that was not asked for"
+        words = "the audio has a Content-Encoding, but none was requested"
 
     async def pull() -> bytes | None:
         nonlocal silence_s, left_s
         if words is not None:
-            raise heard.broken(words)
+            raise state.broken(words)
         began_s = time.perf_counter()
         try:
             async with asyncio.timeout(min(silence_s, left_s)):
@@ -375,21 +375,21 @@ async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stre
             limit = (
                 "longer than any speech of its text" if left_s < silence_s else f"silent for {silence_s:g} s"
             )
-            raise heard.broken(f"the stream was {limit}") from None
+            raise state.broken(f"the stream was {limit}") from None
         except CutOffError as error:
-            raise heard.broken(str(error)) from None
+            raise state.broken(str(error)) from None
         # Only waits count, not the time that a player takes. The next piece is at most a sentence away.
         silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
-            heard.add(piece, caller.bounds)
+            state.add(piece, caller.bounds)
             return piece
         if not tells_its_end(answer.headers):
-            raise heard.broken(NO_END)
-        if not heard.received:
-            raise heard.broken("the answer holds no audio")
+            raise state.broken(NO_END)
+        if not state.received:
+            raise state.broken("the answer holds no audio")
         return None
 
-    stream = Stream(heard, pull, answer.reply.close)
+    stream = Stream(state, pull, answer.reply.close)
     try:
         stream.first = await stream.next()
     except BaseException:

@@ -1,4 +1,4 @@
-"""The client, streams and sessions without ``await``: every method runs its twin on the one loop."""
+"""The client, streams and sessions without ``await``. Each method runs its async twin on one shared loop."""
 
 import functools
 import inspect
@@ -30,37 +30,37 @@ U = TypeVar("U")
 def like(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., U]], Callable[Concatenate[Any, P], U]]:
-    """Give a twin the parameters and the words of `method`, for people and for type checkers."""
+    """Give a twin the parameters and the docstring of `method`."""
     return lambda twin: functools.update_wrapper(twin, method)
 
 
 def blocking_as(
     twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method, async or not, as one that runs in the loop, and gives the twin of its result."""
+    """Return a method that runs `method` in the loop, and returns the twin of its result."""
 
-    async def made(*args: Any, **kwargs: Any) -> U:
+    async def call(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
         return twin_of(await found if inspect.isawaitable(found) else found)
 
-    return like(method)(lambda self, /, *args, **kwargs: run_sync(made(self._inner, *args, **kwargs)))
+    return like(method)(lambda self, /, *args, **kwargs: run_sync(call(self._inner, *args, **kwargs)))
 
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a coroutine method as one that waits."""
+    """Return a method that waits for the coroutine method `method`."""
     return blocking_as(lambda result: result, method)
 
 
 class _Twin:
-    """The methods of a ``with`` block: its end closes the inner object; its begin opens nothing."""
+    """The methods of a ``with`` block. Its end closes the inner object."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def __repr__(self) -> str:
-        # Without an inner client if `__init__` failed: a traceback shows the repr.
+        # A traceback may show a twin without an inner object, because its `__init__` failed.
         return f"Sync{getattr(self, '_inner', 'Client()')}"
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class _Twin:
 
 
 class SyncStream(StreamView, _Twin):
-    """Audio as it arrives: ``for chunk in stream``; otherwise as :class:`Stream`.
+    """Audio as it arrives, read with ``for chunk in stream``. All else is as in :class:`Stream`.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class SyncStream(StreamView, _Twin):
     """
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.heard)
+        super().__init__(stream.state)
         self._inner = stream
 
     def __iter__(self) -> Iterator[bytes]:
@@ -91,7 +91,8 @@ class SyncStream(StreamView, _Twin):
             while (chunk := self.next()) is not None:
                 yield chunk
         finally:
-            # Not waited for: a generator may be finished by any thread, also by the loop's own.
+            # Do not wait. Any thread may close a generator, and the loop's own thread must not wait for
+            # itself.
             if not sys.is_finalizing():
                 submit(self._inner.close())
 
@@ -106,13 +107,13 @@ class SyncStream(StreamView, _Twin):
     close = blocking(Stream.close)
 
     def reading(self) -> Future[bytes]:
-        """Begin to read in the background; see :meth:`Stream.reading`."""
+        """Begin to read in the background. See :meth:`Stream.reading`."""
         reading: Future[bytes] = self._inner.reading()
         return reading
 
 
 class SyncStreamContext(_Twin):
-    """One turn of a session, as :class:`StreamContext`; iterating over it gives its events."""
+    """One turn of a session, as :class:`StreamContext`. Iterate over it to get its events."""
 
     def __iter__(self) -> Iterator[Event]:
         while (event := self.event()) is not None:
@@ -137,7 +138,7 @@ class SyncStreamSession(_Twin):
 
     @property
     def sockets(self) -> int:
-        """How many sockets are open."""
+        """Number of open sockets."""
         return int(self._inner.sockets)
 
     close = blocking(StreamSession.close)
@@ -159,17 +160,17 @@ class SyncDubbing(_Twin):
     wait = blocking(Dubbing.wait)
     fetch = blocking(Dubbing.fetch)
 
-    # Written out, since a twin's arguments would show a secret in a detailed traceback.
+    # Written out, because the arguments of a twin would show the secret in a detailed traceback.
 
     def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
-        """Return a new job that dubs a medium; see :meth:`Dubbing.create_job`."""
+        """Return a new job that dubs a medium. See :meth:`Dubbing.create_job`."""
         job: DubJob = run_sync(
             self._inner.create_job(media, target_locales=target_locales, **hide_secret(fields))
         )
         return job
 
     def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
-        """Return a new job of a project; see :meth:`Dubbing.create_job_with_project`."""
+        """Return a new job of a project. See :meth:`Dubbing.create_job_with_project`."""
         job: DubJob = run_sync(
             self._inner.create_job_with_project(media, project_id=project_id, **hide_secret(fields))
         )
@@ -177,9 +178,9 @@ class SyncDubbing(_Twin):
 
 
 class SyncClient(_Twin):
-    """:class:`Client` for scripts and notebook cells; parameters and errors are the same.
+    """:class:`Client` for scripts and notebook cells. Parameters and errors are the same.
 
-    It may be shared by threads: all of them use the one loop.
+    Several threads may share one client.
 
     Examples
     --------
@@ -224,7 +225,7 @@ class SyncClient(_Twin):
         return SyncStream(run_sync(start(self._inner, stream_call(text, stacklevel=3, **fields))))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
-        """Return the voices of a model's catalogue; see :meth:`Client.voices`."""
-        # Written out, since a twin's arguments would show the token in a detailed traceback.
+        """Return the voices in a model's catalogue. See :meth:`Client.voices`."""
+        # Written out, because the arguments of a twin would show the token in a detailed traceback.
         token = hidden_key(token)
         return run_sync(self._inner.voices(model, token=token))

@@ -1,4 +1,4 @@
-"""Clips and media to be sent: looked at once, known by their hash, read piece by piece when they are sent."""
+"""Inspect clips and media once, identify them by a hash, and read them piece by piece to send them."""
 
 import asyncio
 import hashlib
@@ -19,19 +19,19 @@ from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
 from speechframe.wire.requests import Form
 
-# How much of a file is in memory while it is sent.
+# Size of the pieces in which a file is read and sent.
 PIECE_BYTES = 256 * 1024
 _SUFFIXES = {"application/octet-stream": ".bin"} | {kind: suffix for suffix, kind in MEDIA_TYPES.items()}
 _MOST_CHANNELS = 8
 _RATES_HZ = range(4000, 192_001)
-# Resampling takes peaks a little over 1; values far beyond are on another scale.
+# Resampled audio may slightly exceed 1. Larger values show that the samples have another scale.
 _LOUDEST = 1.5
 _FULL_SCALE = 32767
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A clip by reference: its hash, size and length, and a file or, without a `path`, its bytes."""
+    """A clip with its hash, size and length. It is in the file `path`, or in `data` if it has no path."""
 
     sha256: str
     size_bytes: int
@@ -42,25 +42,25 @@ class Upload:
 
     @property
     def name(self) -> str:
-        """What a form calls the file: nothing of the caller's machine, and the same for equal clips."""
+        """Name of the file in a form. Equal clips get equal names. The file's own name is not sent."""
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
         return f"clip{_SUFFIXES.get(self.media_type, f'.{kind}')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request that is written piece by piece: a file and the form around it."""
+    """The body of a request, made of a file and the form around it. It is written piece by piece."""
 
     upload: Upload
     form: Form = field(repr=False)
 
     @property
     def size_bytes(self) -> int:
-        """What ``Content-Length`` says."""
+        """Size of the body in bytes, for ``Content-Length``."""
         return len(self.form.head) + self.upload.size_bytes + len(self.form.tail)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the form; where the file has changed never its end, so that the service does nothing."""
+        """Yield the form. If the file has changed, raise AudioError before its end, so no call is made."""
         clip, digest, size, held = self.upload, hashlib.sha256(), 0, self.form.head
         try:
             opened = await asyncio.to_thread(clip.path.open, "rb") if clip.path else io.BytesIO(clip.data)
@@ -68,7 +68,8 @@ class Body:
                 while size <= clip.size_bytes and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
                     digest.update(piece)
                     size += len(piece)
-                    # Stop a longer file before the promised length is sent: it would be a whole request.
+                    # Stop a longer file before the announced length is sent, because that would be a whole
+                    # request.
                     if size <= clip.size_bytes:
                         yield held + piece
                         held = b""
@@ -76,8 +77,8 @@ class Body:
             raise AudioError(f"{clip.path} cannot be read: {error.strerror or error}") from None
         if size != clip.size_bytes or digest.hexdigest() != clip.sha256:
             raise AudioError(
-                f"{clip.path or 'the clip'} has changed since it was looked at, and was not sent: give it "
-                "again, and it is taken as it is now"
+                f"{clip.path or 'the clip'} has changed since it was checked, so it was not sent; pass it "
+                "again to send its new content"
             )
         yield held + self.form.tail
 
@@ -90,24 +91,24 @@ def upload_of(audio: Any) -> Upload:
         return upload_of_bytes(file_of_samples(*audio))
     if not isinstance(audio, (str, PathLike)):
         raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
-    return _of_file(audio, _with_length)
+    return _read_file(audio, _measure)
 
 
 def medium_of(media: Any) -> Upload:
-    """Return a medium given as bytes or as a path; it may be any file, and its length is left unknown."""
+    """Return a medium given as bytes or as a path. Any file is accepted, and its length stays unknown."""
     if isinstance(media, (bytes, bytearray, memoryview)):
         data = bytes(media)
         _refuse_size(len(data))
         return Upload(hashlib.sha256(data).hexdigest(), len(data), 0.0, media_type_of(data), data=data)
     if not isinstance(media, (str, PathLike)):
         raise TypeError(f"media are bytes, a path or a URL, not {type(media).__name__}")
-    return _of_file(media, lambda _, head: (0.0, media_type_of(head)))
+    return _read_file(media, lambda _, head: (0.0, media_type_of(head)))
 
 
-def _of_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+def _read_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
     path = Path(path).expanduser().absolute()
     try:
-        return _looked_at(path, look)
+        return _inspect(path, look)
     except FileNotFoundError:
         raise AudioError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
@@ -116,11 +117,11 @@ def _of_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tuple
         raise AudioError(f"{path}: {error}") from None
 
 
-def _looked_at(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
-    """Return a file of which only pieces are in memory at once; `look` tells its seconds and media type."""
-    # Before it is opened: a pipe would be waited for, and /dev/zero never ends.
+def _inspect(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
+    """Return the facts of a file, read piece by piece. `look` returns its seconds and media type."""
+    # Check before opening, because a pipe would block and /dev/zero never ends.
     if path.exists() and not path.is_file():
-        raise AudioError("a folder, not a file" if path.is_dir() else "no regular file")
+        raise AudioError("a folder, not a file" if path.is_dir() else "not a regular file")
     size_bytes = path.stat().st_size
     _refuse_size(size_bytes)
     with path.open("rb") as file:
@@ -130,7 +131,7 @@ def _looked_at(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]
     return Upload(sha256, size_bytes, seconds, media_type, path)
 
 
-def _with_length(file: IO[bytes], _: bytes) -> tuple[float, str]:
+def _measure(file: IO[bytes], _: bytes) -> tuple[float, str]:
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         found = length_of(cast("bytes", mapped))  # a map is sliced and searched like bytes
     return found.audio_seconds, found.media_type
@@ -145,18 +146,18 @@ def upload_of_bytes(data: bytes) -> Upload:
 
 def _refuse_size(size_bytes: int) -> None:
     if not size_bytes:
-        raise AudioError("no audio: the file is empty")
+        raise AudioError("the file is empty; pass a file with audio")
     if size_bytes > MAX_UPLOAD_BYTES:
         raise AudioError(
-            f"a file of {size_bytes:,} bytes is too large; at most {MAX_UPLOAD_BYTES:,} bytes are taken"
+            f"a file of {size_bytes:,} bytes is too large; at most {MAX_UPLOAD_BYTES:,} bytes are allowed"
         )
 
 
 def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
-    """Return samples as a WAV file of 16 bits: equal samples give equal bytes on every machine.
+    """Return samples as a WAV file of 16 bits. Equal samples give equal bytes on every machine.
 
-    `samples` are ``(frames,)`` or ``(frames, channels)``: floats in [-1, 1], or int16. An array of few rows
-    and many columns is taken for ``(channels, frames)``. Anything else is an AudioError.
+    `samples` have the shape ``(frames,)`` or ``(frames, channels)``, and are floats in [-1, 1] or int16. An
+    array of few rows and many columns is read as ``(channels, frames)``. Anything else raises AudioError.
     """
     rate, array = np.asarray(sample_rate_hz), np.asarray(samples)
     if rate.ndim or rate.dtype.kind not in "iuf" or rate not in _RATES_HZ:

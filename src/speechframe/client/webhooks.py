@@ -1,4 +1,4 @@
-"""Webhooks of dubbing jobs: the end of a job is told instead of asked for (chosen: webhook)."""
+"""Receive webhooks, by which the service reports the end of dubbing jobs (chosen: webhook)."""
 
 import hmac
 import inspect
@@ -19,7 +19,7 @@ from speechframe.wire.dubbing import decode_value, webhook_signature
 __all__ = ["receive_webhooks"]
 
 MAX_AGE_S = 300.0
-"""How old a webhook may be, or how far ahead of this machine's clock."""
+"""Largest age of a webhook in seconds, and largest difference to a time in the future."""
 _MOST_BYTES = 1 << 20
 _EVENT = "DUB_JOB"
 
@@ -31,27 +31,27 @@ def receive_webhooks(
     path: str = "/",
     max_age_s: float = MAX_AGE_S,
 ) -> web.Application:
-    """Return an aiohttp application that takes the webhooks of dubbing jobs, in place of polling.
+    """Return an aiohttp application that receives the webhooks of dubbing jobs, as an alternative to polling.
 
-    Only what is signed with `secret` and new is handed on. It is answered with 204 when `on_status` has
-    returned. If that raises, the answer is 500, and the service delivers again; as it does so whenever it
-    did not hear the answer, the same status may come twice.
+    The application calls `on_status` only for recent webhooks that are signed with `secret`. It answers 204
+    after `on_status` has returned, and 500 if `on_status` raises. The service repeats a webhook if the answer
+    was not a success or was lost. So the same status may come twice.
 
     Parameters
     ----------
     on_status
-        A function, async or not, that gets the status of the job.
+        A function, async or not, that is called with the status of the job.
     secret
-        The ``webhook_secret`` that the job was created with.
+        The ``webhook_secret`` of the jobs.
     path
-        Where on this server webhooks come.
+        Path of the webhooks on this server.
     max_age_s
-        Seconds after which a webhook is refused: one that somebody has listened to is of no use later.
+        Webhooks that are older are refused, so that an intercepted webhook cannot be used again later.
 
     Raises
     ------
     ValueError
-        The secret is empty: everybody could sign with it.
+        If the secret is empty, because then everybody could sign.
 
     Examples
     --------
@@ -86,11 +86,11 @@ def receive_webhooks(
 
 
 def _problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max_age_s: float) -> str:
-    """Return why a webhook is not taken; empty where it is."""
-    # As it came: a header may hold bytes that are no text.
-    said, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
-    signed = webhook_signature(secret.get_secret_value(), body, said)
-    # In constant time, and before all else: who cannot sign learns nothing.
+    """Return the reason to refuse a webhook, or an empty text."""
+    # Use the bytes of the headers, because they may not be valid text.
+    signed_time, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
+    signed = webhook_signature(secret.get_secret_value(), body, signed_time)
+    # Compare first, and in constant time, so that a sender without the secret learns nothing.
     if not hmac.compare_digest(signed.encode(), given.lower()):
         return "the signature is wrong"
     age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf

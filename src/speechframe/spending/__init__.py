@@ -1,1 +1,1 @@
-"""The spending of runs, from their ledgers: sums, budgets, bills and the end of the quota."""
+"""Reports on the spending of runs. They read ledgers for sums, budgets, bills and the end of the quota."""

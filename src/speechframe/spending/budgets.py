@@ -1,4 +1,4 @@
-"""How far budgets over many runs are, by the ledger: for somebody who looks now and then, such as cron."""
+"""Compare budgets over many runs with the ledger, for regular checks, for example by cron."""
 
 import time
 from collections import Counter
@@ -20,19 +20,20 @@ FINE, ALERT, OVER = "fine", "alert", "over"
 
 
 def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None) -> tuple[list[str], str]:
-    """Return a line for each budget, and the worst state of one: ``fine``, ``alert`` or ``over``.
+    """Return a line for each budget, and the worst state, which is ``fine``, ``alert`` or ``over``.
 
     Parameters
     ----------
     path
-        The file (default: the settings' one, or ``budgets.toml`` here; without one there is no line).
+        The file of budgets. The default is the settings' file, or ``budgets.toml`` in the working folder.
+        Without a file the result has no lines.
     source
-        As for :func:`usage`; by default the ledger folder of all runs.
+        As for :func:`usage`. The default is the ledger folder of all runs.
 
     Raises
     ------
     SettingsError, StoreError
-        When the file or the ledger cannot be read.
+        If the file or the ledger cannot be read.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""When a key's quota ends at the pace of the last days, and what a planned table would leave."""
+"""Forecast the end of a key's quota from the spending of the last days."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DAYS, LEAST_DAYS = 28, 14
-"""Days that tell the pace, and how many of them there must be."""
+"""Number of past days that a forecast uses, and the smallest number that it needs."""
 _DRAWS, _MOST_DAYS, _SEED = 2000, 3650, 28
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a quota ends; made by :func:`forecast`.
+    """The expected end of a quota. :func:`forecast` returns it.
 
     Attributes
     ----------
     balance
         Credits left on the key.
     per_day
-        Credits spent on each of the days that tell the pace, the oldest first.
+        Credits spent on each past day of the forecast, the oldest first.
     early, likely, late
-        Days on which the quota is used up in 10, 50 and 90 % of the draws; None after ten years.
+        Days by which the quota is used up in 10, 50 and 90 % of the draws. None if later than in ten years.
     today
         The day of the forecast.
     left
-        Credits that the planned table would leave; negative where it does not fit. None without one.
+        Credits left after the planned table. Negative if the balance is too small. None without a planned
+        table.
     heading
-        The days that were counted, their time zone, and until when the ledger is complete.
+        The past days, their time zone, and the time until which the ledger is complete.
     paths
-        Thousandths of a credit that are left on the days to come, in 10, 50 and 90 % of the draws.
+        Balance on each coming day in thousandths of a credit. The rows are the 10, 50 and 90 % quantiles.
     """
 
     balance: float
@@ -83,28 +84,28 @@ def forecast(
 ) -> Forecast:
     """Return when the quota of a key ends at the pace of the last 28 whole days.
 
-    Days are drawn from those 28 again and again until the balance is used up (2,000 times, the same each
-    time it is asked); days without calls count as they are.
+    The forecast draws random days from these 28 days until the balance is used up. It repeats this 2,000
+    times, with the same draws in each call. Days without calls count, too.
 
     Parameters
     ----------
     source
-        As for :func:`usage`; by default the ledger folder of all runs.
+        As for :func:`usage`. The default is the ledger folder of all runs.
     balance
-        Credits left; by default what the service said last.
+        Credits left. The default is the last balance that the service reported.
     key
-        The key, or its fingerprint, of a ledger with several.
+        The key or its fingerprint. Needed if the ledger has calls of several keys.
     planned
-        A dry run, its estimate, or credits: what it would leave.
+        A dry run, its estimate, or an amount of credits, whose remaining balance is computed.
     tz
         Time zone of the days.
     now
-        The moment of the forecast; by default the present one.
+        The moment of the forecast. The default is the present.
 
     Raises
     ------
     AnalysisError
-        When the ledger has less than 14 days, no balance, or calls of several keys.
+        If the ledger covers less than 14 days, lacks a balance, or has calls of several keys.
 
     Examples
     --------
@@ -118,12 +119,14 @@ def forecast(
     if key is not None:
         days = days[days["key"] == key_among(pa.array(keys, pa.string()), key)]
     elif len(keys) > 1:
-        raise AnalysisError(f"the ledger has calls of {len(keys)} keys, {', '.join(keys)}: give key=")
+        raise AnalysisError(
+            f"the ledger has calls of {len(keys)} keys, {', '.join(keys)}; choose one with key="
+        )
     sums = days.groupby(days["period"].dt.date)["credits"].sum()
     known = min(DAYS, (today - min(sums.index, default=today)).days)
     if known < LEAST_DAYS:
         raise AnalysisError(
-            f"the ledger has {known} whole days before {today} ({tz}); a pace takes {LEAST_DAYS} at least"
+            f"the ledger has {known} whole days before {today} ({tz}); a forecast needs at least {LEAST_DAYS}"
         )
     span = [today - timedelta(days=n) for n in range(known, 0, -1)]
     spent = np.array([round(CREDIT * sums.get(day, 0.0)) for day in span], np.int64)
@@ -140,31 +143,31 @@ def forecast(
         late=late,
         today=today,
         left=None if credits is None else to_credits(start - thousandths(credits)),
-        heading=f"By the days from {span[0]} to {span[-1]} ({tz}); {ledgers.completeness()}.",
+        heading=f"Based on the days from {span[0]} to {span[-1]} ({tz}); {ledgers.completeness()}.",
         paths=paths,
     )
 
 
 def _last_balance(ledgers: Ledgers, moment: datetime, key: str) -> float:
-    """Return what the service said last that is left on a key."""
+    """Return the last balance of a key that the service reported."""
     columns = ["time", "balance_after", "key_fingerprint"]
     of_key: Any = pc.field("key_fingerprint") == key
-    told = of_key & pc.field("balance_after").is_valid()
+    with_balance = of_key & pc.field("balance_after").is_valid()
     last: tuple[Any, float] | None = None
     for batch in ledgers.batches(columns, None, moment):
-        for row in batch.filter(told).sort_by([("time", "descending")]).slice(0, 1).to_pylist():
+        for row in batch.filter(with_balance).sort_by([("time", "descending")]).slice(0, 1).to_pylist():
             last = max(last or (row["time"], 0), (row["time"], row["balance_after"]))
     if last is None:
-        raise AnalysisError("the service never said what is left on this key: give balance=")
+        raise AnalysisError("the ledger contains no balance of this key; give it as balance=")
     return last[1]
 
 
 def _draw(spent: npt.NDArray[np.int64], balance: int) -> tuple[list[float], npt.NDArray[np.int64]]:
-    """Return after how many days a balance is used up at 10, 50 and 90 %, and the balances until then."""
+    """Return the 10, 50 and 90 % quantiles of the days until a balance is used up, and of the balances."""
     draws = np.random.default_rng(_SEED)
     if not spent.any():
         return [_MOST_DAYS + 1] * 3, np.full((3, 2), balance)
-    # Long enough for nearly every draw: three times as long as the mean pace takes.
+    # Three times the mean duration is long enough for nearly every draw.
     length = int(min(_MOST_DAYS, 3 * balance / spent.mean() + 3 * DAYS))
     left = balance - np.cumsum(draws.choice(spent, (_DRAWS, length)), axis=1)
     is_over = left <= 0
@@ -174,14 +177,14 @@ def _draw(spent: npt.NDArray[np.int64], balance: int) -> tuple[list[float], npt.
 
 
 def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Axes":
-    """Return the balance of the counted days and where it goes, with the range of 10 to 90 %.
+    """Plot the past balance and its forecast, with the range of 10 to 90 %.
 
     Parameters
     ----------
     forecast
-        What :func:`forecast` returned.
+        The result of :func:`forecast`.
     ax
-        Where to draw; None makes a figure.
+        Axes of the plot. The default is a new figure.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Any number of ledgers as one: of runs, and the ledger folder into which all of them put theirs."""
+"""Read several ledgers as one. A ledger belongs to one run, or is the ledger folder of all runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,15 +31,15 @@ class Ledgers:
     Attributes
     ----------
     places
-        Where they are, in words.
+        The folders of the ledgers, as text.
     complete_until
-        Every attempt that was sent before is in it.
+        The ledgers contain every attempt that was sent before this time.
     waits_for
-        The runs whose later attempts are not, in words.
+        Names of the runs whose later attempts are still missing.
     """
 
     folders: list[Folder] = field(default_factory=list)
-    files: list[list[str]] = field(default_factory=list)  # of each folder, at that moment
+    files: list[list[str]] = field(default_factory=list)  # of each folder, when it was added
     recent: list[pa.RecordBatch] = field(default_factory=list)  # attempts that are still in journals
     complete_until: datetime = field(default_factory=lambda: datetime.now(UTC))
     waits_for: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Ledgers:
             yield batch.filter(ledger.within(start, end)).select(list(columns))
 
     def completeness(self) -> str:
-        """Return in words until when the ledger is complete, and which runs it waits for."""
+        """Return the time until which the ledger is complete, and the runs still missing, as text."""
         until = f"complete until {self.complete_until:%Y-%m-%d %H:%M:%S} UTC"
         return until + (f" (more is to come from {', '.join(self.waits_for)})" if self.waits_for else "")
 
@@ -76,12 +76,15 @@ class Ledgers:
 
 
 def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | None]:
-    """Return two times of people in UTC: dates, times or texts of them, in the zone `tz` unless they say it.
+    """Return the start and end of a window as times in UTC.
+
+    `start` and `end` are dates, times or texts. They are in the time zone `tz`, unless they contain an
+    offset.
 
     Raises
     ------
     AnalysisError
-        For what is no time or no zone, or an end that is not after the start.
+        If a time or the zone is invalid, or the end is not after the start.
 
     Examples
     --------
@@ -91,7 +94,9 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
     try:
         zone = ZoneInfo(tz)
     except (KeyError, ValueError, OSError, TypeError):
-        raise AnalysisError(f"there is no time zone {tz!r}; one is called Europe/Berlin or UTC") from None
+        raise AnalysisError(
+            f"the time zone {tz!r} is unknown; use a name such as Europe/Berlin or UTC"
+        ) from None
     first, last = (None if one is None else moment(one, zone) for one in (start, end))
     if first is not None and last is not None and last <= first:
         raise AnalysisError(f"end={end} is not after start={start}; the end itself is not in the window")
@@ -99,22 +104,22 @@ def window(start: Any, end: Any, tz: str) -> tuple[datetime | None, datetime | N
 
 
 def shown_window(start: Any, end: Any, tz: str) -> str:
-    """Return a window in words, for the line below a table."""
+    """Return a window as text, for the line below a table."""
     if start is None and end is None:
         return f"Window: all times ({tz})"
     return f"Window: {start or 'the beginning'} to {end or 'now'} ({tz}), without the end"
 
 
 def moment(given: Any, zone: ZoneInfo) -> datetime:
-    """Return a date, a time or the text of one as a time in UTC; in `zone` unless it has an offset.
+    """Return a date, a time or its text as a time in UTC. It is in `zone`, unless it contains an offset.
 
-    AnalysisError is raised for anything else.
+    Raises AnalysisError for anything else.
     """
     try:
         found = datetime.fromisoformat(str(given))
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise AnalysisError(f"{given!r} is no time; one is 2026-11-25 or 2026-11-25T08:30") from None
+        raise AnalysisError(f"{given!r} is not a time; write 2026-11-25 or 2026-11-25T08:30") from None
 
 
 def key_among(fingerprints: Any, key: Any) -> str:
@@ -123,8 +128,8 @@ def key_among(fingerprints: Any, key: Any) -> str:
     wanted = key if key in keys else fingerprint(key)
     if wanted not in keys:
         raise AnalysisError(
-            "the ledger has no call of this key in this window; it has calls of the keys with the "
-            f"fingerprints {', '.join(keys) or NONE}: is another key meant, or are its runs elsewhere?"
+            "the ledger contains no calls of this key in this window. It contains calls of the keys with the "
+            f"fingerprints {', '.join(keys) or NONE}. Choose one of these, or the ledger of the key's runs"
         )
     return str(wanted)
 
@@ -136,7 +141,7 @@ def thousandths(credits: Any) -> int:
     except InvalidOperation:
         amount = Decimal("nan")
     if not amount.is_finite() or abs(amount) > MOST_CREDITS:
-        raise AnalysisError(f"{credits!r} is no number of credits")
+        raise AnalysisError(f"{credits!r} is not a number of credits; write a number such as 1500 or 12.5")
     return int((amount * CREDIT).to_integral_value())
 
 
@@ -146,12 +151,13 @@ def open_ledgers(source: Any = None) -> Ledgers:
     Parameters
     ----------
     source
-        A run, the folder of a run, a ledger folder, or a list of such; None for ``SPEECHFRAME_LEDGER``.
+        A run, the folder of a run, a ledger folder, or a list of these. None stands for
+        ``SPEECHFRAME_LEDGER``.
 
     Raises
     ------
     StoreError
-        When a folder holds neither a run nor a ledger, or cannot be read.
+        If a folder contains neither a run nor a ledger, or cannot be read.
     """
     if isinstance(source, Ledgers):
         return source
@@ -164,16 +170,17 @@ def open_ledgers(source: Any = None) -> Ledgers:
         folder = one.folder if isinstance(one, StoredRun) else open_folder(one)
         if not any(map(folder.exists, (RUN_FILE, ledger.ATTEMPTS, ledger.OPEN))):
             raise StoreError(
-                f"{folder.path} holds neither a run nor a ledger: give the folder of a run, or a ledger "
+                f"{folder.path} contains neither a run nor a ledger; give the folder of a run, or a ledger "
                 "folder (SPEECHFRAME_LEDGER)"
             )
         if str(folder.path) not in {str(known.path) for known in found.folders}:
             found.add(folder)
     if not found.folders:
-        raise StoreError("the list of runs and ledgers is empty; leave it out to take the ledger of all runs")
+        raise StoreError("the list of runs and ledgers is empty; leave it out to read the ledger of all runs")
     found.places = ", ".join(str(folder.path) for folder in found.folders)
     if len({folder.exists(RUN_FILE) for folder in found.folders}) > 1:
         raise StoreError(
-            "runs and ledgers were given together, and a ledger has the attempts of runs: give one kind"
+            "runs and ledgers were given together, so attempts could count twice; give only runs, or only "
+            "ledgers"
         )
     return found

@@ -1,4 +1,4 @@
-"""Compare a bill with the ledger: a bridge from the spending of runs to the report of the service.
+"""Compare a bill of the service with the ledger, and explain the difference line by line.
 
 Amounts are whole thousandths of a credit until they are shown, so the lines of a bridge add up exactly.
 """
@@ -41,27 +41,28 @@ _COLUMNS = (
 )  # fmt: skip
 _AMOUNTS = ["computed", "reported", "credits", "low", "high"]
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
-"""Least number of calls that show another price, the share of them that must agree, and within which margin.
-Only calls of at least this cost count, because balances are whole characters."""
+"""Another price needs this number of calls, of which this share must agree within this margin. Only calls of
+at least the last number, a cost, count, because balances are whole characters."""
 _MOST_APART_US = 12 * 3600 * 10**6
-"""No two clocks differ by more: a balance that was lower so long before went up meanwhile."""
+"""Largest difference between two clocks. A balance above one from longer ago shows that it has risen."""
 
 
 @dataclass(eq=False)
 class Bridge:
-    """The lines from the ledger to the amount that the service reports. Made by :func:`reconcile`.
+    """The lines that explain a reported amount. :func:`reconcile` returns them.
 
     Attributes
     ----------
     lines
-        One line each for ours by team, billed but failed, charged_unknown, other users, what else was found,
-        and what stays unexplained; columns ``line``, ``team``, ``rows``, ``computed``, ``reported``,
-        ``credits``, ``low``, ``high``, ``note``. Its ``credits`` add up to the amount reported.
+        A line for our calls of each team, for billed but failed calls, for ``charged_unknown``, for other
+        users of the key, for each further finding, and for the unexplained rest. The columns are ``line``,
+        ``team``, ``rows``, ``computed``, ``reported``, ``credits``, ``low``, ``high`` and ``note``. The
+        ``credits`` add up to the reported amount.
     days
-        Of a CSV: ``date``, ``operation`` where it has one, ``reported`` by the service, ``ours`` and
-        ``difference``, in credits. None for a number.
+        The days of a CSV report, with ``date``, ``operation`` if the report has it, ``reported``, ``ours``
+        and ``difference``, in credits. None if the report is a number.
     heading
-        The window, its time zone, and until when the ledger is complete.
+        The window, its time zone, and the time until which the ledger is complete.
     """
 
     lines: pd.DataFrame
@@ -71,15 +72,15 @@ class Bridge:
     _calls: pd.DataFrame = field(repr=False)
 
     def rows(self, line: str, team: str | None = None) -> pd.DataFrame:
-        """Return the rows of the ledger behind a line, of one team where it is given.
+        """Return the rows of the ledger that a line sums up, of all teams or of one.
 
         Raises
         ------
         AnalysisError
-            For a line that no rows of the ledger stand behind.
+            If the line does not sum up rows of the ledger.
         """
         if line not in {OURS, FAILED, UNKNOWN}:
-            raise AnalysisError(f"no rows stand behind {line!r}; they do behind {OURS}, {FAILED}, {UNKNOWN}")
+            raise AnalysisError(f"the line {line!r} has no rows; allowed: {OURS}, {FAILED}, {UNKNOWN}")
         chosen: Any = (self._calls["line"] == line) & (team is None or self._calls["team"] == team)
         found: pd.DataFrame = self._table.filter(pa.array(chosen)).to_pandas(maps_as_pydicts="strict")
         return found
@@ -104,34 +105,34 @@ def reconcile(
     source: Any = None,
     by: str = "team",
 ) -> Bridge:
-    """Return the lines from the ledger to the amount that the service has billed.
+    """Return the lines that explain the amount that the service has billed.
 
     Parameters
     ----------
     reported
-        Credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``. A text
-        that is a number, such as ``"1_204_331"``, is one. A date may have a time, and a time an offset.
+        Billed credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``.
+        A text such as ``"1_204_331"`` is a number. A date may have a time, and a time may have an offset.
     start, end
-        The window, as dates or times; `end` is not in it.
+        The window, as dates or times. It does not include `end`.
     key
-        Of a ledger with several keys: the one that the report is of, or its fingerprint.
+        The key of the report, or its fingerprint. Needed if the ledger has calls of several keys.
     tz
         Time zone of the window and of the report's days.
     source
-        As for :func:`usage`; by default the ledger folder of all runs.
+        As for :func:`usage`. The default is the ledger folder of all runs.
     by
-        The tag that tells teams apart.
+        The tag that contains the team.
 
     Returns
     -------
     Bridge
-        Calls that got no answer count with as much of the remainder as they can have cost. What others used
-        is seen where the balance fell by more than our own calls cost between the first and the last of them.
+        Calls without an answer count up to their full price, if the amount is not explained otherwise. Other
+        users appear if the balance fell by more than our calls between the first and last balance cost.
 
     Raises
     ------
     AnalysisError
-        For a report that cannot be read, or a key that has no calls in the window.
+        If the report cannot be read, or the key has no calls in the window.
 
     Examples
     --------
@@ -147,9 +148,7 @@ def reconcile(
         report = _read_report(Path(reported), ZoneInfo(tz))
         is_inside = _is_inside(report["date"], first, last, tz)
         if others := int((~is_inside).sum()):
-            found.append(
-                _line("report", note=f"{counted(others, 'line')} outside of the window, which do not count")
-            )
+            found.append(_line("report", note=f"{counted(others, 'line')} outside the window, not counted"))
         report = report[is_inside]
         total = int(report["reported"].sum())
     ledgers = open_ledgers(source)
@@ -163,10 +162,12 @@ def reconcile(
     lines = [*_ours(calls)]
     found += [line for _, of_key in keys for line in _balance_lines(of_key)]
     if len(keys) > 1:
-        found.append(_line("keys", note=f"{len(keys)} keys count: {', '.join(keys.groups)}; key= takes one"))
+        found.append(
+            _line("keys", note=f"calls of {len(keys)} keys: {', '.join(keys.groups)}; choose one with key=")
+        )
     days = None if report is None else _days(calls, report, tz)
     if days is not None and len(calls) and not (days["reported"] * days["ours"]).any():
-        found.append(_line("report", note="no day of the report has calls of ours: is it of another key?"))
+        found.append(_line("report", note="the ledger has no calls on the report's days; check its key"))
     left = total - sum(line["credits"] for line in (*lines, *found))
     if len(unknown := calls[calls["line"] == UNKNOWN]):
         high = int(unknown["credits"].sum())
@@ -206,7 +207,7 @@ def _calls(table: Any, by: str) -> pd.DataFrame:
     calls["ended"] = calls["sent"] + calls["took"]
     is_unknown, is_free = calls["credits_basis"] == "unknown", calls["credits"] == 0
     is_answered, is_cached = calls["status"].isin([DONE, SUSPECT]), calls["status"] == "cached"
-    # A lost call whose free repeat brought the answer was billed, once.
+    # If a free repeat of a lost call got the answer, the lost call was billed.
     is_repeated = calls["request_key"].isin(calls["request_key"][is_answered & is_free])
     which = [is_unknown & ~is_repeated, is_answered | is_cached | is_unknown, ~is_free]
     calls["line"] = np.select(which, [UNKNOWN, OURS, FAILED], "")
@@ -218,11 +219,11 @@ def _ours(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield _line(OURS, of_team, team=team)
     if len(failed := calls[calls["line"] == FAILED]):
         yield _line(FAILED, failed)
-    told = calls[calls["is_reported"] & (calls["computed"] > 0)]
-    computed, reported = told["computed"].sum(), told["reported"].sum()
+    priced = calls[calls["is_reported"] & (calls["computed"] > 0)]
+    computed, reported = priced["computed"].sum(), priced["reported"].sum()
     if computed != reported:
-        words = f"the service reported {reported / computed:.4g} times what was computed for these calls"
-        yield _line("reported differs from computed", told, credits=0, note=words)
+        words = f"the service reported {reported / computed:.4g} times the computed price of these calls"
+        yield _line("reported differs from computed", priced, credits=0, note=words)
 
 
 # -- the balances of a key ---------------------------------------------------------------------
@@ -233,85 +234,87 @@ def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
     resets = _resets(calls.dropna(subset="balance"))
     for reset in resets:
         when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
-        words = f"the balance went up by {rise:,.0f} or more at {when:%Y-%m-%d %H:%M} UTC"
-        yield _line("balance", note=f"{words}: new cycle or top-up")
+        words = f"the balance rose by at least {rise:,.0f} at {when:%Y-%m-%d %H:%M} UTC"
+        yield _line("balance", note=f"{words}, by a new cycle or a top-up")
     passed = 0 * calls["sent"]
     for reset in resets:
         passed += _is_after(reset, calls["sent"], calls["balance"])
     clocks: list[dict[str, Any]] = []
     for _, span in calls.groupby(passed):
-        yield from _beyond_ours(span)
+        yield from _unexplained_fall(span)
         clocks += _clocks(span.dropna(subset="balance"))
     yield from clocks[:1]
 
 
-def _pairs(told: Any, by: str | None = None) -> Any:
-    """Return each answer beside the last one that came before it was sent, so was billed before it."""
-    before = told.sort_values("ended")[["ended", "sent", "balance", "host"]]
+def _pairs(calls: Any, by: str | None = None) -> Any:
+    """Return each call beside the last call that ended before it was sent, and so was billed before it."""
+    before = calls.sort_values("ended")[["ended", "sent", "balance", "host"]]
     pairs = pd.merge_asof(
-        told.sort_values("sent"), before, left_on="sent", right_on="ended", by=by, suffixes=("", "_before")
+        calls.sort_values("sent"), before, left_on="sent", right_on="ended", by=by, suffixes=("", "_before")
     )
     return pairs[pairs["balance"] > pairs["balance_before"]]
 
 
-def _resets(told: pd.DataFrame) -> list[Any]:
-    """Return the first answer after each rise of the balance, beside one before it."""
-    # Clocks of hosts may differ. So count a rise that one host sees, or one too late for any clock.
-    late = _pairs(told)
+def _resets(calls: pd.DataFrame) -> list[Any]:
+    """Return the first call after each rise of the balance, beside a call before it."""
+    # Clocks of hosts may differ. So count only rises on one host, and rises too late for any clock
+    # difference.
+    late = _pairs(calls)
     late = late[late["sent"] - late["ended_before"] > _MOST_APART_US]
     found: list[Any] = []
-    for rise in pd.concat([_pairs(told, "host"), late]).sort_values("sent").itertuples():
-        # Others, under way at the same time or of other hosts, see the same one.
+    for rise in pd.concat([_pairs(calls, "host"), late]).sort_values("sent").itertuples():
+        # Concurrent calls and other hosts show the same rise again.
         if not found or _is_after(found[-1], rise.sent_before, rise.balance_before):
             found.append(rise)
     return found
 
 
 def _is_after(reset: Any, sent: Any, balance: Any) -> Any:
-    """Return which calls were billed after a reset. Balances decide while its first answer was under way."""
+    """Return which calls were billed after a reset. For overlapping calls, the balances decide."""
     return (sent >= reset.ended) | ((sent >= reset.sent) & (balance > reset.balance_before))
 
 
-def _beyond_ours(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the fall of the balance beyond our calls, within a span without a reset.
+def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the fall of the balance that our calls do not explain, within a span without a reset.
 
-    The balance only falls there. So of two calls the one with the higher balance was billed first, even if
-    clocks differ.
+    The balance only falls in such a span. So a call with a higher balance was billed earlier, even if clocks
+    differ.
     """
-    told = span.dropna(subset="balance").sort_values(["balance", "ended"], ascending=[False, True])
-    if told.empty:
+    known = span.dropna(subset="balance").sort_values(["balance", "ended"], ascending=[False, True])
+    if known.empty:
         return
-    silent = span[span["balance"].isna() & (span["sent"] >= told["sent"].iloc[0])]
-    billed = (-CREDIT * told["balance"].diff()).iloc[1:]
-    costs, is_reported = told["credits"].iloc[1:], told["is_reported"].iloc[1:]
-    more = round(billed.sum()) - int(costs.sum() + silent["credits"].sum())
+    unknown = span[span["balance"].isna() & (span["sent"] >= known["sent"].iloc[0])]
+    billed = (-CREDIT * known["balance"].diff()).iloc[1:]
+    costs, is_reported = known["credits"].iloc[1:], known["is_reported"].iloc[1:]
+    more = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
     if more < CREDIT:  # balances are whole characters
         return
-    telling = (costs >= _LEAST_COST) & ~is_reported
-    ratios = billed[telling] / costs[telling]
+    is_clear = (costs >= _LEAST_COST) & ~is_reported
+    ratios = billed[is_clear] / costs[is_clear]
     ratio = ratios.median()
-    agree = (ratios - ratio).abs() <= _PRICE_MARGIN + CREDIT / costs[telling]
+    agree = (ratios - ratio).abs() <= _PRICE_MARGIN + CREDIT / costs[is_clear]
     if len(ratios) >= _PRICED_ROWS and abs(ratio - 1) > _PRICE_MARGIN and agree.mean() >= _PRICED_SHARE:
-        words = f"the balance fell by {ratio:.3g} times what was computed for each call"
+        words = f"the balance fell by {ratio:.3g} times the computed price of each call"
         yield _line(PRICE, credits=more, note=words)
     else:
         yield _line(OTHERS, credits=more, note="the balance fell by more than our calls cost")
 
 
-def _clocks(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a line about hosts that disagree about the time, and by how much."""
-    odd = _pairs(told)
+def _clocks(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield a line about hosts whose clocks differ, and the difference."""
+    odd = _pairs(calls)
     odd = odd[odd["host"] != odd["host_before"]]
     if odd.empty:
         return
-    # In the order of billing, the time between two hosts is the time that passed plus the difference.
-    order: Any = told.sort_values("balance", ascending=False, kind="stable")
+    # Between calls of two hosts, in the order of billing, the clocks show the passed time plus their
+    # difference.
+    order: Any = calls.sort_values("balance", ascending=False, kind="stable")
     passed = order["ended"].diff()[order["host"] != order["host"].shift()].groupby(order["host"]).median()
     minutes = (passed.max() - passed.min()) / 2 / 60e6
     hosts = " and ".join(sorted({*odd["host"], *odd["host_before"]}))
     by = f" by about {minutes:,.0f} minutes" if minutes >= 1 else ""
     yield _line(
-        "clocks", note=f"the clocks of {hosts} differ{by}: days and hours of their calls are not comparable"
+        "clocks", note=f"the clocks of {hosts} differ{by}, so days and hours of calls are not comparable"
     )
 
 
@@ -326,19 +329,19 @@ def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
             reader = csv.DictReader(file, restkey="more")
             if missing := {"date", "credits"} - {*(reader.fieldnames or ())}:
                 raise AnalysisError(
-                    f"{path} has no column {' and '.join(sorted(missing))}; a report has date, credits and "
-                    "perhaps operation"
+                    f"{path} lacks the column {' and '.join(sorted(missing))}; a report needs date and "
+                    "credits, and may have operation"
                 )
             for row in reader:
                 try:
                     day = moment((row["date"] or "").strip(), zone).astimezone(zone).date()
-                    # 1,204 without quotes are two fields.
+                    # Without quotes, 1,204 is read as two fields.
                     credits = ",".join([str(row["credits"]), *row.get("more", [])])
                     found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))
                 except (ValueError, AnalysisError) as error:
                     raise AnalysisError(
-                        f"{path}, line {reader.line_num}: {error}; a line has a date such as 2026-11-25 and "
-                        "a number of credits"
+                        f"{path}, line {reader.line_num}: {error}; a line needs a date such as 2026-11-25 "
+                        "and a number of credits"
                     ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AnalysisError(f"{path} cannot be read: {error}") from error
@@ -346,7 +349,7 @@ def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
 
 
 def _is_inside(days: Any, first: Any, last: Any, tz: str) -> Any:
-    """Return which days have a part in the window."""
+    """Return which days overlap the window."""
     zone = ZoneInfo(tz)
     return days.between(first.astimezone(zone).date(), (last - timedelta.resolution).astimezone(zone).date())
 

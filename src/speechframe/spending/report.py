@@ -12,7 +12,7 @@ from speechframe.extras import needed
 from speechframe.spending.budgets import check_budgets
 from speechframe.spending.forecast import forecast, plot_burn_down
 from speechframe.spending.ledger import open_ledgers
-from speechframe.spending.usage import UsageTable, filled, plot_usage, usage
+from speechframe.spending.usage import UsageTable, filled_columns, plot_usage, usage
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -51,7 +51,7 @@ def report(
     Raises
     ------
     AnalysisError, StoreError
-        As :func:`usage`, or the files cannot be written.
+        As for :func:`usage`, and if the files cannot be written.
 
     Examples
     --------
@@ -59,14 +59,16 @@ def report(
     """
     page = Path(path).with_suffix(".html")
     if page != Path(path) and page.exists():
-        raise AnalysisError(f"{page} is there already: give that name to replace it, or another one")
+        raise AnalysisError(
+            f"{page} exists already; give this full name to replace it, or choose another name"
+        )
     window = {"start": start, "end": end, "tz": tz}
     # The ledgers are opened once, so that all tables show the same state.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
     table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
     if not _is_from_report(table, csv):
-        raise AnalysisError(f"{table} is there, and no report wrote it: give the page another name")
+        raise AnalysisError(f"{table} exists, but no report wrote it; give the page another name")
     pieces = [f"<h1>What was spent</h1><p class=dim>{escape(days.covers)}</p>"]
     for title, group_by in (
         ("In all", ()), (f"By {by}", f"tag:{by}"), ("By operation", "operation"), ("By status", "status"),
@@ -102,7 +104,7 @@ def _is_from_report(path: Path, csv: str) -> bool:
 
 
 def _html(table: UsageTable) -> str:
-    shown = filled(table)
+    shown = filled_columns(table)
     if "period" in shown:
         shown["period"] = shown["period"].dt.strftime("%Y-%m-%d")
     return f"<div class=wide>{shown.to_html(index=False, border=0, na_rep='')}</div>"

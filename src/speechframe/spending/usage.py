@@ -1,4 +1,4 @@
-"""Sums over any number of ledgers: the spending of runs, its purpose and its results.
+"""Sum up the spending of runs over any number of ledgers.
 
 Batches are summed as they are read, so memory does not grow with the ledger. Amounts are whole thousandths of
 a credit until they are shown, so every grouping adds up to the same total.
@@ -33,7 +33,8 @@ GROUPS = {
 }  # fmt: skip
 """The column of the ledger for each name of `group_by`."""
 
-# Okabe and Ito's colours, which everyone can tell apart. Hatches follow when they are used up.
+# The colours of Okabe and Ito, which colour-blind people can distinguish. Hatches follow after the last
+# colour.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _HATCHES = ("", "//", "xx")
 TAG = "tag:"
@@ -87,36 +88,40 @@ def usage(
     Parameters
     ----------
     source
-        A run, the folder of one, a ledger folder, or a list of such; by default the ledger folder of all
-        runs (``SPEECHFRAME_LEDGER``).
+        A run, the folder of a run, a ledger folder, or a list of these. The default is the ledger folder of
+        all runs (``SPEECHFRAME_LEDGER``).
     group_by
         ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``, ``status``, ``lane``,
-        ``service``, ``key`` (its fingerprint) and ``tag:NAME``. What has no such tag counts under ``(none)``.
+        ``service``, ``key`` (its fingerprint) and ``tag:NAME``. Attempts without the tag count as ``(none)``.
     every
-        A line for each ``"1h"``, ``"1d"``, ``"1w"``, ``"1mo"`` or ``"1y"``; None for all time in one.
+        Period of a line: ``"1h"``, ``"1d"`` (default), ``"1w"``, ``"1mo"`` or ``"1y"``. None makes one line.
     tz
         Time zone of days and of `start` and `end`.
     start, end
-        The window, as dates or times; `end` is not in it.
+        The window, as dates or times. It does not include `end`.
 
     Returns
     -------
     UsageTable
-        A DataFrame. Counts: ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that were
-        made again), ``refusals`` (those because of a limit), ``failed`` calls, ``odd`` (attempts without an
-        amount). Credits: ``credits`` (billed, as far as is known), ``computed``, ``reported``;
-        ``charged_unknown`` (in ``credits``: of attempts that were lost, so not billed perhaps, unless a free
-        repeat brought the answer); ``undelivered`` (billed without an answer), ``suspect`` (billed for an
-        answer that is not as it should be), and ``wasted``, the sum of both; ``retakes`` (good further
-        takes); ``saved`` by shared calls and the cache. ``characters``, ``audio_seconds``,
-        ``credits_per_minute`` of audio, ``money``, ``currency`` and ``price_from``.
+        A DataFrame. Its counts are ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that
+        were repeated), ``refusals`` (attempts refused because of a limit), ``failed`` calls, and ``odd``
+        (attempts without an amount).
+
+        Its amounts in credits are ``credits`` (billed, or likely billed), ``computed`` and ``reported``. The
+        part ``charged_unknown`` of ``credits`` belongs to lost attempts, which were perhaps not billed.
+        ``undelivered`` was billed without an answer, ``suspect`` was billed for a doubtful answer, and
+        ``wasted`` is the sum of both. ``retakes`` was billed for good further takes. ``saved`` was not billed
+        because of shared calls and the cache.
+
+        Further columns are ``characters``, ``audio_seconds``, ``credits_per_minute`` of audio, ``money``,
+        ``currency`` and ``price_from``.
 
     Raises
     ------
     AnalysisError
-        For an unknown group, time or zone.
+        If a group, time or zone is unknown.
     StoreError
-        When a ledger cannot be read.
+        If a ledger cannot be read.
 
     Examples
     --------
@@ -137,7 +142,7 @@ def usage(
     sums: list[pa.Table] = []
     for rows in _together(ledgers.batches(wanted, first, last), wanted):
         figures = _figures(rows, names, every, tz).select([*by, *_SUMS])
-        sums = [_summed(pa.concat_tables([*sums, figures]), by)]
+        sums = [_sum(pa.concat_tables([*sums, figures]), by)]
     places = [*(["period"] if every else []), *names]
     table = _table(sums[0].to_pandas(), names, places, prices)
     for name in names:
@@ -147,8 +152,8 @@ def usage(
     return table
 
 
-def filled(table: UsageTable) -> Any:
-    """Return the columns that are not empty, for narrow places. Credits are always among them."""
+def filled_columns(table: UsageTable) -> Any:
+    """Return the columns that are not empty, for narrow displays. ``credits`` is always among them."""
     return pd.DataFrame(table)[
         [name for name in table if name == "credits" or table[name].astype(bool).any()]
     ]
@@ -172,7 +177,7 @@ def _check_group(name: str, ledgers: Ledgers) -> None:
     known = [*GROUPS, *sorted(tags)]
     guess = nearest(name, known)
     if name not in tags and (guess or not name.startswith(TAG)):
-        raise AnalysisError(f"group_by has no {name!r}; {guess}allowed: {', '.join(known)}")
+        raise AnalysisError(f"group_by={name!r} is unknown; {guess}allowed: {', '.join(known)}")
 
 
 def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
@@ -212,13 +217,13 @@ def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
     return {name: values.take(quarters.indices) for name, values in found.items()}
 
 
-def _summed(figures: Any, by: Sequence[str]) -> pa.Table:
+def _sum(figures: Any, by: Sequence[str]) -> pa.Table:
     found = figures.group_by(list(by)).aggregate([(name, "sum") for name in _SUMS])
     table: pa.Table = found.select([*by, *(f"{name}_sum" for name in _SUMS)]).rename_columns([*by, *_SUMS])
     return table
 
 
-def _derived(found: Any) -> Any:
+def _derive(found: Any) -> Any:
     """Return the sums of equal attempts as the columns of the table."""
     status, rows, credits = found["status"], found["rows"], found["credits"]
     answered, is_unknown = status.isin(["done", "suspect"]), found["credits_basis"] == "unknown"
@@ -243,13 +248,13 @@ def _derived(found: Any) -> Any:
 
 
 def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) -> UsageTable:
-    found = _derived(found)
+    found = _derive(found)
     costs = [_cost(one, prices) for one in found.itertuples()]
     found["money"], found["price_from"] = [cost for cost, _ in costs], [day for _, day in costs]
     found = found.drop(columns=[name for name in names if name in found]).rename(
         columns={f"by {name}": name for name in names}
     )
-    # Without a place all of it is one line.
+    # Without a group and a period, the sum is one line.
     grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
     table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
     table["money"] = grouped["money"].agg(lambda costs: None if None in [*costs] else float(sum(costs)))
@@ -283,16 +288,16 @@ def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     result
-        What :func:`usage` returned for periods.
+        The result of :func:`usage` with periods.
     ax
-        Where to draw; None makes a figure.
+        Axes of the plot. The default is a new figure.
 
     Examples
     --------
     >>> plot_usage(usage(group_by="tag:team")).figure.savefig("usage.svg")  # doctest: +SKIP
     """
     if "period" not in result.columns:
-        raise AnalysisError("a plot over time takes a table with periods: usage(every='1d')")
+        raise AnalysisError("a plot over time needs a table with periods, such as usage(every='1d')")
     made = axes(ax, 6.4, 3.2)
     frame: Any = pd.DataFrame(result)
     group = frame.columns[1] if frame.columns[1] != COUNTS[0] else "currency"

@@ -18,7 +18,7 @@ import aiohttp
 import pyarrow as pa
 from yarl import URL
 
-from speechframe.backends.files import files_or_table, kept, kept_path
+from speechframe.backends.files import files_or_table, keep_clip, kept_path
 from speechframe.backends.service import SpokenBackend
 from speechframe.batch.backend import Request
 from speechframe.batch.live import Run
@@ -72,8 +72,8 @@ class ChangeVoiceBackend(SpokenBackend):
     data_arguments = frozenset({AUDIO})
     carried = frozenset({AUDIO})
     wire_names = ARGUMENTS
-    tells_words = False
-    said_field = "transcription"
+    has_word_times = False
+    spoken_field = "transcription"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -102,21 +102,21 @@ class ChangeVoiceBackend(SpokenBackend):
         body = request.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"file"}
         )
-        content, price = _encoded(request, clip)[0], convert_millicredits(clip.audio_seconds)
+        content, price = _encode(request, clip)[0], convert_millicredits(clip.audio_seconds)
         written, varies = json.dumps({**body, _FILE: known}).encode(), request.variation != 0
         return Request(content, written, price, ceil(price / CREDIT), facts, varies)
 
     def _clip(self, value: Any) -> Upload:
         """Return a row's clip, or raise AudioError if the clip cannot be sent."""
-        clip = self._taken(value)
+        clip = self._read_clip(value)
         sizes = {"max_audio_seconds": clip.audio_seconds, "max_upload_bytes": clip.size_bytes}
         for name, size in sizes.items():
             most, unit = self.limits.get(name), name.rpartition("_")[2]
             if isinstance(most, (int, float)) and size > most:
-                raise AudioError(f"has {size:,.10g} {unit}, the service takes at most {most:,.10g}")
+                raise AudioError(f"has {size:,.10g} {unit}, but the service accepts at most {most:,.10g}")
         return clip
 
-    def _taken(self, value: Any) -> Upload:
+    def _read_clip(self, value: Any) -> Upload:
         """Return the clip of a row's value.
 
         The value may be a path, a URL, bytes, or a pair of an array and its rate in Hz. It may also be a
@@ -133,11 +133,11 @@ class ChangeVoiceBackend(SpokenBackend):
                 raise AudioError(str(found))
             return found
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return kept(self.folder, upload_of_bytes(bytes(value)))
+            return keep_clip(self.folder, upload_of_bytes(bytes(value)))
         if isinstance(value, Sequence) and len(value) == 2:  # noqa: PLR2004 - a pair
-            return kept(self.folder, upload_of_bytes(file_of_samples(*value)))
+            return keep_clip(self.folder, upload_of_bytes(file_of_samples(*value)))
         kind = "missing" if value is None else type(value).__name__
-        raise AudioError(f"is {kind}; a path, a URL, bytes or an array with its rate is needed")
+        raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
 
     def _look_up(self, text: str) -> Upload | AudioError:
         """Return the clip of a path or URL, or return its error, so that the cache keeps errors, too."""
@@ -145,9 +145,9 @@ class ChangeVoiceBackend(SpokenBackend):
         try:
             if scheme in {"http", "https"}:
                 # Run a new event loop, because rows are checked in a thread.
-                return kept(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
+                return keep_clip(self.folder, upload_of_bytes(asyncio.run(_download(text.strip()))))
             if scheme:
-                return AudioError(f"{scheme}:// is not fetched; allowed: a path, http:// or https://")
+                return AudioError(f"{scheme}:// is not supported; allowed: a path, http:// or https://")
             if not text.strip():
                 return AudioError("is missing")
             return upload_of(self._base / Path(text).expanduser())
@@ -160,8 +160,8 @@ class ChangeVoiceBackend(SpokenBackend):
         clip = fields.pop(_FILE)
         path = kept_path(self.folder, clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
-        asked = ConvertRequest.model_validate({**fields, _FILE: b""})
-        return Call("convert", asked, Body(upload, _encoded(asked, upload)[1]), **call_options)
+        decoded = ConvertRequest.model_validate({**fields, _FILE: b""})
+        return Call("convert", decoded, Body(upload, _encode(decoded, upload)[1]), **call_options)
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
         """Return the operation, because speech is the smaller part of the work."""
@@ -173,7 +173,7 @@ class ChangeVoiceBackend(SpokenBackend):
         return f"{duration(price / PRICES['convert'].millicredits)} of audio"
 
 
-def _encoded(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
+def _encode(request: ConvertRequest, clip: Upload) -> tuple[bytes, Any]:
     """Return the request's content with the clip's hash, and the form around the clip's bytes."""
     # Request Base64 beside the URL, so that the answer needs no second exchange.
     return encode_convert(request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True)
@@ -187,16 +187,16 @@ async def _download(address: str) -> bytes:
             aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
             session.get(url, max_redirects=5, headers={"Accept-Encoding": "identity"}) as reply,
         ):
-            if reply.status != 200:  # noqa: PLR2004 - anything else is no whole file
+            if reply.status != 200:  # noqa: PLR2004 - every other status lacks the whole file
                 raise AudioError(f"cannot be fetched: {reply.url.host} answered {reply.status}")
             data = bytearray()
             async for piece in reply.content.iter_chunked(1 << 16):
                 data += piece
                 if len(data) > MAX_UPLOAD_BYTES:
-                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the most that are taken")
+                    raise AudioError(f"has more than {MAX_UPLOAD_BYTES:,} bytes, the largest size allowed")
             return bytes(data)
     except TimeoutError:
-        raise AudioError(f"cannot be fetched: no whole answer within {_FETCH_S:g} s") from None
+        raise AudioError(f"cannot be fetched within {_FETCH_S:g} s") from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise AudioError(f"cannot be fetched: {str(error) or type(error).__name__}") from None
 
@@ -223,7 +223,7 @@ async def change_voice(
     encode_as_base64: bool | Column | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every clip of `table` in another voice.
+    """Return a :class:`Run` with every clip of `table` in another voice.
 
     Each clip is inspected before anything is spent, because its length is the price.
     Files stay in their places. Clips without a file of their own are kept in
@@ -233,8 +233,8 @@ async def change_voice(
     Parameters
     ----------
     table
-        A table as :func:`generate` takes it, an earlier run, audio files (a list of paths or clips, one
-        path), or a folder of audio files.
+        Any table of :func:`generate`, audio files (a list of paths or clips, or one path), or a folder of
+        audio files.
     audio
         The column of clips, or a Series or list of clips. A clip may be a path relative to the table's file,
         an http(s) URL, bytes, or a pair of an array and its rate in Hz. It may also be a mapping as in
@@ -243,13 +243,13 @@ async def change_voice(
         ``speech_audio``.
     voice
         Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
-        a column, and a list has a voice for each row. All parameters below accept the same.
+        a column, and a list has a voice for each row. The parameters below accept columns and lists, too.
     locale
         Language of the output.
     style
         One of the voice's styles.
     pitch, rate
-        -50 to 50.
+        Change of pitch or speed, from -50 to 50.
     variation
         How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     audio_duration

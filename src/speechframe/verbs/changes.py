@@ -13,7 +13,7 @@ from speechframe.verbs.resume import backend_of
 async def changes(
     run: Run | str | PathLike[str], table: Any, *, backend: Backend | None = None, **given: Any
 ) -> Changes:
-    """Return how `table` differs from a run's table, and what the difference would cost; sends nothing.
+    """Return the differences between `table` and a run's table, and their cost. Nothing is sent.
 
     Parameters
     ----------
@@ -24,14 +24,14 @@ async def changes(
     backend
         As for :func:`resume`.
     **given
-        ``id``, ``service`` and ``on_invalid``; see :class:`RunOptions`.
+        ``id``, ``service`` and ``on_invalid`` of :class:`RunOptions`.
 
     Raises
     ------
     InvalidRows
-        When rows of the table cannot be sent.
+        If rows of the table cannot be sent.
     NotARun, RunMismatch, StoreError
-        When the folder holds no run, one of another service, verb or version, or cannot be read.
+        If the folder contains no run, or a run of another service, verb or version, or cannot be read.
     """
     earlier = read_run(run, given)
     backend = backend_of(earlier) if backend is None else backend

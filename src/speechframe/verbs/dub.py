@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from speechframe.audio.lengths import seconds_of
 from speechframe.backends.dub_job import Delivered, Dub, JobBackend, plain, projects
-from speechframe.backends.files import files_or_table, kept
+from speechframe.backends.files import files_or_table, keep_clip
 from speechframe.backends.targets import packed_rows, read_targets, refuse_targets, shares
 from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
@@ -82,10 +82,10 @@ _ADDITIONS = {
     "cast": None,
     "original_gain_db": ORIGINAL_GAIN_DB.default,
 }
-"""Our additions to the form, each with the value that changes nothing."""
+"""Fields of the form that only speechframe's own service has, with the values that change nothing."""
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
-"""Jobs under way at the start of a run. A job is mostly waiting."""
+"""Concurrent jobs at the start of a run. Many may run, because a job mostly waits."""
 _MOST_SHOWN = 20
 _LONGEST_S = 1e6
 _OFF, _OFF_S = 0.1, 1.0
@@ -93,7 +93,7 @@ _OFF, _OFF_S = 0.1, 1.0
 
 
 class DubBackend(JobBackend):
-    """Turns a medium and its locales into a job, and the files of the job into rows."""
+    """Make a job from a medium and its locales, and rows from the files of the job."""
 
     operation = "dub"
     columns = COLUMNS
@@ -131,17 +131,17 @@ class DubBackend(JobBackend):
         return self.settings.dub_api_key or self.settings.api_key
 
     async def open(self) -> Opened:
-        """Return the facts of the service. A dub has no other takes."""
+        """Return the facts of the service. Dubs cannot have further takes."""
         if self._is_signed:
             self.secret = self.settings.webhook_secret
             if self.secret is None:
                 raise SettingsError(
-                    "the webhooks of this run are signed, and their secret is in no file: "
-                    f"set {SECRET_VARIABLE}"
+                    "the webhooks of this run are signed, but their secret is missing, because runs do not "
+                    f"store it; set {SECRET_VARIABLE}"
                 )
         opened = await super().open()
         first = opened.lanes[0]  # all calls of dubbing go there
-        # A job that is waited for takes no slot from other calls of the key.
+        # A waiting job does not occupy a slot of other calls with this key.
         lane = replace(first, identity=f"{first.identity} dub", published=None, guess=_JOBS_AT_ONCE)
         return replace(opened, lanes=(lane,), takes=False, balance=None)
 
@@ -153,7 +153,7 @@ class DubBackend(JobBackend):
         offered = await self.client.dubbing.list_destination_languages()
         wanted = DubbingType.QA if self._review else DubbingType.AUTOMATED
         known = [plain(one.locale) for one in offered if wanted in one.supports]
-        words = "is no locale that this service dubs into" + (" with a review" if self._review else "")
+        words = "is not a locale that this service dubs into" + (" with a review" if self._review else "")
         refuse_targets([one for one in self._targets if one not in known], known, words)
         return {}
 
@@ -163,7 +163,9 @@ class DubBackend(JobBackend):
             if project.project_id == self._project:
                 return project
             known.append(project.project_id)
-        allowed = ", ".join(known[:_MOST_SHOWN]) or "there is none: Client.dubbing.create_project() makes one"
+        allowed = (
+            ", ".join(known[:_MOST_SHOWN]) or "none yet, so create one with Client.dubbing.create_project()"
+        )
         raise InvalidRows([problem("project", "is unknown", value=self._project, allowed=allowed)])
 
     def source(self, table: Any) -> Any:
@@ -177,7 +179,7 @@ class DubBackend(JobBackend):
             yield f"/{locale}", {**values, "locale": locale}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the part of a job that is one locale, or everything that is wrong with it."""
+        """Return the request for one medium and locale, or all of its problems."""
         problems: list[FieldProblem] = []
         medium, seconds = self._medium(values, problems)
         fields = self._fields(values, problems)
@@ -197,8 +199,8 @@ class DubBackend(JobBackend):
         given = {name: values.get(name) for name in _FIELDS}
         foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
         for name in () if self.limits else foreign:
-            words = "is an addition of speechframe's own service"
-            problems.append(FieldProblem(name, words, shown(given[name]), "nothing, for this service"))
+            words = "works only with speechframe's own service"
+            problems.append(FieldProblem(name, words, shown(given[name]), "leave it out for this service"))
         script = given[_SCRIPT] = given.pop("scripts")
         if self.limits and isinstance(script, str) and "-->" not in script:
             try:
@@ -220,13 +222,13 @@ class DubBackend(JobBackend):
         if isinstance(given, Mapping):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < _LONGEST_S):
-            problems.append(FieldProblem("seconds", "is no length", shown(seconds), "a number above 0"))
+            problems.append(FieldProblem("seconds", "is not a length", shown(seconds), "a number above 0"))
         medium: dict[str, Any] = {}
         if is_url(given):
             medium["url"] = given.strip()
         else:
             try:
-                upload, measured = self._looked_at(given)
+                upload, measured = self._inspect(given)
             except (AudioError, TypeError) as error:
                 allowed = "a path, an http(s) URL or the bytes of a file"
                 problems.append(FieldProblem("media", str(error), shown(given), allowed))
@@ -240,14 +242,14 @@ class DubBackend(JobBackend):
             medium |= {name: getattr(upload, name) for name in ("sha256", "size_bytes", "media_type")}
             medium["path"] = str(upload.path)
         if seconds is None:
-            self.remark = "the length of some media is not known, and the price is without them"
+            self.remark = "the price does not include media of unknown length"
             if self.is_budgeted:
-                words = "is of unknown length, so that its price is unknown, and there is a budget"
-                problems.append(FieldProblem("media", words, shown(given), "seconds= tells how long it is"))
+                words = "has an unknown length and so an unknown price, but a budget is set"
+                problems.append(FieldProblem("media", words, shown(given), "give its length as seconds="))
         return medium, seconds
 
-    def _looked_at(self, given: Any) -> tuple[Upload, float | AudioError]:
-        """Return a file, and its length in seconds or why that cannot be measured."""
+    def _inspect(self, given: Any) -> tuple[Upload, float | AudioError]:
+        """Return a file, and its length in seconds, or the error of the measurement."""
         if self._last is None or self._last[0] is not given:
             medium: Path | bytes
             if isinstance(given, (str, os.PathLike)):
@@ -255,7 +257,7 @@ class DubBackend(JobBackend):
                 upload = medium_of(medium)
             else:
                 upload = medium_of(given)
-                medium, upload = upload.data, kept(self.folder, upload)
+                medium, upload = upload.data, keep_clip(self.folder, upload)
             try:
                 self._last = given, upload, seconds_of(medium)
             except AudioError as error:
@@ -272,7 +274,7 @@ class DubBackend(JobBackend):
         return f"{duration(price / PRICES['dub'].millicredits)} of dubs"
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the dub of each locale of a job, or why it has none."""
+        """Return the dub of each locale of a job, or its error."""
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
@@ -281,12 +283,14 @@ class DubBackend(JobBackend):
         if used is None and status.credits_used is not None:
             remarks.append(odd_amount("credits_used", status.credits_used))
         costs = _costs(request.rows, found, used)
-        # A dub that cannot be used is billed all the same, a locale that failed is not.
+        # An unusable dub is billed. A failed locale is not.
         planned = to_credits(
             sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
         )
         if used is not None and None not in costs and planned:
-            remarks.append(f"the service says the job cost {counted(used, 'credit')}, not {planned:,.10g}")
+            remarks.append(
+                f"the service reports a cost of {counted(used, 'credit')}, expected {planned:,.10g}"
+            )
         records: list[Record | SpeechframeError] = []
         for dub, cost in zip(found, costs, strict=True):
             if isinstance(dub, SpeechframeError):
@@ -297,25 +301,27 @@ class DubBackend(JobBackend):
             if cost is not None:
                 # The length that was billed, which may differ from the plan.
                 values, basis = {**values, "audio_seconds": cost / PRICES["dub"].millicredits}, "reported"
-            told = [*remarks, *dub.warnings]
+            warnings = [*remarks, *dub.warnings]
             records.append(
-                _DubRecord(values, warnings=told, millicredits=cost, basis=basis, dub_seconds=dub.seconds)
+                _DubRecord(values, warnings=warnings, millicredits=cost, basis=basis, dub_seconds=dub.seconds)
             )
         return records
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
         """Return a finding if the length of a dub is far from that of its medium."""
         del learned
-        asked, dub_s = Dub.of(request), getattr(record, "dub_seconds", None)
-        medium_s = asked.seconds if "path" in asked.medium else None  # of a URL it may be a guess
+        planned, dub_s = Dub.of(request), getattr(record, "dub_seconds", None)
+        medium_s = (
+            planned.seconds if "path" in planned.medium else None
+        )  # the user may guess the length of a URL
         if medium_s is None or dub_s is None or abs(dub_s - medium_s) <= _OFF_S + _OFF * medium_s:
             return []
-        return [Finding("length", f"the medium lasts {medium_s:.2f} s, its dub {dub_s:.2f} s")]
+        return [Finding("length", f"the medium lasts {medium_s:.2f} s, but its dub {dub_s:.2f} s")]
 
 
 @dataclass(slots=True)
 class _DubRecord(Record):
-    """The record of a dub, with the length of the file that came."""
+    """The record of a dub, with the length of its file."""
 
     dub_seconds: float | None = None
 
@@ -327,17 +333,17 @@ def _is_billed(dub: Delivered | SpeechframeError) -> bool:
 def _costs(
     rows: Sequence[Request], found: Sequence[Delivered | SpeechframeError], used: float | None
 ) -> list[int | None]:
-    """Return what each row cost, in thousandths of a credit, or None for its price.
+    """Return the cost of each row in thousandths of a credit. None stands for the row's price.
 
-    Credits of a job without any dub are those of all its locales.
+    If no locale has a dub, the credits of the job are shared by all its rows.
     """
     is_billed = [_is_billed(dub) for dub in found]
     prices = [row.price for row, billed in zip(rows, is_billed, strict=True) if billed]
-    # Services report whole credits.
+    # Allow a difference of 1, because services report whole credits.
     is_as_planned = used is not None and 0 not in prices and abs(used - sum(prices) / CREDIT) <= 1
     if used is None or (is_as_planned if prices else not used):
         return [None] * len(rows)
-    # A row whose price was not known weighs something, too.
+    # A row of unknown price needs a weight, too.
     weights = [
         row.price or 1 if billed or not prices else 0 for row, billed in zip(rows, is_billed, strict=True)
     ]
@@ -364,62 +370,64 @@ async def dub(
 ) -> Run:
     """Return a :class:`Run` with every medium of `table` dubbed into every locale, one row each.
 
-    A row of the run is a row of the table and a locale. Its id is ``<id>/<locale>``, such as
-    ``intro/pt-BR``. ``dub_path``, ``srt_path`` and ``vtt_path`` are its files below the run's folder, such as
+    A row of the run is a row of the table and a locale. Its id is ``<id>/<locale>``, such as ``intro/pt-BR``.
+    ``dub_path``, ``srt_path`` and ``vtt_path`` are its files below the run's folder, such as
     ``dubs/intro.pt-BR.mp4``. ``utterances``, ``start_offset_ms_median`` and ``_worst``, ``speed_min`` and
     ``_max``, ``overruns``, ``overlap`` and ``cues_over`` measure the fit of the speech. They are null if the
-    service does not report them. ``audio_seconds`` is the length that was billed. A failed locale is a failed
-    row, and the other locales of its medium are there.
+    service does not report them. ``audio_seconds`` is the billed length. A failed locale is a failed row, and
+    the other locales of its medium are kept.
 
-    The locales of a medium are one job. Calling again with the same media and parameters costs nothing.
-    After a crash the run goes on with the jobs that it has started, and starts none twice. If the service
-    does not promise that, a row whose job may have been started without an answer is ``charged_unknown``.
+    The locales of a medium are one job. Calling again with the same media and parameters costs nothing. After
+    a crash, the run continues with its jobs and starts none twice. If the service does not promise free
+    repeats, a row whose job was perhaps started is ``charged_unknown``.
 
     Parameters
     ----------
     table
-        A table as :func:`generate` takes it, media files (a list of paths, one path), or a folder of them.
+        Any table of :func:`generate`, media files (a list of paths, or one path), or a folder of media files.
     media
-        The column of media (or a Series or list of them): paths, relative to the table's file; http(s) URLs,
-        which the service fetches; the bytes of files.
+        The column of media, or a Series or list of media. A medium may be a path relative to the table's
+        file, an http(s) URL that the service fetches, or the bytes of a file.
     targets
-        Locales to dub into, in any spelling: ``["fr-FR", "pt_BR"]``. Either these or `project`.
+        Locales to dub into, in any spelling, such as ``["fr-FR", "pt_BR"]``. Pass either `targets` or
+        `project`.
     project
-        Id of a project, which names the locales and whether its dubs are reviewed.
+        Id of a project. The project sets the locales, and whether its dubs are reviewed.
     source_locale
-        Locale of the media, where it is known. Of several audio tracks, the one in this language is dubbed.
+        Locale of the media, if known. If a medium has several audio tracks, the track in this language is
+        dubbed.
     scripts
-        SRT or WebVTT, as text or as the path of a file: who says what, instead of what is recognised.
-        ``col("x")`` takes it from a column. Warnings name the speakers that were found, and each line that
-        was skipped or is no speech.
+        Speakers and lines as SRT or WebVTT, which replace recognition. Pass a text or the path of a file;
+        ``col("x")`` takes it from a column. Warnings list the speakers, and each line that was skipped or is
+        not speech.
     script_locale
-        Locale of the script, where it is translated already.
+        Locale of the script, if it is already translated.
     cast
-        Speaker to voice id.
+        Voice id of each speaker.
     priority
         ``LOW``, ``NORMAL`` (default) or ``HIGH``.
     webhook_url
-        Is called when a job ends; see :func:`receive_webhooks`.
+        The service calls this URL when a job ends. See :func:`receive_webhooks`.
     webhook_secret
-        Signs that call (default: ``SPEECHFRAME_WEBHOOK_SECRET``). It is kept nowhere: a run that is gone on
-        with takes it from the environment.
+        Signs this call. Default: ``SPEECHFRAME_WEBHOOK_SECRET``. Runs do not store it, so a resumed run reads
+        it from the environment.
     review
-        True: dubs are to be reviewed; a project is made for them.
+        True makes a project in which the dubs can be reviewed.
     original_gain_db
         Level of the original under the dub in dB, -60 to 0 (default -18).
     seconds
-        How long the media are, in seconds, if nothing here can measure them, as with URLs. The price follows
-        from it. The embedded service refuses a job that costs more, and bills nothing.
+        Length of the media in seconds, needed if it cannot be measured here, as for URLs. It sets the price.
+        The embedded service refuses a job that costs more, without charge.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
-        ``timeout_s`` is for each exchange with the service, not for a job. There are no other takes of a dub.
+        ``timeout_s`` limits each exchange with the service, not a job. Dubs cannot have further takes.
 
     Raises
     ------
     InvalidRows
-        Before anything is spent, when rows cannot be sent; a medium of unknown length under a budget too.
+        If rows cannot be sent, or a medium of unknown length is under a budget. Nothing is spent then.
     RunMismatch, RunLocked, StoreError, SettingsError, ServiceError, ConnectionFailed
-        As :func:`generate`.
+        As for :func:`generate`.
 
     Examples
     --------
@@ -434,7 +442,7 @@ async def dub(
         service = replace(service, webhook_secret=secret)
         options["service"] = service
     if is_address(run_dir := options.get("run_dir") or ""):
-        raise SettingsError(f"run_dir={run_dir!r} is an address; allowed for dubs: a folder of this machine")
+        raise SettingsError(f"run_dir={run_dir!r} is an address; allowed for dubs: a local folder")
     _check_arguments(targets, project, source_locale, review=review)
     is_signed = getattr(service, "webhook_secret", None) is not None and webhook_url is not None
     arguments = {
@@ -463,7 +471,7 @@ def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: 
         raise InvalidRows([problem("targets", words, allowed="exactly one of targets and project")])
     own = {"source_locale": source_locale, "review": review or None} if project is not None else {}
     problems = [
-        problem(name, "is the project's own", value=value, allowed="nothing, where project is given")
+        problem(name, "is set by the project", value=value, allowed="leave it out if project is given")
         for name, value in own.items()
         if value is not None
     ]

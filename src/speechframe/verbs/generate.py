@@ -1,4 +1,4 @@
-"""The verb `generate`: rows of text in, speech out (sections 2.1 and 2.2 of the service document)."""
+"""The verb `generate`, which speaks rows of text (sections 2.1 and 2.2 of the service document)."""
 
 import re
 import unicodedata
@@ -28,30 +28,30 @@ from speechframe.wire.speech import encode_content
 
 _GENERATE, _STREAM = GenerateRequest.wire_names(), StreamRequest.wire_names()
 
-# `model` is a field of streams alone.
+# Only streams have the field `model`.
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {"voice" if name == "voice_id" else name: wire for name, wire in _GENERATE.items()}
     | {"model": _STREAM["model"]}
 )
-"""Argument of :func:`generate` to the field it fills; ``words`` is no field of a request."""
+"""Argument of :func:`generate` to the request field that it fills. Only ``words`` fills none."""
 
-_PRICE = PRICES["generate"].millicredits  # of a billed character
+_PRICE = PRICES["generate"].millicredits  # for a billed character
 _VARIATION = StreamRequest.model_fields["variation"].get_default()
 _MOST_TEMPLATES = 1024
 _TEXT_FIELD = b'"text":'
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
-# The text as JSON, written just as the whole request is: request keys are made of these bytes.
+# Encode the text like the whole request, because request keys are made from these bytes.
 _json_of = JSONEncoder(ensure_ascii=False).encode
 _read_json = JSONDecoder().raw_decode
 
-# What requests that differ only in their text share: the bytes before and after the text in `content`, those
-# in `body`, and `facts` and `varies` (see `Request`).
+# The shared parts of requests that differ only in their text. They are the bytes before and after the text in
+# `content` and in `body`, and the fields `facts` and `varies` of `Request`.
 Template = tuple[bytes, bytes, bytes, bytes, dict[str, Any], bool]
 
 
 class GenerateBackend(SpokenBackend):
-    """How a row becomes a call for speech: a plain one for gen2, a stream that is read whole for falcon-2."""
+    """Make calls for speech. gen2 has plain calls. falcon-2 has streams, which are read to their end."""
 
     operation = "generate"
     arguments = (*ARGUMENTS, "words")
@@ -65,14 +65,14 @@ class GenerateBackend(SpokenBackend):
         self._request_type: type[GenerateRequest | StreamRequest] = (
             StreamRequest if self._is_stream else GenerateRequest
         )
-        self.tells_words = not self._is_stream
+        self.has_word_times = not self._is_stream
         self._templates: dict[str, Template] = {}
         self._parse = lru_cache(_MOST_TEMPLATES)(self._request_type.model_validate_json)
         self._aligner: Any = None  # the recogniser that finds word times, if words="align"
         if self._is_stream:
             self.pool = Pool.STREAMING  # another cap on concurrent calls counts streams
             self.remark = (
-                f"{model.value} is streamed: no word durations, no balance, billed characters are computed"
+                f"{model.value} is streamed; no word durations, no balance, billed characters are computed"
             )
 
     @classmethod
@@ -89,11 +89,11 @@ class GenerateBackend(SpokenBackend):
         return await super().open()
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request of one row, or everything that is wrong with it."""
+        """Return the request of one row, or all of its problems."""
         options = dict(values)
         text: Any = options.pop("text", None)
-        # Nearly all rows of a table have the same options: check and write each set of options once. The key
-        # is their `repr`, since 1, 1.0 and True are equal, but not the same request.
+        # Check and encode each set of options once, because most rows of a table have the same options. The
+        # key is their `repr`, because 1, 1.0 and True are equal but make different requests.
         key = repr(options)
         template = self._templates.get(key)
         if template is None or not (type(text) is str and fault_of(text) is None and has_words(text)):
@@ -109,12 +109,12 @@ class GenerateBackend(SpokenBackend):
         return Request(content, body, characters * _PRICE, characters, facts, varies)
 
     def _template(self, values: Mapping[str, Any]) -> Template | list[FieldProblem]:
-        """Return what a row has in common with rows like it, or everything that is wrong with it."""
+        """Return the template of a row's options, or all problems of the row."""
         wire_names = self._request_type.wire_names().values()
         given = {name: value for name, value in values.items() if name in ARGUMENTS and name != "model"}
         problems: list[FieldProblem] = []
         if self._is_stream:
-            message, allowed = f"does not exist for {self.model.value}", f"model={Model.GEN2.value!r}"
+            message, allowed = f"does not exist for {self.model.value}", f"use model={Model.GEN2.value!r}"
             problems += [
                 FieldProblem(name, message, shown(given[name]), f"leave it out, or {allowed}")
                 for name in sorted(given)
@@ -129,18 +129,18 @@ class GenerateBackend(SpokenBackend):
         text = values.get("text")
         if isinstance(text, str) and fault_of(text) is None and not has_words(text):
             problems.append(
-                FieldProblem("text", "has nothing to say", shown(text), "letters, digits or signs")
+                FieldProblem("text", "has nothing to speak", shown(text), "letters, digits or signs")
             )
         if problems or request is None:
             return problems
         if isinstance(request, StreamRequest):
-            # Model and sample rate are named, because their defaults differ between regions. What the model
-            # ignores is not sent: rows that differ in nothing else are one call.
+            # Send model and sample rate, because their defaults differ between regions. Set the ignored field
+            # `variation` to its default, so that rows that differ only in it share a call.
             rate_hz = request.sample_rate or float(default_sample_rate_hz(Model.FALCON_2))
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
             content = body = encode_request(request.model_copy(update=named))
         else:
-            # Base64 unless the row asks for a URL: it is one exchange less, and the service keeps no copy.
+            # Request Base64 by default. It saves an exchange, and the service keeps no copy of the audio.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
         before, _, after = _around_text(content)
@@ -152,19 +152,19 @@ class GenerateBackend(SpokenBackend):
         # Requests that differ only in their text are parsed once, with "-" as their text. `check` has checked
         # each text.
         before, text, after = _around_text(request.body)
-        asked = self._parse(before + b'"-"' + after).model_copy(update={"text": text})
-        return Call("stream" if self._is_stream else "generate", asked, request.body, **call_options)
+        parsed = self._parse(before + b'"-"' + after).model_copy(update={"text": text})
+        return Call("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
-        """Find the words of rows of which the service told none, where that is asked for."""
+        """Align words for rows without words, if ``words="align"`` was given."""
         if self._aligner is not None and not is_stopped():
             await alignment.align(run, self._aligner, is_stopped)
 
 
 def _around_text(request: bytes) -> tuple[bytes, str, bytes]:
     """Return the text of a request that is written as JSON, between the bytes before and after the text."""
-    # JSON escapes every quote inside of values. Words of a dictionary are names too, but names are sorted, so
-    # these stand before the text.
+    # JSON escapes quotes inside values, so only a name can match. A word of the dictionary may be "text",
+    # too, but the dictionary stands before the text, because names are sorted.
     before, name, rest = request.rpartition(_TEXT_FIELD)
     written = rest.decode()
     text, end = _read_json(written)
@@ -172,16 +172,16 @@ def _around_text(request: bytes) -> tuple[bytes, str, bytes]:
 
 
 def has_words(text: str) -> bool:
-    """Return whether there is anything in a text that is read out: not so of "..." and "[pause 1s] -"."""
+    """Return whether a voice speaks any part of a text. False for "..." and "[pause 1s] -"."""
     plain = strip_pauses(text) if "[" in text else text
     return bool(_LETTER_OR_DIGIT.search(plain)) or any(
         character in SPOKEN_SIGNS or unicodedata.category(character)[0] == "S" for character in plain
     )
 
 
-def model_of(asked: Any) -> Model:
-    """Return the model of a run; gen2 if `asked` is no model, and then `check` refuses rows of another."""
-    return next((model for model in Model if isinstance(asked, str) and model == asked), Model.GEN2)
+def model_of(name: Any) -> Model:
+    """Return the model of a run. An unknown name gives gen2, and `check` then refuses the rows."""
+    return next((model for model in Model if isinstance(name, str) and model == name), Model.GEN2)
 
 
 async def generate(
@@ -207,10 +207,10 @@ async def generate(
     words: Literal["align"] | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every row of `table` spoken, with word durations and credit usage.
+    """Return a :class:`Run` with every row of `table` spoken, with word durations and credit usage.
 
-    The run is a folder of Parquet files. Calling again with the same rows and
-    parameters costs nothing; after a crash only what is missing is made.
+    The run is a folder of Parquet files. Calling again with the same rows and parameters costs nothing. After
+    a crash, the same call makes only the missing rows.
 
     Parameters
     ----------
@@ -218,53 +218,54 @@ async def generate(
         A pandas or polars frame, Arrow table, Hugging Face dataset, list of strings,
         another run, or the path of a CSV, TSV, JSONL, Parquet, XLSX or text file.
     text
-        The column that holds the text (or a Series or list of texts).
+        The column with the text, or a Series or list of texts.
     voice
-        Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from
-        a column, a list gives one a row. So do all parameters below but `words`;
-        gen2 and falcon-2 do not mix in one table.
+        Full voice id (``en-US-nora``) or bare name; ``col("x")`` takes it from a column, and a list has a
+        voice for each row. Most parameters below accept columns and lists, too. A table has one model.
     locale
         Language of the audio, if it is not the voice's own.
     style
         One of the voice's styles.
     pitch, rate
-        -50 to 50.
+        Change of pitch or speed, from -50 to 50.
     variation
-        0 to 5: how much pause, pitch and speed vary (default 1).
+        How much pauses, pitch and speed vary, from 0 to 5 (default 1).
     model
-        ``"gen2"`` (default), or ``"falcon-2"``, which has voices of its own (``voices("falcon-2")``) and is
-        streamed: answers have no words and tell no balance, `variation` is ignored, and there is no
+        ``"gen2"`` (default) or ``"falcon-2"``. falcon-2 has its own voices (``voices("falcon-2")``) and is
+        streamed, so answers contain neither words nor a balance. It ignores `variation` and refuses
         `audio_duration`, `word_durations_as_original_text`, `encode_as_base64` and `model_version`.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
     sample_rate
-        8000, 24000, 44100 (default) or 48000 Hz; falcon-2 has 16000 too, and 24000 as its default.
+        8000, 24000, 44100 (default) or 48000 Hz. falcon-2 also has 16000, and its default is 24000.
     channel_type
         ``MONO`` (default) or ``STEREO``.
     audio_duration
-        Wanted length in seconds; 0 is ignored.
+        Wanted length in seconds. 0 is ignored.
     word_durations_as_original_text
-        True: word durations carry the words as they are written (English only).
+        True returns word durations with the words as written in the text (English only).
     pronunciation_dictionary
         Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
     encode_as_base64
-        False asks for a URL instead of audio in the answer; the bytes are the same.
-    model_version, multi_native_locale
-        As in the service document; the latter is deprecated, use `locale`.
+        False requests only a URL instead of audio in the answer. The bytes are the same.
+    model_version
+        Version of the model, as in the service document.
+    multi_native_locale
+        Deprecated. Use `locale`.
     words
-        ``"align"``: rows without words get them from their audio when all calls are done, by the recogniser
-        of the extra ``asr``. The column ``words_basis`` says which those are.
+        ``"align"`` finds the words of rows without words in their audio, after all calls. It needs the
+        recogniser of the extra ``asr``. The column ``words_basis`` marks these rows.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
 
     Raises
     ------
     InvalidRows
-        Before anything is spent, when rows cannot be sent; ``problems`` has every one.
+        If rows cannot be sent. ``problems`` lists all problems, and nothing was spent.
     RunMismatch, RunLocked, StoreError
-        When the folder cannot take this run.
+        If the folder cannot be used for this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a limit in the settings forbids it, nothing is installed to align words with, or
+        If an option or a limit in the settings forbids the run, the recogniser for ``words`` is missing, or
         the service cannot be used at all. Later errors are columns of their rows.
 
     Examples

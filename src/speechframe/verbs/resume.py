@@ -57,12 +57,12 @@ async def resume(
     """
     if redo is not None and table is not None:
         raise InvalidRows(
-            [problem("redo", "is for the run's own table", allowed="redo= or table=, one at a time")]
+            [problem("redo", "cannot be combined with table", allowed="redo= or table=, in separate calls")]
         )
     instead = {
-        "run_dir": "a run goes on in its own folder",
-        "take": "the takes are the run's own; redo= makes another one of some rows",
-        "id": "rows are named when a table is given",
+        "run_dir": "a run keeps its folder",
+        "take": "a run keeps its takes, and redo= makes another take of some rows",
+        "id": "it needs a new table, given as table=",
     }
     for name, words in instead.items():
         if given.get(name) is not None and not (name == "id" and table is not None):
@@ -76,7 +76,7 @@ def backend_of(earlier: EarlierRun) -> Backend:
     """Return the backend of a verb's run, or raise RunMismatch if the run is of another backend."""
     if (verb := VERBS.get(earlier.operation)) is None:
         raise RunMismatch(
-            f"{earlier.folder.path} holds a {earlier.operation} run, which needs its backend: "
+            f"{earlier.folder.path} contains a {earlier.operation} run, which needs its own backend; use "
             "resume(run, backend=...)"
         )
     return verb.backend().of(earlier.options.service, earlier.constants)

@@ -21,22 +21,22 @@ async def say(
     Parameters
     ----------
     text
-        What to say; may hold pause markers such as ``[pause 1s]``.
+        The text. It may contain pause markers such as ``[pause 1s]``.
     voice
-        Full voice id or bare name; an unknown one is answered with the nearest names.
+        Full voice id or bare name. The error for an unknown voice lists the nearest names.
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
     service
-        Where to say it; see :class:`Settings`.
+        The service. See :class:`Settings`.
     **fields
         Any other argument of :func:`generate`, such as ``locale`` or ``rate``, and ``take``.
 
     Raises
     ------
     InvalidRows
-        When something is out of range or unknown; nothing was spent.
+        If an argument is unknown or out of range. Nothing was spent.
     ServiceError, ConnectionFailed, SettingsError
-        When the service refuses, cannot be reached, or is not configured.
+        If the service refuses the call, cannot be reached, or is not configured.
 
     Examples
     --------
@@ -45,7 +45,7 @@ async def say(
     """
     if unknown := sorted(set(fields) - set(ARGUMENTS) - {"take"}):
         allowed = ", ".join(sorted(ARGUMENTS))
-        raise InvalidRows([problem(name, "is no argument of say()", allowed=allowed) for name in unknown])
+        raise InvalidRows([problem(name, "is not an argument of say()", allowed=allowed) for name in unknown])
     take = fields.pop("take", None) or 0
     given = {"text": text, "voice": voice, "format": format, **fields}
     backend = GenerateBackend(service, model_of(fields.get("model")))

@@ -9,38 +9,39 @@ from speechframe.client.session import Pieces
 async def stream(
     text: Pieces, *, voice: str, model: str | None = None, service: Any = None, **fields: Any
 ) -> Stream:
-    """Return speech that is heard while it is still being made, from a text or from one still being written.
+    """Return speech that can be played while it is made. The text may still be growing.
 
     Parameters
     ----------
     text
-        What to say, with pause markers such as ``[pause 1s]``. Or an iterable of pieces of text, async or
-        not, such as the tokens of a language model: they are spoken as they come, over the WebSocket. It
-        may block.
+        The text, which may contain pause markers such as ``[pause 1s]``. Or an async or sync iterable of
+        pieces, such as the tokens of a language model. The WebSocket speaks pieces as they arrive. A sync
+        iterable may block.
     voice
-        Full voice id or bare name, of the model's catalogue: ``voices("falcon-2")`` lists it.
+        Full voice id or bare name from the model's catalogue, which ``voices("falcon-2")`` lists.
     model
-        ``"falcon-2"`` or ``"gen2"`` (deprecated here); by default what the region takes (section 2.2).
+        ``"falcon-2"`` or ``"gen2"`` (deprecated here). The default is the region's model (section 2.2).
     service
-        Where to say it; see :class:`Settings`.
+        The service. See :class:`Settings`.
     **fields
-        ``format`` (``WAV`` by default), ``sample_rate``, ``channel_type``, ``locale``, ``style``, ``rate``,
-        ``pitch``, ``variation``, ``pronunciation_dictionary``; for pieces ``min_buffer_size``,
-        ``max_buffer_delay_in_ms``, ``predictive_chunking``; for a text ``take``, ``idempotency_key``.
+        For both, ``format`` (default ``WAV``), ``sample_rate``, ``channel_type``, ``locale``, ``style``,
+        ``rate``, ``pitch``, ``variation`` and ``pronunciation_dictionary``. For pieces, also
+        ``min_buffer_size``, ``max_buffer_delay_in_ms`` and ``predictive_chunking``. For a text, also ``take``
+        and ``idempotency_key``.
 
     Returns
     -------
     Stream
-        To be iterated, read or saved; ``speechframe.stream`` returns a :class:`SyncStream`, the same without
-        ``await``. Leaving its loop closes the connection.
+        The audio, which can be iterated, read or saved. Leaving the iteration closes the connection.
+        ``speechframe.stream`` returns a :class:`SyncStream`, which works without ``await``.
 
     Raises
     ------
     InvalidRows
-        When something is out of range or unknown; nothing was sent.
+        If an argument is unknown or out of range. Nothing was sent.
     ServiceError, ConnectionFailed, SettingsError
-        When the service refuses, cannot be reached, or is not configured. Of pieces, and once audio has
-        come, the stream raises them.
+        If the service refuses the call, cannot be reached, or is not configured. The stream raises these
+        errors for pieces, and after the first audio.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The verb `translate`: rows of text in, each in every language asked for out (section 2.6)."""
+"""The verb `translate`, which translates each row of text into several languages (section 2.6)."""
 
 import contextlib
 import json
@@ -43,27 +43,28 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
-_UNKNOWN = "is no language this service translates into"
+_UNKNOWN = "is not a language that this service translates into"
 
-# Bounds of a plausible translation. They are wide, so that only wrong answers are doubted.
+# Bounds of a plausible translation. They are wide, so that good translations are not doubted.
 _LEAST_CHARACTERS = 20
 """Shortest text that is checked for its length. "OK" may become a word of twelve letters."""
 _SHORTEST, _LONGEST = 0.08, 8.0
-"""Characters of a translation for each of the text: Chinese needs a quarter of those of English."""
+"""Smallest and largest length of a translation, divided by the text's length. Chinese takes about a quarter
+of English."""
 
 
 @dataclass(slots=True)
 class _Translation(Record):
     """A record with facts for :meth:`TranslateBackend.judge`."""
 
-    said_locale: str | None = None  # the locale in the answer
+    stated_locale: str | None = None  # the locale in the answer
     is_explained: bool = False  # the service sent a warning about the text or the call
     may_be_same: bool = False  # no words to translate, the same language, or a warning about the text
 
 
 @dataclass
 class _Text:
-    """One text with one target, as a request's body keeps it."""
+    """One text with one target, as stored in a request's body."""
 
     text: str
     sent: str  # with tokens for its placeholders and terms
@@ -82,7 +83,7 @@ def _is_same_language(text: _Text) -> bool:
 
 
 class TranslateBackend(CallBackend):
-    """How a text becomes one of a translation call, and its translation a row."""
+    """Collect texts into translation calls, and make a row from each translation."""
 
     operation = "translate"
     columns = COLUMNS
@@ -93,7 +94,9 @@ class TranslateBackend(CallBackend):
     def __init__(self, settings: Settings, targets: Sequence[str] = ()) -> None:
         super().__init__(settings)
         self._targets = targets
-        self._sources: dict[str, list[str]] | None = None  # of each language; None where it does not say
+        self._sources: dict[str, list[str]] | None = (
+            None  # source languages of each target, None if the service publishes none
+        )
         self._glossaries: dict[str, Glossary] = {}
 
     @classmethod
@@ -102,18 +105,18 @@ class TranslateBackend(CallBackend):
         return cls(settings, constants.get("targets", ()))
 
     async def open(self) -> Opened:
-        """Return what the service offers; there are no other takes of a translation."""
+        """Return the facts of the service. Translations cannot have further takes."""
         return replace(await super().open(), takes=False)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Read what the page of limits says, or raise InvalidRows for a target that it does not have."""
+        """Read the published limits and languages. InvalidRows for a target that the service lacks."""
         self._most_texts = whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
         self._most_characters = (
             whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
         )
         self._sends_source = self.limits.get("source_language") is True
-        said = self.limits.get("translation")
-        pairs = said.get("pairs") if isinstance(said, Mapping) else None
+        published = self.limits.get("translation")
+        pairs = published.get("pairs") if isinstance(published, Mapping) else None
         if not isinstance(pairs, list):
             return {}
         self._sources, known = {}, []
@@ -122,7 +125,7 @@ class TranslateBackend(CallBackend):
                 source, target = locales.normalise(pair["source"]), locales.normalise(pair["target"])
                 self._sources.setdefault(locales.language_of(target), []).append(source)
                 known.append(target)
-        # Another region of a known language is up to the service.
+        # Accept other regions of a known language, because the service decides about them.
         unknown = [one for one in self._targets if locales.language_of(one) not in self._sources]
         refuse_targets(unknown, known, _UNKNOWN)
         return {}
@@ -133,7 +136,7 @@ class TranslateBackend(CallBackend):
             yield f"/{target}", {**values, "target": target}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request for one text and target, or everything that is wrong with it."""
+        """Return the request for one text and target, or all of its problems."""
         text, target = values.get("text"), values["target"]
         source, problems = self._source_of(values.get("source_locale"), target)
         if text is None:
@@ -141,12 +144,12 @@ class TranslateBackend(CallBackend):
         elif isinstance(text, str) and not any(one.isprintable() and not one.isspace() for one in text):
             problems.append(FieldProblem("text", "is empty", shown(text), "more than whitespace"))
         else:
-            # The document speaks of a list of texts.
+            # The document's field is a list of texts, so name the column `text` in problems.
             found = check(TranslateRequest, {"target_language": target, "texts": [text]})
             problems += [replace(one, field="text") for one in found.problems]
         if problems or not isinstance(text, str):
             return problems
-        if target not in self._glossaries:  # an argument of the whole table: a run has one
+        if target not in self._glossaries:  # all rows of a run have the same glossary
             self._glossaries[target] = Glossary(values.get("glossary") or (), target)
         spans = placeholders.find(text)
         terms = self._glossaries[target].find(text, spans)
@@ -167,11 +170,11 @@ class TranslateBackend(CallBackend):
             source = locales.normalise(given)
         except (ValueError, AttributeError):
             allowed = "a code or locale, such as en-US"
-            return None, [FieldProblem("source_locale", "is no language", shown(given), allowed)]
+            return None, [FieldProblem("source_locale", "is not a language", shown(given), allowed)]
         language, into = map(locales.language_of, (source, target))
         known = (self._sources or {}).get(into, [])
         if source == target:
-            words, allowed = f"is {target}, the language that is asked for", "another one than the target"
+            words, allowed = f"is {target}, the same as the target", "another language than the target"
         elif self._sources is None or language == into or language in map(locales.language_of, known):
             return source, []
         else:
@@ -179,9 +182,9 @@ class TranslateBackend(CallBackend):
         return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls of as many texts of one language as the service takes at a time.
+        """Yield calls with as many texts of one language as the service accepts in one call.
 
-        A single text that is longer than a call may be is a call of its own.
+        A single text that exceeds the limit of a call gets its own call.
         """
         filling: dict[tuple[str, str | None], list[Request]] = {}
         for request in requests:
@@ -203,42 +206,41 @@ class TranslateBackend(CallBackend):
     def call(self, request: Request, **call_options: Any) -> Call[TranslateRequest]:
         """Return the client's call of one text or of a pack."""
         target, source = self._kind(request.rows[0])
-        # Each text was checked by itself, and the service says how many a call takes.
-        asked = TranslateRequest.model_construct(
+        # Skip the checks, because `check` has checked each text, and `pack` the number of texts.
+        unchecked = TranslateRequest.model_construct(
             target_language=target,
             texts=[_Text.of(row).sent for row in request.rows],
             source_language=source,
         )
-        return Call("translate", asked, encode_request(asked), **call_options)
+        return Call("translate", unchecked, encode_request(unchecked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ; tokens follow from the others."""
+        """Return the arguments in which two bodies differ. The text with tokens is not an argument."""
         return tuple(name for name in super().differences(before, after) if name != "sent")
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the translation of each text of a pack, or what is wrong with its entry of the answer."""
+        """Return the translation of each text of a pack, or the error of its entry in the answer."""
         call, raw = answer.data
         texts, price = call.request.texts, to_credits(request.price)
-        said = decode_translate(raw.body, texts)
+        decoded = decode_translate(raw.body, texts)
         routes, of_texts, of_all = placed_warnings(
             warnings_of(raw.headers, clean=raw.redactor.clean), len(texts)
         )
-        noted = list(said.notes)
-        if said.credits_used is not None and said.credits_used != price:
-            noted.append(
-                f"the service says the call cost {counted(said.credits_used, 'credit')}, not {price:g}"
-            )
+        notes = list(decoded.notes)
+        if decoded.credits_used is not None and decoded.credits_used != price:
+            reported = counted(decoded.credits_used, "credit")
+            notes.append(f"the service reports a cost of {reported}, expected {price:g}")
         found: list[Record | SpeechframeError] = []
         costs: list[int | None] = [None for _ in request.rows]
-        if said.credits_used is not None:
-            costs = [*shares([row.price for row in request.rows], said.credits_used)]
-        for row, translation, route, told, cost in zip(
-            request.rows, said.texts, routes, of_texts, costs, strict=True
+        if decoded.credits_used is not None:
+            costs = [*shares([row.price for row in request.rows], decoded.credits_used)]
+        for row, translation, route, text_warnings, cost in zip(
+            request.rows, decoded.texts, routes, of_texts, costs, strict=True
         ):
             if isinstance(translation, BadAnswer):
                 found.append(translation)
                 continue
-            text, remarks = _Text.of(row), [*told, *of_all]
+            text, remarks = _Text.of(row), [*text_warnings, *of_all]
             terms = [Span(*term, is_term=True) for term in text.glossary]
             protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
             restored = protected.restore(translation)
@@ -252,16 +254,16 @@ class TranslateBackend(CallBackend):
                 "placeholders_ok": restored.placeholders_ok,
                 "glossary_ok": restored.terms_ok,
             }
-            warnings = [*remarks, *noted, *restored.warnings]
+            warnings = [*remarks, *notes, *restored.warnings]
             found.append(
                 _Translation(
                     values,
                     warnings=warnings,
                     millicredits=cost,
                     basis="computed" if cost is None else "reported",
-                    said_locale=said.target,
+                    stated_locale=decoded.target,
                     is_explained=bool(remarks),
-                    may_be_same=bool(told) or not protected.has_words() or _is_same_language(text),
+                    may_be_same=bool(text_warnings) or not protected.has_words() or _is_same_language(text),
                 )
             )
         return found
@@ -273,14 +275,14 @@ class TranslateBackend(CallBackend):
             return []
         text, translated = record.values["text"], record.values["translated_text"]
         if not translated.strip():
-            return [Finding("empty", f"the text has {len(text):,} characters, its translation none")]
+            return [Finding("empty", f"the translation of {len(text):,} characters is empty")]
         findings = []
-        said, target = record.said_locale, request.facts["locale"]
-        if not record.is_explained and said is not None and locales.is_another(said, target):
-            words = f"the answer is in {said} by its own statement; {target} was requested"
+        stated, target = record.stated_locale, request.facts["locale"]
+        if not record.is_explained and stated is not None and locales.is_another(stated, target):
+            words = f"the answer states the language {stated}, requested {target}"
             findings.append(Finding("target", words))
         if not record.may_be_same and text.casefold().split() == translated.casefold().split():
-            words = "the translation is the text itself; a glossary keeps words that must stay"
+            words = "the translation equals the text; list words that must stay in a glossary"
             findings.append(Finding("untranslated", words))
         if len(text) >= _LEAST_CHARACTERS and not _SHORTEST <= len(translated) / len(text) <= _LONGEST:
             words = f"the text has {len(text):,} characters, its translation {len(translated):,}"
@@ -297,16 +299,16 @@ async def translate(
     glossary: str | PathLike[str] | Any = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every row of `table` in every language of `targets`, one row each.
+    """Return a :class:`Run` with every row of `table` in every language of `targets`, one row each.
 
-    A row of the run is a row of the table and a target: its id is ``<id>/<locale>``, such as
-    ``greeting/pt-BR``. Its columns are those of the table, ``locale``, ``translated_text``, ``route`` (the
-    languages it went through), ``length_ratio``, ``placeholders_ok``, ``glossary_ok``, ``credits`` and
-    ``status``.
+    A row of the run is a row of the table with a target. Its id is ``<id>/<locale>``, such as
+    ``greeting/pt-BR``. Its columns are those of the table, and ``locale``, ``translated_text``, ``route``
+    (all languages from the source to the target), ``length_ratio``, ``placeholders_ok``, ``glossary_ok``,
+    ``credits`` and ``status``.
 
-    Many texts go in one call, and equal ones once. Calling again with the same rows and parameters costs
-    nothing; after a crash only what is missing is made. A run goes wherever a table goes:
-    ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks it.
+    A call contains many texts, and equal texts are sent once. Calling again with the same rows and parameters
+    costs nothing. After a crash, the same call makes only the missing rows. A run can be used as a table, so
+    ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks the translations.
 
     Parameters
     ----------
@@ -323,27 +325,27 @@ async def translate(
     targets
         Languages to translate into, as codes or locales in any spelling: ``["fr-FR", "pt_BR"]``.
     source_locale
-        The language of the texts, where the service asks for it or cannot tell; ``col("x")`` takes it
-        from a column, a list gives one a row.
+        The language of the texts, if the service requires it or cannot detect it; ``col("x")`` takes it from
+        a column, and a list has a language for each row.
     glossary
-        How terms are to be translated: a frame, list of dicts or file with the columns ``source``,
-        ``locale`` (empty: every target) and ``target``, or a dict of source to target. Terms are whole
-        words, and the longest one counts. ``glossary_ok`` is True if each term of a row is in its
-        translation, and null if the row has no term. A name that must stay is a term that is its own
-        translation: ``{"Berlin": "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
+        Fixed translations of terms, as a frame, list of dicts or file with the columns ``source``, ``locale``
+        (empty for every target) and ``target``, or as a dict of source to target. Terms are whole words, and
+        the longest match counts. ``glossary_ok`` is True if each term of a row is in its translation, and
+        null if the row has no term. A name that must stay is a term that is its own translation: ``{"Berlin":
+        "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,
-        ``truth_checks``, ``on_invalid``, ``wait``, ``dry_run`` and more. There are no other takes of a
-        translation.
+        ``truth_checks``, ``on_invalid``, ``wait``, ``dry_run`` and more. Translations cannot have further
+        takes.
 
     Raises
     ------
     InvalidRows
-        Before anything is spent, when rows or languages cannot be sent; ``problems`` has every one.
+        If rows or languages cannot be sent. ``problems`` lists all problems, and nothing was spent.
     RunMismatch, RunLocked, StoreError
-        When the folder cannot take this run.
+        If the folder cannot be used for this run.
     SettingsError, ServiceError, ConnectionFailed
-        When an option or a limit in the settings forbids it, or the service cannot be used at all. Later
+        If an option or a limit in the settings forbids the run, or the service cannot be used at all. Later
         errors are columns of their rows.
 
     Examples

@@ -34,28 +34,28 @@ def dub_rows(run: Run) -> list[Row]:
 async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
     """Return the utterances of a run's dubs, one row each, with speaker, text and times.
 
-    Change ``text`` or ``voice_id`` and hand the table to :func:`correct`. Only speechframe's own service has
-    utterances.
+    To correct a dub, change ``text`` or ``voice_id`` and pass the table to :func:`correct`. Only
+    speechframe's own service lists utterances.
 
     Parameters
     ----------
     run
         A run of :func:`dub`.
     service
-        As for :func:`dub`; it must be the one that made the dubs.
+        The service that made the dubs.
 
     Returns
     -------
     pandas.DataFrame
-        ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`: times in
-        milliseconds, ``speed`` (1 is the voice's own) and ``fit``.
+        ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`, such as
+        times in milliseconds, ``speed`` (1 is the voice's normal speed) and ``fit``.
 
     Raises
     ------
     InvalidRows
-        When it is no run of :func:`dub`.
+        If `run` is not a run of :func:`dub`.
     ServiceError, ConnectionFailed
-        When the service does not tell.
+        If the service does not list utterances, or cannot be reached.
 
     Examples
     --------

@@ -21,37 +21,37 @@ _COLUMNS = [
 async def voices(
     model: str = Model.GEN2.value, *, locale: str | None = None, service: Any = None
 ) -> "pd.DataFrame":
-    """Return the voices of a catalogue, one a line (sections 2.4 and 4.1).
+    """Return the voices of a catalogue, one in each row (sections 2.4 and 4.1).
 
     Parameters
     ----------
     model
-        ``"gen2"`` or ``"falcon-2"``; their catalogues are separate.
+        ``"gen2"`` or ``"falcon-2"``. Each has its own catalogue.
     locale
-        Only voices that speak this locale (``"fr-FR"``) or language (``"fr"``); those whose own it is
-        come first.
+        Return only voices that speak this locale (``"fr-FR"``) or language (``"fr"``). Voices with this own
+        locale come first.
     service
-        Whose voices; see :class:`Settings`.
+        The service. See :class:`Settings`.
 
     Returns
     -------
     pandas.DataFrame
         ``voice_id name gender locale styles supported_locales description engine kind licence clarity
-        clearest_in``; ``styles`` are those of the voice's own locale. The last five are known of the local
-        service alone: ``kind`` is ``neural`` or ``formant``, ``clarity`` the share of words (in Japanese, of
-        characters) that a recogniser hears wrong, by locale, and ``clearest_in`` the locales in which no
-        other voice of the catalogue was heard better.
+        clearest_in``. ``styles`` are those of the voice's own locale. Only the local service fills the last
+        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` is the share of words that a
+        recogniser gets wrong in each locale (in Japanese, of characters). ``clearest_in`` lists the locales
+        in which this voice has the smallest share.
 
     Raises
     ------
     ServiceError, ConnectionFailed, SettingsError, InvalidRows
-        When the service cannot be asked, or there is no such model or no voice of this locale.
+        If the service cannot be reached, the model is unknown, or no voice speaks the locale.
     """
     import pandas as pd
 
     models = [each.value for each in Model]
     if model not in models:
-        raise InvalidRows([problem("model", "is no model", value=model, allowed=", ".join(models))])
+        raise InvalidRows([problem("model", "is not a model", value=model, allowed=", ".join(models))])
     async with Client(service) as client:
         found = await client.voices(model)
     clearest = _clearest(found)
@@ -85,7 +85,7 @@ async def voices(
 
 
 def _clearest(voices: Sequence[Voice]) -> dict[str, str]:
-    """Return the id of the voice with the least error in each locale that one was measured in."""
+    """Return the id of the voice with the smallest error, for each locale with measurements."""
     best: dict[str, tuple[float, str]] = {}
     for voice in voices:
         for tag, error in (voice.clarity or {}).items():

@@ -1,1 +1,1 @@
-"""The commands of `speechframe`: one module each, and one for all verbs."""
+"""The commands of `speechframe`. Each has a module, and all verbs share one."""

@@ -29,27 +29,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("used", "size"),
         default="used",
-        help="order: last used first, or largest first (%(default)s)",
+        help="list the last used entries first, or the largest (%(default)s)",
     )
     ls.add_argument(
         "--most",
         type=whole_number(0, _MOST),
         default=_SHOWN,
         metavar="N",
-        help="entries to list (%(default)s)",
+        help="number of entries to list (%(default)s)",
     )
     prune = _action(below, "prune", "Remove entries until the limits hold, the least recently used first.")
     prune.add_argument(
         "--max-gb",
         type=_limit,
         metavar="NUMBER",
-        help="GB to leave at most (default: cache_max_gb of the settings)",
+        help="largest size of the cache afterwards, in GB (default: cache_max_gb of the settings)",
     )
     prune.add_argument(
         "--max-age-days",
         type=_limit,
         metavar="NUMBER",
-        help="remove entries unused for so many days (default: cache_max_age_days of the settings)",
+        help="remove entries unused for this many days (default: cache_max_age_days of the settings)",
     )
     prune.add_argument("--dry-run", action="store_true", help="only show the number of entries to remove")
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = add_action(below, name, summary)
     parser.add_argument(
-        "--cache", metavar="PATH", help="the folder (default: that of the settings, or in your cache folder)"
+        "--cache", metavar="PATH", help="the folder of the cache (default: the settings', else the user's)"
     )
     return parser
 
@@ -68,7 +68,7 @@ def _limit(words: str) -> float:
     except ValueError:
         number = -1.0
     if not number >= 0:
-        raise argparse.ArgumentTypeError(f"{words!r} is no number of at least 0")
+        raise argparse.ArgumentTypeError(f"{words!r} must be a number of at least 0")
     return number
 
 
@@ -112,7 +112,7 @@ def _list(cache: "Cache", options: argparse.Namespace) -> int:
     limit = "" if cache.max_bytes is None else f" of {show.size(cache.max_bytes)}"
     words = f"{show.counted(count, 'entry', 'entries')}, {seconds / 60:,.1f} minutes of audio"
     is_missing = options.cache and not cache.folder.is_dir()
-    missing = " (there is no such folder yet)" if is_missing else ""
+    missing = " (the folder does not exist yet)" if is_missing else ""
     show.write(f"{cache.folder}{missing}: {words}, {show.size(size)}{limit}")
     return exits.OK
 
@@ -140,5 +140,5 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
 
 
 def _or_none(limit: float | None) -> float | None:
-    # JSON has no infinity.
+    # JSON cannot express infinity.
     return None if limit == float("inf") else limit

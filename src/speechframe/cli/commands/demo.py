@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a table with the columns {TEXT} and {VOICE}, and optionally {ID} ({TABLE})",
     )
     parser.add_argument(
-        "--run-dir", metavar="DIR", default=str(RUN_DIR), help="where the result goes (%(default)s)"
+        "--run-dir", metavar="DIR", default=str(RUN_DIR), help="the run's folder (%(default)s)"
     )
     # The report needs these options, but the demo always uses the embedded service.
     parser.set_defaults(json=False, base_url=None, profile=None, regions=None)
@@ -56,7 +56,10 @@ def run(options: argparse.Namespace) -> int:
     columns = open_table(table).schema.names
     missing = [name for name in (TEXT, VOICE) if name not in columns]
     if missing:
-        options.parser.error(f"{table} has no column {' and '.join(missing)}; it has {', '.join(columns)}")
+        options.parser.error(
+            f"{table} lacks the column {' and '.join(missing)}; it has {', '.join(columns)}. "
+            f"Rename a column to {' and '.join(missing)}"
+        )
     row_ids = ID if ID in columns else None
     with runs.gentle_interrupts():
         service = shared_service(data)
@@ -66,11 +69,11 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if runs.code_of(made) != exits.OK:
         return runs.report(made, options)
-    for line in _happened(made, seconds):
+    for line in _summary(made, seconds):
         show.write(line)
-    show.write("\nWhat to try next, from this folder:")
+    show.write("\nNext steps, from this folder:")
     if not is_default:
-        show.write("(another service is set: unset SPEECHFRAME_API_KEY and SPEECHFRAME_BASE_URL first)")
+        show.write("(first unset SPEECHFRAME_API_KEY and SPEECHFRAME_BASE_URL, which select another service)")
     for title, lines in _tries(made, options):
         show.write(f"\n  {title}")
         for line in lines:
@@ -86,9 +89,9 @@ def _table(options: argparse.Namespace) -> Path:
             options.parser.error(str(error))
     if not TABLE.exists():
         options.parser.error(
-            f"{TABLE} is not here: it comes with the repository, not with the package. Run this in a clone, "
-            f"or name a table of your own with --table: a CSV file with the columns {TEXT} and {VOICE}, for "
-            f"example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
+            f"{TABLE} is not here, because it comes with the repository, not with the package. Run this in a "
+            "clone, or name your own table with --table. The table is a CSV file with the columns "
+            f"{TEXT} and {VOICE}, for example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
         )
     return TABLE
 
@@ -104,13 +107,13 @@ def _local_folder() -> tuple[Path | None, bool]:
     return found.service, found.is_local
 
 
-def _happened(made: "Run", seconds: float) -> list[str]:
+def _summary(made: "Run", seconds: float) -> list[str]:
     facts = made.stats
     calls = made.dataset.to_table(columns=["locale", "voice_id"])
     locales = sorted({tag for tag in calls.column("locale").to_pylist() if tag})
     voices = {voice for voice in calls.column("voice_id").to_pylist() if voice}
     new = made.progress.ended if made.progress is not None else 0
-    before = "" if new else "; all of it was there already, so nothing was made again"
+    before = "" if new else ", because all rows were finished before"
     places = f"{show.counted(len(locales), 'locale')} ({', '.join(locales)})"
     return [
         f"{show.counted(facts['rows'], 'row')} in {places} by {show.counted(len(voices), 'voice')}",
@@ -127,12 +130,12 @@ def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
     row_id = _first_id(made)
     shell = shlex.quote(folder)
     return [
-        Try("listen to a row", [
+        Try("play a row", [
             "import speechframe as spf",
             f"run = spf.open_run({folder!r})",
             f'run.clip({row_id!r}).save("first.wav")  # in a notebook, run.clip({row_id!r}) plays',
         ]),
-        Try("pandas: rows, word durations, credits", [
+        Try("pandas, with rows, word durations and credits", [
             "import speechframe as spf",
             f"frame = spf.open_run({folder!r}).to_pandas()",
             'print(frame[["voice_id", "audio_seconds", "credits", "word_durations"]].head())',
@@ -151,7 +154,7 @@ def _tries(made: "Run", options: argparse.Namespace) -> list[Try]:
             f'data = Dataset(table).cast_column({made.name_of("audio")!r}, Audio(decode=False))',
             'print(data.num_rows, "rows in the dataset")',
         ]),
-        Try("say a line, see who can speak", [
+        Try("speak a line, list voices", [
             '$ speechframe say "Good morning." --voice nora',
             "$ speechframe voices --locale fr",
         ]),

@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     failed = sum(check.state == checks.FAILED for check in made)
     code = exits.ROWS_FAILED if failed else exits.OK
     if options.json:
-        said = [asdict(check) for check in made]
-        show.print_json({**about, "ok": not failed, "checks": said, "exit_code": code})
+        facts = [asdict(check) for check in made]
+        show.print_json({**about, "ok": not failed, "checks": facts, "exit_code": code})
     else:
         show.write(f"\n{_verdict(failed)}")
     return code
@@ -54,4 +54,4 @@ def _show(check: "Check") -> None:
 def _verdict(failed: int) -> str:
     if not failed:
         return "Everything that is set up works."
-    return f"{failed} thing{'s do' if failed != 1 else ' does'} not work: see `failed` above."
+    return f"{failed} thing{'s do' if failed != 1 else ' does'} not work. See `failed` above."

@@ -1,4 +1,4 @@
-"""``speechframe dub``: run the verb, and copy its files or leave its jobs to the service."""
+"""The command ``speechframe dub``, which copies the dubs to a folder, or returns before they are made."""
 
 import argparse
 import time
@@ -19,17 +19,17 @@ _FILES = ("dub_path", "srt_path", "vtt_path")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb, and those for its files."""
     verb.add_arguments(parser)
-    group = parser.add_argument_group("what becomes of the dubs")
+    group = parser.add_argument_group("the files")
     group.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="copy dubs and subtitles there, named by medium and locale; no file that is there is replaced",
+        help="copy dubs and subtitles to this folder, named by medium and locale. Existing files are kept",
     )
     group.add_argument(
         "--no-wait",
         action="store_true",
-        help=f"leave once every job is created, with exit code {exits.RUNNING}; resume fetches the dubs",
+        help=f"return once every job is created, with exit code {exits.RUNNING}. Fetch the dubs with resume",
     )
 
 
@@ -43,12 +43,12 @@ def run(options: argparse.Namespace) -> int:
     from speechframe.store.folder import storing
 
     if options.no_wait:
-        return _leave(verb.made(options, wait=False), options)
-    made = verb.made(options)
+        return _leave(verb.call(options, wait=False), options)
+    made = verb.call(options)
     code = runs.report(made, options)
     if options.out is not None and made.progress is not None:
         with storing(options.out, "copying the dubs"):
-            copied = _copied(made, options.out)
+            copied = _copy(made, options.out)
         for path in copied:
             show.note(str(path))
     return code
@@ -76,12 +76,12 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
         show.print_json({"run_dir": run.short_path, "jobs": jobs, "exit_code": exits.RUNNING})
     else:
         show.write(show.table(["job", "rows"], [[job, ", ".join(rows)] for job, rows in jobs.items()]))
-        show.write(f"how they are doing: speechframe jobs {run.short_path}")
+        show.write(f"see their status with: speechframe jobs {run.short_path}")
         show.write(f"fetch the dubs with: {runs.resume_command(run, options)}")
     return exits.RUNNING
 
 
-def _copied(run: "Run", folder: Path) -> list[Path]:
+def _copy(run: "Run", folder: Path) -> list[Path]:
     """Copy the files of a run. Their names begin with the medium's name, or with the row's id."""
     frame = run.to_pandas()
     names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}

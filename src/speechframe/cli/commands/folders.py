@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"folders to search, at any depth (default: {roots})",
     )
     verify = add_action(
-        below, "verify", "Read all files of runs and list their problems; audio is checked by sha256."
+        below, "verify", "Read all files of runs, check the audio by sha256, and list problems."
     )
     verify.add_argument(
         "folders", nargs="+", metavar="RUN", help="a run's folder, or its URL (s3://bucket/run)"
@@ -44,14 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rm.add_argument(
         "folders", nargs="+", type=_local_folder("rm", "remove"), metavar="RUN", help="a run's folder"
     )
-    rm.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    rm.add_argument(
+        "--yes", action="store_true", help="remove without a question. Required without a terminal"
+    )
 
 
 def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
     def folder(words: str) -> Path:
         if not words:
             # Path("") would be the current folder. The usual cause is an empty variable of a script.
-            raise argparse.ArgumentTypeError(f"'' is no folder: name the one to {doing}")
+            raise argparse.ArgumentTypeError(f"'' is not a folder; name the folder to {doing}")
         if "://" in words:
             raise argparse.ArgumentTypeError(
                 f"runs {action} works on local folders; {doing} {words} with the tools of its store"
@@ -74,17 +76,17 @@ def _list(options: argparse.Namespace) -> int:
 
     missing = [folder for folder in options.folders if not folder.is_dir()]
     if missing:
-        raise NotARun(f"{missing[0]} is no folder: name a run, or a folder that holds runs")
+        raise NotARun(f"{missing[0]} is not a folder; name a run, or a folder that contains runs")
     found: list[RunFacts] = []
     for folder in run_folders(options.folders or _ROOTS):
         try:
-            said = read_facts(folder)
+            facts = read_facts(folder)
         except SpeechframeError as error:
             show.note(f"not listed: {error}")
             continue
-        if said.problem is not None:
-            show.note(f"damaged: {said.problem}")
-        found.append(said)
+        if facts.problem is not None:
+            show.note(f"damaged: {facts.problem}")
+        found.append(facts)
     found.sort(key=lambda facts: facts.changed_at, reverse=True)
     if options.json:
         show.print_json({"runs": list(map(asdict, found)), "exit_code": exits.OK})
@@ -121,7 +123,7 @@ def _verify(options: argparse.Namespace) -> int:
     code = exits.OK
     for folder in options.folders:
         try:
-            path, said = _problems(folder)
+            path, faults = _problems(folder)
         except SpeechframeError as error:
             if not options.folders[1:]:
                 raise
@@ -129,18 +131,18 @@ def _verify(options: argparse.Namespace) -> int:
             found[folder] = [_unreadable(error)]
             code = exits.code_of_error(error)
             continue
-        found[path] = said
-        if said and code == exits.OK:
+        found[path] = faults
+        if faults and code == exits.OK:
             code = exits.ROWS_FAILED
     if options.json:
-        problems = {path: [asdict(problem) for problem in said] for path, said in found.items()}
+        problems = {path: [asdict(problem) for problem in faults] for path, faults in found.items()}
         show.print_json({"runs": problems, "ok": code == exits.OK, "exit_code": code})
         return code
-    for path, said in found.items():
-        count = show.counted(len(said), "problem", "problems") if said else "whole"
+    for path, faults in found.items():
+        count = show.counted(len(faults), "problem", "problems") if faults else "whole"
         show.write(f"{path}: {count}")
-        if said:
-            rows = [[problem.file, problem.request_key, problem.words] for problem in said]
+        if faults:
+            rows = [[problem.file, problem.request_key, problem.words] for problem in faults]
             show.write(show.table(["file", "request_key", "problem"], rows))
     return code
 
@@ -171,9 +173,9 @@ def _remove(options: argparse.Namespace) -> int:
     # Remove each folder once, even if it is given under several names.
     folders = list({folder.resolve(): folder for folder in reversed(options.folders)}.values())[::-1]
     facts = [read_facts(folder) for folder in folders]
-    for said in facts:
-        show.note(f"{said.path}: {_loss(said)}")
-    if not options.yes and not _agreed(options.parser, facts):
+    for each in facts:
+        show.note(f"{each.path}: {_loss(each)}")
+    if not options.yes and not _is_confirmed(options.parser, facts):
         show.note("nothing was removed")
         return exits.INTERRUPTED
     for folder in folders:
@@ -181,7 +183,7 @@ def _remove(options: argparse.Namespace) -> int:
         left = remove_run(open_folder(folder))
         if left:
             more = " ..." if left[3:] else ""
-            show.note(f"{folder} keeps what speechframe did not write: {', '.join(left[:3])}{more}")
+            show.note(f"{folder} keeps files that speechframe did not write: {', '.join(left[:3])}{more}")
         if not options.json:
             show.write(f"removed {folder}")
     if options.json:
@@ -205,12 +207,12 @@ def _book_rest(run: "Folder") -> None:
                 parts.recover(run, manifest.schema, {}, time.time(), of_run)
             of_run.end()
     except SpeechframeError as error:
-        show.note(f"{run}: its last attempts may be missing from the ledger: {error}")
+        show.note(f"the ledger may lack the last attempts of {run}: {error}")
 
 
 def _loss(facts: "RunFacts") -> str:
     if facts.problem is not None:
-        return f"what it holds cannot be read ({facts.problem}), {show.size(facts.bytes)}"
+        return f"it cannot be read ({facts.problem}), {show.size(facts.bytes)}"
     if facts.has_audio:
         made = (
             show.counted(facts.clips or 0, "clip", "clips")
@@ -222,8 +224,8 @@ def _loss(facts: "RunFacts") -> str:
     return f"{made}, {spent} spent on {facts.service}, {show.size(facts.bytes)}"
 
 
-def _agreed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
+def _is_confirmed(parser: argparse.ArgumentParser, facts: "Sequence[RunFacts]") -> bool:
     if not sys.stdin.isatty():
-        parser.error("there is no terminal to confirm the removal; add --yes to remove without a question")
+        parser.error("a terminal is needed to confirm the removal; add --yes to remove without a question")
     show.note(f"Remove {show.counted(len(facts), 'run', 'runs')} for good? [y/N]")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -39,8 +39,10 @@ def run(options: argparse.Namespace) -> int:
     failed = [status for status in found if status.status in bad]
     code = exits.RUNNING if under_way else exits.ROWS_FAILED if failed else exits.OK
     if options.json:
-        said = [{**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found]
-        show.print_json({"jobs": said, "exit_code": code})
+        facts = [
+            {**one.model_dump(mode="json", exclude_none=True), "rows": jobs[one.job_id]} for one in found
+        ]
+        show.print_json({"jobs": facts, "exit_code": code})
         return code
     rows = [row for status in found for row in _rows(status, jobs[status.job_id])]
     show.write(show.table(_HEAD, rows, width=show.terminal_width()) if rows else "no jobs")
@@ -59,7 +61,9 @@ def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
             continue
         run = open_run(word)
         if run.operation != "dub":
-            options.parser.error(f"{word} holds a {run.operation} run; allowed: a run of dub, or a job's id")
+            options.parser.error(
+                f"{word} contains a {run.operation} run; allowed: a run of dub, or a job's id"
+            )
         jobs |= jobs_of(run)
     return jobs
 

@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     below = add_actions(parser)
     serve = _action(below, "serve", "Serve a test until all listeners have finished, each with a link.")
     serve.add_argument(
-        "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="port (default: a free one)"
+        "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="port (default: a free port)"
     )
     serve.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address of the server (%(default)s: only this machine; 0.0.0.0: the whole network)",
+        help="address of the server. %(default)s serves this machine, 0.0.0.0 the whole network",
     )
     _add_listeners(serve, "number of links (%(default)s)")
     pages = _action(below, "pages", "Write one page for each listener. A page is a file that works offline.")
@@ -91,27 +91,27 @@ def _serve(options: argparse.Namespace) -> int:
         else:
             show.write(show.table(("listener", "link"), served.links.items()))
         if not served.is_local:
-            show.note("Everyone on the network who has a link can vote by it; nothing is encrypted.")
+            show.note("Everyone on the network who has a link can use it to vote. Nothing is encrypted.")
         show.note(
-            f"Votes are written to {options.folder}. It is served until all have finished, or until Ctrl-C; "
-            "served again on the same port, the links are the same."
+            f"Votes are written to {options.folder}. The server runs until all listeners have finished, or "
+            "until Ctrl-C. Serve the test again on the same port to use the same links."
         )
         try:
             _watch(served)
         except KeyboardInterrupt:
-            show.note("stopped; every vote is kept")
+            show.note("stopped. Every vote is kept")
     return exits.OK
 
 
 def _watch(served: "ServedTest") -> None:
     """Report each listener who finishes. Return when all have finished."""
-    told: set[str] = set()
+    reported: set[str] = set()
     while True:
         finished = [name for name, (done, total) in served.progress.items() if done == total]
         for name in finished:
-            if name not in told:
-                told.add(name)
-                show.note(f"{name} has finished ({len(told)} of {len(served.links)})")
+            if name not in reported:
+                reported.add(name)
+                show.note(f"{name} has finished ({len(reported)} of {len(served.links)})")
         if len(finished) == len(served.links):
             return
         time.sleep(_LOOK_S)
@@ -136,7 +136,7 @@ def _pages(options: argparse.Namespace) -> int:
     else:
         size = show.size(sum(path.stat().st_size for path in paths))
         show.write(
-            f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}; one for each listener"
+            f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}, one for each listener"
         )
     return exits.OK
 
@@ -161,8 +161,8 @@ def _votes(options: argparse.Namespace) -> int:
         _write(votes, options.out)
     listeners, practice = int(votes["listener"].nunique()), len(votes) - len(counted)
     if options.json:
-        said = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
-        show.print_json({**said, "out": None if options.out is None else str(options.out)})
+        facts = {"test": test.test_id, "votes": len(counted), "practice": practice, "listeners": listeners}
+        show.print_json({**facts, "out": None if options.out is None else str(options.out)})
         return exits.OK
     words = show.counted(len(counted), "vote", "votes")
     by = show.counted(listeners, "listener", "listeners")
@@ -183,7 +183,7 @@ def _write(votes: "pd.DataFrame", path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
-    # Errors of pyarrow have no strerror. The filename may be a parent folder of the path.
+    # Errors of pyarrow lack strerror. The filename may be a parent folder of the path.
     where = f" ({error.filename})" if error.filename not in {None, str(path)} else ""
     return StoreError(
         f"{path} cannot be written: {error.strerror or error}{where}; name another place with --out"

@@ -1,4 +1,4 @@
-"""``speechframe resume``: go on with a run folder."""
+"""The command ``speechframe resume``, which continues a run."""
 
 import argparse
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from speechframe.cli import declared, runs, selection
 
 _DESCRIPTION = (
-    "Go on with a run: what is missing is made, what is there is kept. All parameters come from the folder; "
-    "failed rows are tried again."
+    "Continue a run. Missing and failed rows are made, and finished rows are kept. All parameters come from "
+    "the folder."
 )
 
 
@@ -19,13 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--table",
         type=runs.existing_file,
         metavar="TABLE",
-        help="a new table for the run: new and changed rows are made, unchanged ones cost nothing",
+        help="a new table for the run. New and changed rows are made. Unchanged rows cost nothing",
     )
     parser.add_argument(
         "--redo",
         nargs="+",
         metavar="ID",
-        help="make another take of these rows: their ids, or one status such as failed or suspect",
+        help="make another take of the rows with these ids, or with one status such as failed or suspect",
     )
     # The folder and the takes are the run's own.
     declared.add(parser.add_argument_group("the run"), declared.run_options(without=("run_dir", "take")))
@@ -34,15 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Go on and report."""
+    """Continue the run and print its report."""
     from speechframe import api
     from speechframe.batch.live import open_run
 
     given = declared.values(options)
     runs.settle_run_options(options.parser, given)
     if options.redo and options.table:
-        options.parser.error("--redo is for the run's own table: --redo or --table, one at a time")
-    # A folder that is none is said before a service is started for it.
+        options.parser.error("--redo and --table cannot be combined; run resume once with each")
+    # Refuse a folder without a run before a service starts.
     open_run(options.folder)
     service = selection.service(options)
     with runs.gentle_interrupts():

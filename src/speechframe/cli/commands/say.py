@@ -22,7 +22,7 @@ _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
 
 
-class _Said(NamedTuple):
+class _Output(NamedTuple):
     file: Path | None
     facts: dict[str, Any]
     words: str
@@ -43,16 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         help="file to write or replace. Its ending sets the format unless --format is given. A name without "
-        "an ending gets an ending, and a number if the name is taken. - is standard output "
-        "(default: a new file here, named after the text)",
+        "an ending gets an ending, and a number if the name is taken. - is standard output. Default: a new "
+        "file here, named after the text",
     )
-    declared.add(parser.add_argument_group("how it is said"), [*own, *take])
+    declared.add(parser.add_argument_group("the call"), [*own, *take])
     selection.add_arguments(parser)
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="write the audio while it is still being made (default: WAV and falcon-2, see --format and "
-        "--model); a player can read it with -o -",
+        help="write the audio as it arrives. The default format is WAV, and the default model falcon-2. With "
+        "-o - a player can play it at once",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of the file's name"
@@ -67,23 +67,23 @@ def run(options: argparse.Namespace) -> int:
     target = _target(options, given)
     taken = {*StreamRequest.model_fields, "voice", "take"} - {"text", "voice_id"}
     if options.stream and (foreign := sorted(given.keys() - taken)):
-        options.parser.error(f"a stream has no {', '.join(map(option_name, foreign))}")
-    make = _streamed if options.stream else _spoken
+        options.parser.error(f"--stream cannot be combined with {', '.join(map(option_name, foreign))}")
+    make = _stream if options.stream else _speak
     try:
-        said = make(options, given, target, selection.service(options))
+        output = make(options, given, target, selection.service(options))
     except BrokenPipeError:
         raise
     except OSError as error:
         show.note(f"speechframe say: {error.filename or target} cannot be written: {error.strerror}")
         return exits.ROWS_FAILED
-    for warning in said.facts["warnings"]:
+    for warning in output.facts["warnings"]:
         show.note(f"warning: {warning}")
-    if options.json and said.file is not None:
-        show.print_json({"file": str(said.file), **said.facts})
+    if options.json and output.file is not None:
+        show.print_json({"file": str(output.file), **output.facts})
         return exits.OK
-    if said.file is not None:
-        show.write(said.file)
-    show.note(said.words)
+    if output.file is not None:
+        show.write(output.file)
+    show.note(output.words)
     return exits.OK
 
 
@@ -101,13 +101,13 @@ def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
     endings = [f.value for f in Format]
     if ending and ending not in endings:
         allowed = ", ".join(f".{name.lower()}" for name in endings)
-        options.parser.error(f"{options.output} has no ending of an audio file: {allowed}")
+        options.parser.error(f"{options.output} must end with one of {allowed}")
     if ending:
         given.setdefault("format", ending)
     return target
 
 
-def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
     from speechframe import api
 
     clip, file = api.say(options.text, **given, service=service), None
@@ -123,17 +123,17 @@ def _spoken(options: argparse.Namespace, given: dict[str, Any], target: Path | N
         "word_durations": [{"word": w, "start_ms": s, "end_ms": e} for w, s, e in clip.words],
     }  # fmt: skip
     words = f"{clip.voice_id}: {clip.audio_seconds:.1f} s of audio, {show.counted(clip.credits, 'credit')}"
-    return _Said(file, facts, words)
+    return _Output(file, facts, words)
 
 
-def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Said:
+def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
     """Write each piece when it arrives. Return the facts of the whole stream."""
     from speechframe import api
 
     voice = given["voice"]
     with api.stream(options.text, **given, service=service) as stream:
         show.note(f"first audio after {stream.first_byte_ms or 0:.0f} ms")
-        file = _poured(stream, target, options, voice)
+        file = _write_stream(stream, target, options, voice)
     summary = stream.summary
     facts = {
         "voice": voice, "format": summary.format.value, "sample_rate": summary.sample_rate_hz,
@@ -147,14 +147,14 @@ def _streamed(options: argparse.Namespace, given: dict[str, Any], target: Path |
         f"{show.counted(summary.billed_characters, 'billed character')}, "
         f"{show.counted(summary.bytes, 'byte')}, trace id {summary.trace_id}"
     )
-    return _Said(file, facts, words)
+    return _Output(file, facts, words)
 
 
-def _poured(
+def _write_stream(
     stream: "SyncStream", target: Path | None, options: argparse.Namespace, voice: str
 ) -> Path | None:
     if options.output == STDOUT:
-        _pour(stream, sys.stdout.buffer)
+        _copy(stream, sys.stdout.buffer)
         return None
     path = target or _free_name(options.text, voice, stream.format)
     if not path.suffix:
@@ -163,15 +163,15 @@ def _poured(
     if path.suffix[1:].upper() == stream.format.value:
         with path.open("wb") as file:
             try:
-                _pour(stream, file)
+                _copy(stream, file)
             except SpeechframeError:
-                show.note(f"{path} holds what came until then, {len(stream.audio):,} bytes")
+                show.note(f"{path} contains the audio received so far, {len(stream.audio):,} bytes")
                 raise
     # The header so far leaves the length open. Another format needs a conversion of the whole.
     return stream.save(path)
 
 
-def _pour(stream: "SyncStream", out: BinaryIO) -> None:
+def _copy(stream: "SyncStream", out: BinaryIO) -> None:
     for chunk in stream:
         out.write(chunk)
         out.flush()

@@ -1,4 +1,4 @@
-"""``speechframe serve``: the local service, exactly as ``python -m speechframe.local.service`` runs it."""
+"""The command ``speechframe serve``, which is the same as ``python -m speechframe.local.service``."""
 
 import argparse
 
@@ -12,5 +12,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal ends the service."""
     return exits.SERVICE if serve.run(options) == serve.FAILED else exits.OK

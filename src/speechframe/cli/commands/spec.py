@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         default="markdown",
-        help="tables, JSON Schema or OpenAPI 3.1 (%(default)s)",
+        help="Markdown tables, JSON Schema or OpenAPI 3.1 (%(default)s)",
     )
 
 

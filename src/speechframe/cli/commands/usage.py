@@ -13,22 +13,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the three commands."""
     command, add = parser.prog.rpartition(" ")[2], parser.add_argument
     if command == "usage":
-        add("source", nargs="*", metavar="PATH", help="run folders or ledgers (default: ledger of all runs)")
-        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUPS}; repeatable")
+        add(
+            "source",
+            nargs="*",
+            metavar="PATH",
+            help="run folders or ledgers (default: the ledger of all runs)",
+        )
+        add("--group-by", action="append", default=[], metavar="NAME", help=f"{_GROUPS}. Repeatable")
         add("--every", default="1d", metavar="STEP", help="1h, 1d, 1w, 1mo, 1y or all (default: %(default)s)")
         add("--csv", action="store_true", help="print every column as CSV")
-        add("--check", metavar="FILE", help="check a file of budgets: exit code 8 at an alert, 4 over")
+        add("--check", metavar="FILE", help="check a file of budgets. Exit code 8: at an alert. 4: exceeded")
     elif command == "reconcile":
-        add("reported", metavar="REPORTED", help="credits, or a CSV of date, credits and perhaps operation")
+        add(
+            "reported",
+            metavar="REPORTED",
+            help="billed credits, or a CSV of date, credits, perhaps operation",
+        )
         add("--fingerprint", help="fingerprint of the key, if the bill is for one key")
     else:
-        add("path", metavar="FILE.html", help="the page; a CSV of its days is written beside it")
+        add("path", metavar="FILE.html", help="the page to write. A CSV of its days is written beside it")
     if command != "usage":
-        add("--source", action="append", metavar="PATH", help="run folders or ledgers; repeatable")
-        add("--by", default="team", metavar="TAG", help="the tag with the team name (default: %(default)s)")
+        add("--source", action="append", metavar="PATH", help="a run folder or a ledger. Repeatable")
+        add(
+            "--by",
+            default="team",
+            metavar="TAG",
+            help="the tag that contains the team (default: %(default)s)",
+        )
     needed = command == "reconcile"
     add("--start", required=needed, metavar="DATE", help="first day or time of the window")
-    add("--end", required=needed, metavar="DATE", help="day or time after the window")
+    add(
+        "--end",
+        required=needed,
+        metavar="DATE",
+        help="day or time at which the window ends. It is not in the window",
+    )
     add("--tz", default="UTC", metavar="ZONE", help="time zone, such as Europe/Berlin (default: %(default)s)")
 
 
@@ -61,7 +80,7 @@ def _print(options: argparse.Namespace) -> int:
         show.write("\n".join(lines))
         return {"fine": exits.OK, "alert": exits.ALERT, "over": exits.STOPPED}[state]
     else:
-        from speechframe.spending.usage import filled, usage
+        from speechframe.spending.usage import filled_columns, usage
 
         every = None if options.every == "all" else options.every
         table = usage(source, options.group_by, every=every, **window)
@@ -69,5 +88,5 @@ def _print(options: argparse.Namespace) -> int:
             sys.stdout.write(printable(table.to_csv(index=False)))
             show.note(table.covers)
         else:
-            show.write(f"{filled(table).to_string(index=False, na_rep='')}\n{table.covers}")
+            show.write(f"{filled_columns(table).to_string(index=False, na_rep='')}\n{table.covers}")
     return exits.OK

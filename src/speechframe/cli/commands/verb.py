@@ -1,4 +1,4 @@
-"""One command for every verb: its options are its signature."""
+"""The command of each verb. The options come from the verb's signature."""
 
 import argparse
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from speechframe.cli import declared, docstrings, runs, selection
 
 _CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
-"""Arguments of verbs whose table may be the files themselves, and what these are called."""
+"""The word for files in the usage, by the argument of verbs that accept files instead of a table."""
 _SECRETS = frozenset({"webhook_secret"})
-"""Arguments that are no options: every user of a machine can read command lines."""
+"""Arguments that are not options, because every user of a machine can read command lines."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb that `parser` is named after."""
     name = parser.prog.rpartition(" ")[2].replace("-", "_")
     function = declared.verb_of(name)
-    said = docstrings.read(function.__doc__)
-    parser.description = f"{said.summary} {said.body}"
+    words = docstrings.read(function.__doc__)
+    parser.description = f"{words.summary} {words.body}"
     files = "a CSV, TSV, JSONL, Parquet, XLSX or text file (one line a row)"
     own = [p for p in declared.parameters(function) if p.name not in _SECRETS]
     kind = next((_CLIPS[p.name] for p in own if p.name in _CLIPS), None)
@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    # argparse's own usage would be thirty lines before every error.
+    # The usage of argparse would print thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
-    declared.add(parser.add_argument_group("what is made"), own)
+    declared.add(parser.add_argument_group("the calls"), own)
     declared.add(parser.add_argument_group("the run"), declared.run_options())
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry the verb out and report."""
-    return runs.report(made(options), options)
+    """Call the verb and print its report."""
+    return runs.report(call(options), options)
 
 
-def made(options: argparse.Namespace, **more: Any) -> Any:
-    """Carry the verb out, with `more` arguments, and return the run."""
+def call(options: argparse.Namespace, **more: Any) -> Any:
+    """Call the verb with the given options and `more` arguments, and return the run."""
     from speechframe import api
 
     given = declared.values(options)

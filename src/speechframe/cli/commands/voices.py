@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         choices=[model.value for model in Model],
         default=Model.GEN2.value,
-        help="the catalogue (%(default)s)",
+        help="the model whose voices are listed (%(default)s)",
     )
     parser.add_argument("--locale", help="only voices that speak this locale (fr-FR) or language (fr)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON: a list of voices")
@@ -45,14 +45,14 @@ def run(options: argparse.Namespace) -> int:
     show.write(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
     if any("*" in row[-2] for row in rows):
         show.write(
-            f"\nerror: share of words (in Japanese, of characters) that a recogniser hears wrong; *: {_CLEAR}"
+            f"\nerror: share of words that a recogniser gets wrong, for Japanese of characters\n*: {_CLEAR}"
         )
     return exits.OK
 
 
-def _clarity(voice: Mapping[Hashable, Any], asked: str | None) -> str:
+def _clarity(voice: Mapping[Hashable, Any], locale: str | None) -> str:
     """Return the error of a voice in the requested locale, or in its own. A star marks the clearest voice."""
-    wanted = asked or voice["locale"]
+    wanted = locale or voice["locale"]
     measured = sorted(tag for tag in voice["clarity"] if is_within(tag, wanted))
     return " ".join(
         f"{tag} {voice['clarity'][tag]:.2f}{'*' * (tag in voice['clearest_in'])}" for tag in measured
