@@ -237,7 +237,7 @@ def test_a_damaged_folder_is_said(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)))
     prepare(source, tmp_path)
     (tmp_path / "stimuli/index.json").write_text("{}")
-    with pytest.raises(StoreError, match="no list of sounds"):
+    with pytest.raises(StoreError, match="cannot be read as a list of sounds"):
         prepare(source, tmp_path)
     (tmp_path / "secret").write_text("short")
     with pytest.raises(StoreError, match="damaged"):

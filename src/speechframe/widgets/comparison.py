@@ -11,7 +11,7 @@ import traitlets as t
 from speechframe import aio
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
-from speechframe.page.arguments import text
+from speechframe.page.arguments import check_text
 from speechframe.page.clips import Shelf, shelf_of
 from speechframe.page.html import one_file, saved
 from speechframe.processes.loop import run_sync, submit
@@ -75,7 +75,7 @@ class VoiceComparison(ClipWidget):
         amount = counted(estimate.credits, "credit")
         if not estimate.calls:
             # All clips exist already, so the user has nothing to confirm.
-            return {"stage": READY, "cost": "made before: nothing is spent", **_grouped(shelf)}
+            return {"stage": READY, "cost": "the clips exist already and cost nothing", **_grouped(shelf)}
         wrong = [f"{p['field']} {p['problem']}".lstrip() for p in run.problems]
         return {
             "stage": PLANNED,
@@ -256,19 +256,25 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     given = [voices] if isinstance(voices, (str, Run, Selection)) else _listed("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
         if texts is not None or options:
-            raise ValueError("runs are compared as they were made: they take neither texts nor options")
+            raise ValueError(
+                "runs are compared as they are and take neither texts nor options; leave these out, or pass "
+                "names of voices"
+            )
         return VoiceComparison(None, shelf_of(given, limit=None))
     lines = [texts] if isinstance(texts, str) else _listed("texts", () if texts is None else texts)
-    for what, each in [*(("a voice", name) for name in given), *(("a text", line) for line in lines)]:
-        text(what, each)
+    for what, each in [
+        *(("each of voices", name) for name in given),
+        *(("each of texts", line) for line in lines),
+    ]:
+        check_text(what, each)
     if taken := [name for name in _OWN if name in options]:
-        raise ValueError(f"a comparison sets {', '.join(taken)} itself: its clips are made at the button")
+        raise ValueError(f"a comparison sets {', '.join(taken)} itself; leave {', '.join(taken)} out")
     names, lines = list(dict.fromkeys(given)), list(dict.fromkeys(lines))
-    if len(names) < 2:  # noqa: PLR2004 - to compare takes two
-        raise ValueError(f"a comparison takes two voices or more, not {names}")
+    if len(names) < 2:  # noqa: PLR2004 - a comparison needs two
+        raise ValueError(f"a comparison needs two voices or more, not {names}")
     if not lines:
         raise ValueError(
-            "a comparison takes a text or more, such as compare_voices(voices, ['Good morning.'])"
+            "a comparison needs one text or more, such as compare_voices(voices, ['Good morning.'])"
         )
     import pandas as pd
 
@@ -281,5 +287,5 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
 
 def _listed(name: str, given: Any) -> list[Any]:
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise ValueError(f"{name} are texts in a list, not {given!r}")  # noqa: TRY004 - as for the others
+        raise ValueError(f"{name} must be a list of texts, not {given!r}")  # noqa: TRY004 - as for all arguments
     return list(given)
