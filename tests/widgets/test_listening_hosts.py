@@ -211,9 +211,9 @@ def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
         picture(page, f"listening-file-{scheme}")
     choose_first(page)
     page.get_by_text("Thank you.").wait_for()
-    page.get_by_text("2 of 2 trials done. Save your votes").wait_for()
+    page.get_by_text("2 of 2 trials done. Please save your votes").wait_for()
     handed_in = saved(page, tmp_path / "came-back")
-    page.get_by_text("Saved: send the file").wait_for()
+    page.get_by_text("Saved. Please send the file").wait_for()
     picture(page, "listening-file-end")
     votes = read_votes(tmp_path / "came-back", test)
     assert list(votes["trial"]) == [0, 1]

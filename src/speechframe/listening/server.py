@@ -168,7 +168,7 @@ class ServedTest:
         self._open.push_async_callback(runner.cleanup)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - setup makes it
-        connections = Connections(runner.server, refusal=_refused_below, header_timeout_s=_HEADER_S, log=log)
+        connections = Connections(runner.server, refusal=_refusal_below, header_timeout_s=_HEADER_S, log=log)
         self._open.callback((await connections.listen(listener)).close)
         self._runner = runner
 
@@ -178,11 +178,11 @@ class ServedTest:
         try:
             response = await handler(request)
         except web.HTTPException as refused:
-            response = _refused(refused.status)
+            response = _refusal(refused.status)
         except Exception:
             # After a 500, the page keeps its vote and sends it again.
             log.exception("a request of a listener's page failed")
-            response = _refused(500)
+            response = _refusal(500)
         response.headers.update(_HEADERS)
         return response
 
@@ -325,17 +325,17 @@ async def _read(request: web.Request) -> dict[str, Any]:
     return message
 
 
-def _refused_below(status: HTTPStatus, words: str) -> web.Response:
+def _refusal_below(status: HTTPStatus, words: str) -> web.Response:
     """Return the refusal of a connection whose request could not be read."""
     del words
-    response = _refused(status)
+    response = _refusal(status)
     response.headers.update(_HEADERS)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers[hdrs.RETRY_AFTER] = f"{RETRY_S:.0f}"
     return response
 
 
-def _refused(status: int) -> web.Response:
+def _refusal(status: int) -> web.Response:
     return web.Response(status=status, text=f"{status}\n", headers={hdrs.CONNECTION: "close"})
 
 

@@ -117,7 +117,7 @@ class Setup:
             if known.pop("format") != _FORMAT:
                 raise StoreError(f"{path} was written by another version of speechframe; use that version")
             stored_id = known.pop("test_id")
-            found = cls(**{name: _frozen(name, value) for name, value in known.items()})
+            found = cls(**{name: _freeze(name, value) for name, value in known.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path} cannot be read as the set-up of a test ({error}); restore the original file"
@@ -182,7 +182,7 @@ def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     return pd.concat([there, planned[~planned["listener"].isin(there["listener"])]], ignore_index=True)
 
 
-def _frozen(name: str, value: Any) -> Any:
+def _freeze(name: str, value: Any) -> Any:
     if name == "questions":
         return tuple(_question(one) for one in value)
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -8,7 +8,7 @@ import numpy as np
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError
 
-__all__ = ["ANCHORS", "TARGET_LUFS", "loudness_lufs", "low_passed"]
+__all__ = ["ANCHORS", "TARGET_LUFS", "loudness_lufs", "low_pass"]
 
 TARGET_LUFS = -23.0
 """Loudness of the sounds of a test in LUFS (EBU R 128). It is lower if a sound would clip."""
@@ -56,7 +56,7 @@ def loudness_lufs(samples: Samples, sample_rate_hz: int) -> float:
     return float(found) + 20 * float(np.log10(peak))
 
 
-def low_passed(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples:
+def low_pass(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples:
     """Return low-passed samples with the same length and without delay.
 
     The filter is flat within 0.1 dB up to `cutoff_hz`. It attenuates by 60 dB from `cutoff_hz` + 500 Hz.
@@ -68,7 +68,7 @@ def low_passed(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Sampl
 
     Examples
     --------
-    >>> low_passed(np.ones(24000, np.float32), 24000, 3500.0).shape
+    >>> low_pass(np.ones(24000, np.float32), 24000, 3500.0).shape
     (24000,)
     """
     if cutoff_hz + _TRANSITION_HZ >= sample_rate_hz / 2:

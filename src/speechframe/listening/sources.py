@@ -83,7 +83,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     >>> found.items, found.conditions
     (('1', '2'), ('ada', 'bob'))
     """
-    found = list(_found(source, _name("condition", condition), _name("item", item)))
+    found = list(_find_clips(source, _name("condition", condition), _name("item", item)))
     conditions = tuple(dict.fromkeys(one.condition for one in found))
     if len(conditions) < 2:  # noqa: PLR2004 - one thing cannot be compared
         only = f"only {conditions[0]!r}" if conditions else "none"
@@ -109,7 +109,7 @@ def _name(argument: str, column: str | Column) -> str:
     return column.name if isinstance(column, Column) else check_text(argument, column, error=ListeningError)
 
 
-def _found(source: Any, condition: str, item: str) -> Iterator[_Found]:
+def _find_clips(source: Any, condition: str, item: str) -> Iterator[_Found]:
     parts = list(source.items()) if isinstance(source, Mapping) else [(None, source)]
     if isinstance(source, Mapping) and not all(str(name or "").strip() for name in source):
         raise ListeningError(

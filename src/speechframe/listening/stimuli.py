@@ -26,7 +26,7 @@ from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.private import private_file, private_folder, write_private
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
+from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_pass
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
@@ -251,7 +251,7 @@ class _Task:
             clip = self.material.clips[self.item, self.made_of]()
             samples = mixed(clip.samples)
             if self.cutoff_hz is not None:
-                samples = low_passed(samples, clip.sample_rate, self.cutoff_hz)
+                samples = low_pass(samples, clip.sample_rate, self.cutoff_hz)
         except (AudioError, StoreError) as error:
             raise type(error)(f"{self.condition!r} of {self.item!r}: {error}") from error
         return clip, samples

@@ -16,7 +16,7 @@ from speechframe.listening.sheet import Sheet, sheet_of
 from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
 from speechframe.page.arguments import check_path, check_whole_number
-from speechframe.page.html import saved
+from speechframe.page.html import save_page
 from speechframe.statistics.votes import AB, METHODS
 from speechframe.writing.words import counted, printable
 
@@ -320,7 +320,7 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        return saved(self.offline_page(self.listener if listener is None else listener), path)
+        return save_page(self.offline_page(self.listener if listener is None else listener), path)
 
     def offline_page(self, listener: int | str) -> str:
         """Return one listener's test as a page that needs no network.

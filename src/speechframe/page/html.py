@@ -12,7 +12,7 @@ from speechframe.errors import StoreError
 from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import script, style
 
-__all__ = ["LINKED_POLICY", "linked_page", "one_file", "saved"]
+__all__ = ["LINKED_POLICY", "linked_page", "one_file", "save_page"]
 
 # The page contains its audio. This policy forbids all requests, even if a text of a table contains HTML.
 _POLICY = (
@@ -161,7 +161,7 @@ def linked_page(
     )
 
 
-def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
+def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
     """Return `page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
 
     Raises

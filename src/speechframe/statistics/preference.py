@@ -313,13 +313,13 @@ def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> A
     kinds = (ballots.listeners, ballots.items, cells)
     # Each kind has its own random stream, so that its samples do not depend on the other kinds.
     by_listener, by_item, by_both = (
-        _bootstrapped(ballots, clusters, replicates, stream)
+        _bootstrap(ballots, clusters, replicates, stream)
         for clusters, stream in zip(kinds, rng.spawn(len(kinds)), strict=True)
     )
     return np.asarray(np.maximum.reduce([by_listener + by_item - by_both, by_listener, by_item]), np.float64)
 
 
-def _bootstrapped(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
+def _bootstrap(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
     counts = ballots.counts(clusters)
     size = len(counts)
     # Samples are drawn in parts, because all samples of a large test could need gigabytes.

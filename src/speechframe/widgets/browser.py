@@ -12,7 +12,7 @@ from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
 from speechframe.page.clips import Entry, Shelf
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
@@ -279,7 +279,7 @@ class DatasetBrowser(ClipWidget):
         held = {e.clip_id: e for e in entries if e.problem is None and self.audible}
         clips = [(clip_id, *shelf.playable(clip_id)) for clip_id in held]
         page = one_file(self.script, state, clips, title=title, fallback=self.to_table(), start=_START)
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the numbers of rows and of verdicts as text."""

@@ -18,7 +18,7 @@ from speechframe.audio.peaks import peaks
 from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.page.clips import Entry, Shelf
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
 from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.widgets.base import ClipWidget, held_clips, table
@@ -212,7 +212,7 @@ class StreamPlayer(ClipWidget):
             "fresh": False,
         }
         page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the state of the stream and the length of its audio as text."""
