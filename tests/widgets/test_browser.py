@@ -356,7 +356,7 @@ def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, bro
     assert row(bridge, 0).locator(".spf-badge").all_inner_texts() == ["not saved"]
     assert not run.path.exists(), "no folder was made for it"
     assert "holds no run any more" in bridge.widget.trouble
-    assert "what was said of row 0 was not saved" in caplog.text
+    assert "the review of row 0 was not saved" in caplog.text
     # As often as one likes.
     again.click()
     bridge.until(lambda: caplog.text.count("row 0 was not saved") >= 2)
