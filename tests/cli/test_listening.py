@@ -122,8 +122,8 @@ def test_votes_by_link_and_by_file_come_together_in_one_table(folder, tmp_path, 
 
     test = open_test(folder)
     handed_in(test.offline_page(2), tmp_path / "came-back")
-    assert test.answer(1, begin())["kind"] == "begun"
-    assert test.record(1, vote(test.plan(1), 1))["kind"] == "stored"
+    assert test.reply(1, begin())["kind"] == "begun"
+    assert test.store_vote(1, vote(test.plan(1), 1))["kind"] == "stored"
     out = tmp_path / f"votes.{ending}"
     code, said, _ = call(
         capfd, "listening-test", "votes", folder, "--files", tmp_path / "came-back", "--out", out, "--json"
@@ -164,7 +164,7 @@ def test_a_file_that_is_none_of_its_own_is_named(folder, tmp_path, capfd):
     (tmp_path / "came-back" / "odd.json").write_text("{}")
     code, _, err = call(capfd, "listening-test", "votes", folder, "--files", tmp_path / "came-back")
     assert code == exits.ROWS_FAILED
-    assert "odd.json: holds no votes" in err
+    assert "odd.json: does not contain votes" in err
 
 
 @pytest.mark.parametrize(

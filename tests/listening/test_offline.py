@@ -133,9 +133,9 @@ def test_a_file_of_another_test_or_of_an_unknown_listener_is_refused_by_name(
     handed_in(pages[0], came_back, name="number.json", listener=10**9)
     handed_in(pages[0], came_back, name="forged.json", listener="listener-02")
     said = refusal(came_back, test_made)
-    assert f"other.json: of another test ({other.test_id})" in said
-    assert "nobody.json: of a listener this test does not have ('listener-99')" in said
-    assert "number.json: of a listener" in said
+    assert f"other.json: belongs to another test ({other.test_id})" in said
+    assert "nobody.json: belongs to a listener who is not in this test ('listener-99')" in said
+    assert "number.json: belongs to a listener" in said
     assert "forged.json: changed" in said, "a listener's key seals nobody else's votes"
     assert len(test_made.listeners) == 3, "nobody was invited by a file"
 
@@ -143,16 +143,16 @@ def test_a_file_of_another_test_or_of_an_unknown_listener_is_refused_by_name(
 def test_a_second_file_of_a_listener_is_refused_by_name(test_made, pages, came_back):
     handed_in(pages[0], came_back, name="a.json", trials=[0])
     handed_in(pages[0], came_back, name="b.json")
-    assert "b.json: a second file of listener-01, whose first is a.json" in refusal(came_back, test_made)
+    assert "b.json: a second file of listener-01, whose first file is a.json" in refusal(came_back, test_made)
 
 
 def test_a_file_of_a_listener_who_voted_by_link_is_refused_by_name(pages, came_back, tmp_path):
     test = made(tmp_path / "test")
     plan = test.plan(1)
-    assert test.answer(1, begin())["kind"] == "begun"
-    assert test.record(1, vote(plan, 0))["kind"] == "stored"
+    assert test.reply(1, begin())["kind"] == "begun"
+    assert test.store_vote(1, vote(plan, 0))["kind"] == "stored"
     handed_in(test.offline_page(1), came_back, name="again.json")
-    assert "again.json: listener-01 has voted already, by link" in refusal(came_back, test)
+    assert "again.json: listener-01 has voted already, on a served page" in refusal(came_back, test)
 
 
 def test_a_vote_that_breaks_a_rule_is_refused_with_its_file_and_trial(test_made, pages, came_back):
@@ -174,18 +174,18 @@ def test_a_vote_that_breaks_a_rule_is_refused_with_its_file_and_trial(test_made,
 def test_what_holds_no_votes_is_refused_by_name(test_made, came_back, text):
     came_back.mkdir()
     (came_back / "odd.json").write_text(text)
-    assert "1 file is not taken" in refusal(came_back, test_made)
+    assert "1 file is refused, and no votes were read" in refusal(came_back, test_made)
     assert "odd.json" in refusal(came_back, test_made)
 
 
 @pytest.mark.parametrize("said", [None, "x", [1], [{"kind": "load"}], [{}]], ids=str)
 def test_what_is_sealed_but_no_vote_is_refused_by_name(test_made, pages, came_back, said):
     handed_in(pages[0], came_back, name="odd.json", said=said if said is not None else {})
-    assert "odd.json: holds something else than votes" in refusal(came_back, test_made)
+    assert "odd.json: contains other messages than votes" in refusal(came_back, test_made)
 
 
 def test_a_folder_without_files_is_said(test_made, came_back):
-    with pytest.raises(StoreError, match="is no folder"):
+    with pytest.raises(StoreError, match="is not a folder"):
         read_votes(came_back, test_made)
     came_back.mkdir()
     with pytest.raises(StoreError, match=r"no \.json files"):

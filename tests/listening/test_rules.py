@@ -10,7 +10,7 @@ from votes_lab import frame_of, vote_of
 from speechframe.errors import ListeningError, VoteRefused
 from speechframe.listening.design import design, pages_of
 from speechframe.listening.making import make_test
-from speechframe.listening.questions import begun, questions_of
+from speechframe.listening.questions import check_answers, questions_of
 from speechframe.listening.session import LISTEN_S, needed_s, vote_rows
 
 METHODS = {
@@ -109,17 +109,17 @@ def test_sides_become_conditions(left, right):
         ("ab", {"choice": "x"}, "choose one of A, B, tie"),
         ("ab", {"choice": None}, "choose one of"),
         ("abx", {"answer": "tie"}, "choose one of A, B$"),
-        ("mos", {"scores": [3]}, "a vote scores A"),
-        ("mos", {"plays": None}, "does not say what was heard"),
-        ("mos", {"unplayable": "A"}, "does not say what was heard"),
-        ("mos", {"plays": {"A": -1}}, "how much was heard"),
-        ("abx", {"plays": dict.fromkeys("ABX", 10**400)}, "how much was heard"),
-        ("mos", {"listened_s": {"A": math.inf}}, "how much was heard"),
-        ("mos", {"listened_s": {"A": 2, "Z": 1}}, "signals that the trial does not have"),
-        ("mos", {"voted_ms": None}, "when it was given"),
-        ("mos", {"voted_ms": 10**400}, "when it was given"),
+        ("mos", {"scores": [3]}, "scores must be given for A only"),
+        ("mos", {"plays": None}, "does not contain the played sounds"),
+        ("mos", {"unplayable": "A"}, "does not contain the played sounds"),
+        ("mos", {"plays": {"A": -1}}, "must be numbers from 0 to"),
+        ("abx", {"plays": dict.fromkeys("ABX", 10**400)}, "must be numbers from 0 to"),
+        ("mos", {"listened_s": {"A": math.inf}}, "must be numbers from 0 to"),
+        ("mos", {"listened_s": {"A": 2, "Z": 1}}, "names sounds that the trial does not have"),
+        ("mos", {"voted_ms": None}, "does not contain a valid time"),
+        ("mos", {"voted_ms": 10**400}, "does not contain a valid time"),
         ("mos", {"scores": {"A": 10**400}}, "rate A"),
-        ("mos", {"first_play_ms": "now"}, "when it was given"),
+        ("mos", {"first_play_ms": "now"}, "does not contain a valid time"),
     ],
 )
 def test_what_is_no_vote_is_refused_in_words(method, changes, words):
@@ -131,14 +131,14 @@ def test_what_is_no_vote_is_refused_in_words(method, changes, words):
 def test_refusals_name_no_condition(tmp_path):
     test = make_test(frame_of(("zephyrine", "quillon")), "ab", folder=tmp_path / "t")
     vote = vote_of(test.plan(1), 0, {"choice": "A"})
-    said = [test.record(1, vote)]
+    said = [test.store_vote(1, vote)]
     assert "has not begun" in said[0]["message"]
-    test.answer(1, {"kind": "begin"})
+    test.reply(1, {"kind": "begin"})
     said += [
-        test.record(1, {**vote, **change})
+        test.store_vote(1, {**vote, **change})
         for change in ({"choice": 1}, {"plays": {}}, {"trial": True}, {"trial": 77})
     ]
-    said += [test.answer(1, {"kind": "reveal"}), test.answer(1, {})]
+    said += [test.reply(1, {"kind": "reveal"}), test.reply(1, {})]
     assert {one["kind"] for one in said} == {"refused"}
     assert not any(name in str(said) for name in ("zephyrine", "quillon", "s1"))
 
@@ -152,32 +152,37 @@ def test_a_test_begins_with_consent_and_answers():
         ["Name", {"label": "Age", "kind": "number", "required": False}, {"label": "Ears", "choices": [1, 2]}]
     )
     whole = {"consent": True, "answers": {"Name": "x", "Age": "31", "Ears": "2"}}
-    assert begun(whole, consent="Yes?", questions=asked) == {"Name": "x", "Age": 31.0, "Ears": "2"}
-    assert begun({"answers": {"Name": "x", "Ears": "1"}}, consent=None, questions=asked)["Age"] is None
-    odd = begun({"answers": {"Name": "half \ud83c", "Ears": "1"}}, consent=None, questions=asked)
+    assert check_answers(whole, consent="Yes?", questions=asked) == {"Name": "x", "Age": 31.0, "Ears": "2"}
+    assert (
+        check_answers({"answers": {"Name": "x", "Ears": "1"}}, consent=None, questions=asked)["Age"] is None
+    )
+    odd = check_answers({"answers": {"Name": "half \ud83c", "Ears": "1"}}, consent=None, questions=asked)
     assert odd["Name"] == "half ?", "what cannot be written is not kept"
     for message, words in [
         ({**whole, "consent": "true"}, "agreed"),
-        ({**whole, "answers": {**whole["answers"], "Age": 10**400}}, "by a number: Age"),
+        ({**whole, "answers": {**whole["answers"], "Age": 10**400}}, "with a number: Age"),
         ({"consent": True}, "please answer: Name"),
-        ({"consent": True, "answers": {**whole["answers"], "Age": "old"}}, "by a number: Age"),
+        ({"consent": True, "answers": {**whole["answers"], "Age": "old"}}, "with a number: Age"),
         ({"consent": True, "answers": {**whole["answers"], "Ears": "3"}}, "choose one of 1, 2: Ears"),
-        ({"consent": True, "answers": {**whole["answers"], "Shoes": "42"}}, "not asked"),
-        ({"consent": True, "answers": [1]}, "not asked"),
+        (
+            {"consent": True, "answers": {**whole["answers"], "Shoes": "42"}},
+            "a question that this test does not have",
+        ),
+        ({"consent": True, "answers": [1]}, "a question that this test does not have"),
     ]:
         with pytest.raises(VoteRefused, match=words):
-            begun(message, consent="Yes?", questions=asked)
+            check_answers(message, consent="Yes?", questions=asked)
 
 
 @pytest.mark.parametrize(
     ("questions", "words"),
     [
-        ([{"name": "x"}], "is no question"),
-        ([{"label": "x", "kind": "colour"}], "is no question"),
-        ([{"label": "x", "wanted": True}], "is no question"),
-        ([{"label": "x", "kind": "choice"}], "choices are what"),
-        ([{"label": "x", "kind": "text", "choices": ["a"]}], "choices are what"),
-        (["x", "x"], "two questions have one name"),
+        ([{"name": "x"}], "is not a question"),
+        ([{"label": "x", "kind": "colour"}], "is not a question"),
+        ([{"label": "x", "wanted": True}], "is not a question"),
+        ([{"label": "x", "kind": "choice"}], "a question of kind choice needs choices"),
+        ([{"label": "x", "kind": "text", "choices": ["a"]}], "a question of kind choice needs choices"),
+        (["x", "x"], "two questions have the same name"),
     ],
 )
 def test_what_is_no_question_is_refused(questions, words):

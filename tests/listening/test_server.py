@@ -217,10 +217,10 @@ def test_no_log_holds_a_link(tmp_path, caplog):
     test = made(tmp_path / "test")
     with serve_test(test, listeners=1) as served:
         (link,) = links(served)
-        test.answer = None  # what fails in a handler is logged, too
+        test.reply = None  # what fails in a handler is logged, too
         assert ask(f"{link}messages", json.dumps(begin()).encode())[0] == 500
         ask(f"{link}clips/none")
-    assert "could not be answered" in caplog.text
+    assert "a request of a listener's page failed" in caplog.text
     assert link.split("/")[-2] not in caplog.text
 
 
@@ -283,9 +283,9 @@ def test_a_port_that_is_taken_and_no_listeners_are_said(tmp_path):
         serve_test(test, port=taken.getsockname()[1], listeners=1)
     with pytest.raises(SettingsError, match="1 to 10,000"):
         serve_test(test, listeners=0)
-    with pytest.raises(SettingsError, match="port is a whole number, 0 to 65,535, not 70000"):
+    with pytest.raises(SettingsError, match="port must be a whole number, 0 to 65,535, not 70000"):
         serve_test(test, port=70000)
-    with pytest.raises(SettingsError, match="host is a text"):
+    with pytest.raises(SettingsError, match="host must be a text"):
         serve_test(test, host=None)
 
 
@@ -293,12 +293,12 @@ def test_beyond_this_machine_only_when_asked_and_it_says_so(tmp_path, caplog):
     test = made(tmp_path / "test")
     with serve_test(test, listeners=1) as served:
         assert served.is_local
-    assert "not encrypted" not in caplog.text
+    assert "without encryption" not in caplog.text
     with serve_test(test, host="0.0.0.0", listeners=1) as served:
         assert not served.is_local
         assert "0.0.0.0" not in served.url, "a link names an address that others can reach"
         assert ask(links(served)[0].replace(served.url.split("/")[2].split(":")[0], "127.0.0.1"))[0] == 200
-    assert "not encrypted" in caplog.text
+    assert "without encryption" in caplog.text
 
 
 def test_a_test_can_be_given_by_its_folder_or_by_what_shows_it(tmp_path):
@@ -306,7 +306,7 @@ def test_a_test_can_be_given_by_its_folder_or_by_what_shows_it(tmp_path):
     for given in (test, test.folder, str(test.folder), SimpleNamespace(test=test)):
         with serve_test(given, listeners=1) as served:
             assert ask(links(served)[0])[0] == 200
-    with pytest.raises(ListeningError, match="a int is no listening test"):
+    with pytest.raises(ListeningError, match="the type int is not a listening test"):
         serve_test(3)
     with pytest.raises(StoreError):
         serve_test(tmp_path / "nothing")

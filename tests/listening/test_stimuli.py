@@ -13,7 +13,7 @@ from speechframe.audio.clip import Clip
 from speechframe.audio.codec import decode, encode
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_passed
+from speechframe.listening.signals import ANCHORS, TARGET_LUFS, low_pass
 from speechframe.listening.sources import Material
 from speechframe.listening.stimuli import prepare
 from speechframe.spec.speech import Format
@@ -159,7 +159,7 @@ def test_anchors_hold_the_reference_up_to_their_frequency_and_nothing_above(tmp_
 def test_the_filter_of_an_anchor_keeps_to_the_standard_and_delays_nothing(cutoff_hz):
     impulse = np.zeros(48001, np.float32)
     impulse[24000] = 1
-    found = low_passed(impulse, 48000, cutoff_hz)
+    found = low_pass(impulse, 48000, cutoff_hz)
     assert np.argmax(np.abs(found)) == 24000
     gain = 20 * np.log10(np.abs(np.fft.rfft(found)) + 1e-12)
     frequencies = np.fft.rfftfreq(len(found), 1 / 48000)
@@ -237,7 +237,7 @@ def test_a_damaged_folder_is_said(tmp_path):
     source = material(a=clip(speechlike(0.5, 16000, seed=1)))
     prepare(source, tmp_path)
     (tmp_path / "stimuli/index.json").write_text("{}")
-    with pytest.raises(StoreError, match="no list of sounds"):
+    with pytest.raises(StoreError, match="cannot be read as a list of sounds"):
         prepare(source, tmp_path)
     (tmp_path / "secret").write_text("short")
     with pytest.raises(StoreError, match="damaged"):

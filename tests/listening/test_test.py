@@ -52,8 +52,8 @@ def test_a_sound_of_another_listener_is_not_there(tmp_path):
 
 def test_the_same_call_and_the_folder_alone_go_on_with_the_test(tmp_path):
     first = made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours")
-    assert first.answer(2, {"kind": "begin", "consent": True, "answers": {"Age": "4"}}) == {"kind": "begun"}
-    first.record(2, vote_of(first.plan(2), 0, {"choice": "A"}))
+    assert first.reply(2, {"kind": "begin", "consent": True, "answers": {"Age": "4"}}) == {"kind": "begun"}
+    first.store_vote(2, vote_of(first.plan(2), 0, {"choice": "A"}))
     again, opened = (
         made(tmp_path / "t", consent="Yes?", questions=["Age"], title="Ours"),
         open_test(tmp_path / "t"),
@@ -96,7 +96,7 @@ def test_more_listeners_can_be_invited_and_nobody_hears_otherwise(tmp_path):
 
 def test_without_a_reference_mushra_is_multi_and_says_so(tmp_path, capsys):
     test = made(tmp_path / "t", "mushra")
-    assert "is no MUSHRA" in capsys.readouterr().err
+    assert "needs a natural reference, and none was given" in capsys.readouterr().err
     assert test.method == "multi"
     assert test.plan(1)["trials"][0]["reference"] is None
     assert set(test.design["condition"]) == set(NAMES)
@@ -107,16 +107,16 @@ def test_mushra_hides_the_reference_and_has_anchors(tmp_path):
     page = test.design.query("listener == 'listener-01' and trial == 1")["condition"]
     assert sorted(page) == ["anchor 3.5 kHz", "anchor 7 kHz", *sorted(NAMES)]
     assert test.plan(1)["trials"][1]["reference"]["slot"] == "R"
-    test.answer(1, {"kind": "begin"})
+    test.reply(1, {"kind": "begin"})
     vote = vote_of(test.plan(1), 1, {"scores": dict.fromkeys("ABCDE", 50)})
     for silent in ("R", "C"):
         heard = {**vote["listened_s"], silent: 0}
-        assert f"listen to {silent} first" in test.record(1, {**vote, "listened_s": heard})["message"]
-    assert test.record(1, vote)["kind"] == "stored"
+        assert f"listen to {silent} first" in test.store_vote(1, {**vote, "listened_s": heard})["message"]
+    assert test.store_vote(1, vote)["kind"] == "stored"
 
 
 def test_a_condition_with_the_name_of_an_anchor_is_refused(tmp_path):
-    with pytest.raises(ListeningError, match="'anchor 7 kHz' is what mushra calls an anchor"):
+    with pytest.raises(ListeningError, match="'anchor 7 kHz' is the name of one of them"):
         made(tmp_path / "t", "mushra", ("human", "anchor 7 kHz"), reference="human")
     made(tmp_path / "t", "multi", ("human", "anchor 7 kHz"))
 
@@ -125,23 +125,23 @@ def test_a_condition_with_the_name_of_an_anchor_is_refused(tmp_path):
     ("options", "words"),
     [
         ({"method": "best"}, "there is no method 'best'"),
-        ({"reference": NAMES[0]}, "a test by ab has no reference"),
+        ({"reference": NAMES[0]}, 'a reference cannot be used with method="ab"'),
         ({"method": "mushra", "reference": "wolfgang"}, "did you mean 'wolfram'"),
         ({"method": "mos", "reveal": True}, "ab and abx only"),
         ({"method": ["ab"]}, r"there is no method \['ab'\]"),
-        ({"trials_per_listener": 0}, "trials_per_listener is a whole number, 1 or more, not 0"),
-        ({"trials_per_listener": 2.5}, "trials_per_listener is a whole number, 1 or more, not 2.5"),
-        ({"training": -1}, "training is a whole number, 0 or more, not -1"),
-        ({"seed": "x"}, "seed is a whole number"),
-        ({"listeners": 2**40}, "listeners is a whole number, 1 to 10,000"),
+        ({"trials_per_listener": 0}, "trials_per_listener must be a whole number, 1 or more, not 0"),
+        ({"trials_per_listener": 2.5}, "trials_per_listener must be a whole number, 1 or more, not 2.5"),
+        ({"training": -1}, "training must be a whole number, 0 or more, not -1"),
+        ({"seed": "x"}, "seed must be a whole number"),
+        ({"listeners": 2**40}, "listeners must be a whole number, 1 to 10,000"),
         ({"listener": 0}, "there is no listener 0"),
         ({"listener": "anna"}, "there is no listener 'anna'"),
-        ({"consent": ""}, "consent is a text, not ''"),
-        ({"reference": ["ada"]}, "reference is a text"),
-        ({"reveal": "no"}, "reveal is True or False, not 'no'"),
-        ({"questions": 3}, "3 is no question"),
-        ({"questions": [{"label": "a", "choices": "yes"}]}, "is no question"),
-        ({"item": ""}, "item is a text"),
+        ({"consent": ""}, "consent must be a text, not ''"),
+        ({"reference": ["ada"]}, "reference must be a text"),
+        ({"reveal": "no"}, "reveal must be True or False, not 'no'"),
+        ({"questions": 3}, "3 is not a question"),
+        ({"questions": [{"label": "a", "choices": "yes"}]}, "is not a question"),
+        ({"item": ""}, "item must be a text"),
         ({"condition": "voice"}, "did you mean 'voice_id'"),
     ],
 )
@@ -152,15 +152,17 @@ def test_errors_come_before_anything_is_written(tmp_path, options, words):
 
 
 def test_what_is_no_test_cannot_be_opened(tmp_path):
-    with pytest.raises(StoreError, match="holds no listening test"):
+    with pytest.raises(StoreError, match="does not contain a listening test"):
         open_test(tmp_path)
     test = made(tmp_path / "t")
     setup = tmp_path / "t" / "test.json"
     setup.write_text(setup.read_text().replace(NAMES[0], "somebody"))
-    with pytest.raises(StoreError, match=f"was changed by hand: its votes are those of {test.test_id}"):
+    with pytest.raises(
+        StoreError, match=f"was changed by hand, so it does not fit the votes of {test.test_id}"
+    ):
         open_test(tmp_path / "t")
     setup.write_text("{}")
-    with pytest.raises(StoreError, match="is no set-up of a test"):
+    with pytest.raises(StoreError, match="cannot be read as the set-up of a test"):
         open_test(tmp_path / "t")
 
 
@@ -168,11 +170,11 @@ def test_votes_become_results_power_and_methods(tmp_path):
     test = made(tmp_path / "t", "mos", trials_per_listener=9, training=0)
     marks = {NAMES[0]: 5, NAMES[1]: 3, NAMES[2]: 1}
     for listener in test.listeners:
-        test.answer(listener, {"kind": "begin"})
+        test.reply(listener, {"kind": "begin"})
         asked = test.design[test.design["listener"] == listener].set_index("trial")["condition"]
         for trial, condition in asked.items():
             assert (
-                test.record(
+                test.store_vote(
                     listener, vote_of(test.plan(listener), trial, {"scores": {"A": marks[condition]}})
                 )["kind"]
                 == "stored"
@@ -187,15 +189,18 @@ def test_votes_become_results_power_and_methods(tmp_path):
 @pytest.mark.parametrize("folder", ["", 3])
 def test_a_folder_is_a_path(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ListeningError, match="folder is a path"):
+    with pytest.raises(ListeningError, match="folder must be a path"):
         made(folder)
-    with pytest.raises(StoreError, match="folder is a path"):
+    with pytest.raises(StoreError, match="folder must be a path"):
         open_test(folder)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_conditions_by_name_have_names(tmp_path):
-    with pytest.raises(ListeningError, match="every condition has a name, not '' and 'ours'"):
+    with pytest.raises(
+        ListeningError,
+        match="every condition of a mapping must have a name that is not empty, not '' and 'ours'",
+    ):
         make_test({"": frame_of(("ada",)), "ours": frame_of(("bob",))}, "ab", folder=tmp_path / "t")
 
 
@@ -212,12 +217,12 @@ def test_anchors_are_rated_and_named_and_not_compared(tmp_path):
     test = made(tmp_path / "t", "mushra", reference=NAMES[0], trials_per_listener=3, training=0)
     marks = {NAMES[0]: 100, NAMES[1]: 70, NAMES[2]: 60, "anchor 7 kHz": 40, "anchor 3.5 kHz": 20}
     for place, listener in enumerate(test.listeners):
-        test.answer(listener, {"kind": "begin"})
+        test.reply(listener, {"kind": "begin"})
         of = test.design[test.design["listener"] == listener].set_index(["trial", "slot"])["condition"]
         for trial in range(3):
             scores = {"ABCDE"[slot]: marks[of[trial, slot]] - place for slot in range(5)}
             assert (
-                test.record(listener, vote_of(test.plan(listener), trial, {"scores": scores}))["kind"]
+                test.store_vote(listener, vote_of(test.plan(listener), trial, {"scores": scores}))["kind"]
                 == "stored"
             )
     assert set(test.votes["condition"]) == set(test.design["condition"]) == set(marks)

@@ -10,7 +10,7 @@ import pytest
 import scipy
 
 from speechframe.statistics.clusters import critical, holm
-from speechframe.statistics.intake import checked
+from speechframe.statistics.intake import check_votes
 from speechframe.statistics.listening import analyse
 from speechframe.statistics.preference import strengths
 from speechframe.statistics.proportions import share_of
@@ -137,7 +137,7 @@ def test_bootstrapped_intervals_hold_the_strength(tie, runs, ab):
     truth = {"x": 0.6, "y": 0.0, "z": -0.6}
     hits = 0
     for _ in range(runs):
-        votes = checked(ab(rng, strengths=truth, listeners=14, items=12, tie=tie), method="ab")
+        votes = check_votes(ab(rng, strengths=truth, listeners=14, items=12, tie=tie), method="ab")
         frame = strengths(votes, replicates=60).frame.set_index("condition")
         hits += frame.loc["x", "low"] <= truth["x"] <= frame.loc["x", "high"]
     assert_covered(hits, runs)
@@ -153,7 +153,7 @@ def test_bootstrapped_intervals_hold_the_strength_where_listeners_and_items_diff
     hits = 0
     for _ in range(runs):
         drawn = ab(rng, strengths={"x": 0.8, "y": 0.0}, listeners=16, items=14, listener_sd=0.5, item_sd=0.4)
-        frame = strengths(checked(drawn, method="ab"), replicates=60).frame.set_index("condition")
+        frame = strengths(check_votes(drawn, method="ab"), replicates=60).frame.set_index("condition")
         hits += frame.loc["x", "low"] <= truth <= frame.loc["x", "high"]
     assert_covered(hits, runs)
 

@@ -116,6 +116,6 @@ def test_methods_tell_who_was_screened_out_and_what_was_left_out(rng, mos):
     practice = votes.head(7).assign(training=True)
     result = analyse(pd.concat([votes, practice]), method="mos")
     said = result.methods()
-    assert "1 of 10 was screened out; results were computed with and without them." in said
+    assert "1 of 10 listeners was screened out. Results were computed with and without this listener." in said
     assert "2 votes were left untouched and counted as missing." in said
-    assert "7 votes of practice pages were left out." in said
+    assert "7 votes on practice pages were left out." in said

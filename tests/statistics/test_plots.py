@@ -162,7 +162,7 @@ def test_what_has_no_figure_is_named_in_the_plot():
     votes = pd.DataFrame(rows, columns=["listener", "item", "condition_a", "condition_b", "choice"])
     ax = plot_scores(analyse(votes, method="ab"))
     assert [text.get_text() for text in ax.texts] == [
-        "one side won every comparison, so its lead has no end"
+        "one group won every comparison, so its strength is infinite"
     ] * 2
     assert_readable(ax)
 

@@ -110,7 +110,7 @@ def test_a_design_is_simulated_as_it_was_planned():
         ({"method": "mos", "effect": 1.0, "simulations": 0}, "one simulation"),
         (
             {"method": "mos", "effect": 1.0, "design": pd.DataFrame({"listener": ["k"]})},
-            "misses item, condition",
+            "lacks the columns item, condition",
         ),
         ({"method": "cmos", "effect": 1.0}, "there is no method"),
     ],
@@ -131,7 +131,7 @@ def test_the_spread_of_choices_is_refused(rng, ab):
 
 
 def test_a_spread_that_votes_cannot_tell_is_refused(rng, mos):
-    with pytest.raises(AnalysisError, match="cannot be told"):
+    with pytest.raises(AnalysisError, match="cannot be estimated"):
         Spread.of(mos(rng, listeners=1, means=(3.0,)), method="mos")
 
 

@@ -134,7 +134,7 @@ def test_conditions_that_were_never_compared_have_no_strengths_and_say_so():
     result = analyse(votes, method="ab")
     frame = result.strengths.frame
     assert frame[["strength", "low", "worth"]].isna().all(axis=None)
-    assert (frame["reason"] == "never compared, not even through others: w, x | y, z").all()
+    assert (frame["reason"] == "groups without a comparison between them: w, x | y, z").all()
     assert len(result.preference) == 2
     assert not result.preference["share"].isna().any()
 

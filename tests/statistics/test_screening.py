@@ -54,7 +54,7 @@ def test_who_takes_the_mid_range_anchor_for_the_reference_is_screened_out(missed
     assert result.screened == out
     assert result.screening.set_index("listener").loc["k", "anchor_missed"] == missed / 20
     assert set(result.screening.loc[result.screening["screened"], "reason"]) <= {"anchor"}
-    assert "gave mid more than 90 in as many of theirs" in result.methods()
+    assert "gave mid more than 90 in more than 15% of their trials" in result.methods()
 
 
 def test_ninety_is_not_too_much_for_an_anchor_and_the_low_one_has_no_rule():

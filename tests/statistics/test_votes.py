@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from speechframe.errors import AnalysisError
-from speechframe.statistics.intake import checked
+from speechframe.statistics.intake import check_votes
 from speechframe.statistics.listening import analyse
 from speechframe.statistics.votes import METHODS, NEEDED, VOTE_KEY, VOTE_SCHEMA
 
@@ -47,7 +47,7 @@ def test_what_is_needed_and_what_names_a_vote_are_columns_of_the_schema(method):
 def test_a_table_of_the_schema_is_read_as_it_is(method):
     rows = (score_rows() if METHODS[method].has_scores else pair_rows(method)).to_dict("records")
     table = pa.Table.from_pylist(rows, schema=VOTE_SCHEMA[method])
-    read = checked(table, method=method, reference="x" if method == "mushra" else None)
+    read = check_votes(table, method=method, reference="x" if method == "mushra" else None)
     assert read.conditions == ("x", "y")
     assert len(read.frame) == len(rows)
 
@@ -66,8 +66,8 @@ def refused(votes, *, method="mos", **options):
         (score_rows(score=np.nan), {}, "left untouched"),
         (7, {}, "not int"),
         (score_rows(), {"method": "cmos"}, "allowed: mos, multi, mushra, ab, abx"),
-        (score_rows(), {"reference": "human"}, "no condition of these votes; there are: x, y"),
-        (score_rows(), {"method": "mushra"}, "the method is 'multi'"),
+        (score_rows(), {"reference": "human"}, "not a condition of these votes; there are: x, y"),
+        (score_rows(), {"method": "mushra"}, "use method='multi'"),
         (score_rows(test_id=["other", *"ttttttt"]), {}, "other, t"),
         (score_rows(), {"confidence": 95}, "between 0 and 1"),
         (pair_rows(choice="left"), {"method": "ab"}, "is not a or b or tie"),
@@ -97,11 +97,11 @@ def test_a_missing_column_is_named_with_those_there_are():
 @pytest.mark.parametrize(
     ("method", "score", "said"),
     [
-        ("mos", 5.5, "is not 1 to 5"),
-        ("mos", 3.5, "is no step of 1"),
-        ("multi", -1.0, "is not 0 to 100"),
-        ("multi", np.inf, "is not 0 to 100"),
-        ("mos", "good", "is no number"),
+        ("mos", 5.5, "is not in the range 1 to 5"),
+        ("mos", 3.5, "is not in steps of 1"),
+        ("multi", -1.0, "is not in the range 0 to 100"),
+        ("multi", np.inf, "is not in the range 0 to 100"),
+        ("mos", "good", "is not a number"),
     ],
 )
 def test_a_score_out_of_range_is_refused_with_its_row(method, score, said):
@@ -122,7 +122,7 @@ def test_an_empty_name_is_refused(column):
 
 def test_an_unknown_condition_is_refused_where_they_are_given():
     error = refused(score_rows(), conditions=["x", "z"])
-    assert "is none of x, z" in str(error)
+    assert "is not one of x, z" in str(error)
     assert error.rows == (1, 3, 5, 7)
 
 
@@ -136,7 +136,7 @@ def test_the_last_of_two_votes_is_taken_when_asked_whatever_their_order():
     votes = score_rows(voted_utc=pd.Timestamp("2024-01-01T10:00Z"))
     later = votes.iloc[[3]].assign(score=5.0, voted_utc=pd.Timestamp("2024-01-01T10:05Z"))
     for both in (pd.concat([votes, later]), pd.concat([later, votes])):
-        read = checked(both, method="mos", duplicates="last")
+        read = check_votes(both, method="mos", duplicates="last")
         assert sorted(read.frame["score"]) == [3.0] * 7 + [5.0]
 
 

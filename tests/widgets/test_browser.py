@@ -197,7 +197,7 @@ def test_rows_are_heard_judged_and_found_and_what_was_said_is_on_the_disk(
     page.get_by_role("button", name="Length").click()
     page.locator("th[aria-sort=descending]").wait_for()
     page.get_by_label("Search in texts and ids").fill("nothing is like this")
-    page.get_by_text("no row is like that").wait_for()
+    page.get_by_text("no rows match").wait_for()
     assert shown(bridge) == []
     assert len(bridge.widget.view) == 0
 
@@ -289,7 +289,7 @@ def test_rows_that_went_wrong_have_a_badge_and_say_why(run, browsing):
         assert why in badge.get_attribute("title")
     assert row(bridge, 0).locator(".spf-badge").count() == 0
     row(bridge, FAILED).click()
-    bridge.page.get_by_text("row '5' has no audio: it is failed (no such voice)").wait_for()
+    bridge.page.get_by_text("row '5' has no audio, because its status is failed (no such voice)").wait_for()
 
 
 @pytest.mark.slow
@@ -356,7 +356,7 @@ def test_decisions_that_cannot_be_kept_stay_in_the_page_for_another_try(run, bro
     assert row(bridge, 0).locator(".spf-badge").all_inner_texts() == ["not saved"]
     assert not run.path.exists(), "no folder was made for it"
     assert "holds no run any more" in bridge.widget.trouble
-    assert "what was said of row 0 was not saved" in caplog.text
+    assert "the review of row 0 was not saved" in caplog.text
     # As often as one likes.
     again.click()
     bridge.until(lambda: caplog.text.count("row 0 was not saved") >= 2)

@@ -152,7 +152,7 @@ def test_runs_made_before_are_compared_without_a_service_and_as_one_file(page, p
     [
         (["nora"], ["Hi."], "two voices or more"),
         (["nora", "nora"], ["Hi."], "two voices or more"),
-        (VOICES, [], "a text or more"),
+        (VOICES, [], "one text or more"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(voices, texts, words):

@@ -109,6 +109,6 @@ def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path
     path = film(tmp_path / "dub.mkv", codec="mpeg4")
     bridge = show(lambda: DubPlayer([Dub("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
     bridge.page.get_by_role("button", name="Show a, pt-BR").click()
-    bridge.page.get_by_text("here are its sound and its cues").wait_for()
+    bridge.page.get_by_text("Its sound and its cues are here").wait_for()
     bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")
     assert bridge.page.get_by_role("button", name="Original").is_disabled()

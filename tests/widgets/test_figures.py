@@ -25,7 +25,7 @@ def test_times_are_said_as_people_say_them(seconds, words):
 @pytest.mark.parametrize(
     ("burn", "words"),
     [
-        (Burn(), "Nothing was spent yet."),
+        (Burn(), "No credits have been spent yet."),
         (
             Burn("characters", "balance", POINTS),
             "Balance of the key: 1,000 characters at the start, 900 after 30 s.",

@@ -75,7 +75,7 @@ def test_a_catalogue_without_voices_is_an_empty_gallery(service, monkeypatch):
     async def nobody(*_):
         return []
 
-    monkeypatch.setattr("speechframe.widgets.voice_gallery._listed", nobody)
+    monkeypatch.setattr("speechframe.widgets.voice_gallery._fetch_voices", nobody)
     assert gallery(service=service).shown == []
 
 

@@ -146,7 +146,7 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, looked_at, 
         assert len(open_test(tmp_path / "t").votes) == place, "a vote is on the disk when the page knows it"
         if place == 1:
             looked_at(bridge, "reveal")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
     the_end(bridge)
     looked_at(bridge, "end")
     votes = widget.votes
@@ -155,7 +155,7 @@ def test_ab_by_mouse_to_the_end_is_blind_until_the_vote(show, spied, looked_at, 
     assert (votes["plays"] == 2).all()
     assert (votes["voted_utc"] > votes["first_play_utc"]).all()
     assert widget.results.everyone.votes == 1
-    assert "1 trial after 1 for practice" in widget.methods()
+    assert "1 trial after 1 practice trial" in widget.methods()
 
 
 @pytest.mark.slow
@@ -167,7 +167,9 @@ def test_a_vote_that_cannot_be_kept_stays_in_the_page_for_another_try(show, spie
     bridge.page.get_by_label("A is better").check()
     (tmp_path / "t").rename(tmp_path / "away")
     bridge.page.get_by_role("button", name="Next").click()
-    bridge.page.get_by_role("alert").filter(has_text="this could not be kept; please try again").wait_for()
+    bridge.page.get_by_role("alert").filter(
+        has_text="your vote could not be stored; please try again"
+    ).wait_for()
     assert list(tmp_path.iterdir()) == [tmp_path / "away"], "no folder was made for it"
     assert bridge.page.get_by_label("A is better").is_checked()
     assert bridge.widget.plan["begun"], "a page that is opened now does not begin anew"
@@ -434,7 +436,7 @@ def test_a_vote_that_is_there_already_is_not_given_twice(show, spied, tmp_path):
         "listened_s": {"A": seconds},
         "voted_ms": 1.7e12,
     }
-    assert open_test(tmp_path / "t").record(1, vote)["kind"] == "stored"
+    assert open_test(tmp_path / "t").store_vote(1, vote)["kind"] == "stored"
     page.keyboard.press("Enter")
     is_at(bridge, 2)
     assert bridge.widget.votes["score"].tolist() == [1]

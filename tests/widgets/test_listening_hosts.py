@@ -112,7 +112,7 @@ def test_a_listener_with_a_link_does_a_test_over_a_reload_and_a_server_that_goes
         assert watched.errors == []
     page.get_by_role("radio").first.check()
     page.get_by_role("button", name="Next").click()
-    page.get_by_role("alert").filter(has_text="No connection. It is kept").wait_for()
+    page.get_by_role("alert").filter(has_text="No connection. This page keeps your answer").wait_for()
     accessible(page.locator("body"))
     picture(page, "listening-served-alone")
     with serve_test(open_test(test.folder), port=port, listeners=3) as served:
@@ -138,7 +138,7 @@ def test_a_vote_that_could_not_be_kept_stays_in_the_page_until_it_is(page, tmp_p
         (tmp_path / "test").rename(tmp_path / "away")
         choose_first(page)
         page.get_by_role("alert").filter(
-            has_text="The server could not keep your answer. It is kept"
+            has_text="The server could not save your answer. This page keeps your answer"
         ).wait_for()
         assert list(tmp_path.iterdir()) == [tmp_path / "away"]
         (tmp_path / "away").rename(tmp_path / "test")
@@ -211,9 +211,9 @@ def test_a_listener_with_a_file_does_a_test_offline_and_hands_in_the_votes(
         picture(page, f"listening-file-{scheme}")
     choose_first(page)
     page.get_by_text("Thank you.").wait_for()
-    page.get_by_text("2 of 2 trials done. Save your votes").wait_for()
+    page.get_by_text("2 of 2 trials done. Please save your votes").wait_for()
     handed_in = saved(page, tmp_path / "came-back")
-    page.get_by_text("Saved: send the file").wait_for()
+    page.get_by_text("Saved. Please send the file").wait_for()
     picture(page, "listening-file-end")
     votes = read_votes(tmp_path / "came-back", test)
     assert list(votes["trial"]) == [0, 1]

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 import speechframe as spf
 from speechframe.errors import StoreError
-from speechframe.page.guessed import guessed_words
+from speechframe.page.word_times import estimate_word_times
 from speechframe.widgets.player import play
 
 FIRST, SECOND = (
@@ -101,7 +101,7 @@ def test_it_is_heard_while_the_rest_is_still_being_written(show, page, service, 
     expect(bridge.page.locator("[data-state='playing']")).to_have_count(1)
     assert not bridge.widget.over
     assert "platform" not in bridge.box.inner_text()
-    assert "guessed" in bridge.box.inner_text()
+    assert "estimated" in bridge.box.inner_text()
     known = len(sent(bridge))
     # Another view of it asks for all of it once more, and nobody hears anything twice.
     bridge.page.evaluate("""async () => {
@@ -235,7 +235,7 @@ def test_closing_the_player_stops_the_stream(service, writer):
 )
 def test_guessed_times_are_in_order_and_within_the_audio(pieces, seconds):
     text = " ".join(pieces)
-    words = guessed_words(text, seconds)
+    words = estimate_word_times(text, seconds)
     assert [word for word, _, _ in words] == text.replace("[pause 1.5s]", " ").split()
     times = [time for _, *both in words for time in both]
     assert times == sorted(times)

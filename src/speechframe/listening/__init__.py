@@ -1,8 +1,9 @@
-"""Listening tests: who hears what in which order, what may be voted when, and votes that survive anything.
+"""Run blind listening tests. Every listener gets a balanced random order, and no stored vote is lost.
 
-``sources`` finds what can be compared; ``stimuli`` makes it equally loud and hides what it is; ``design``
-draws who hears what; ``questions`` is what is asked before, ``session`` the rules of a vote; ``votes`` keeps
-votes on disk; ``test`` puts them together. Everything a listener's page gets comes from
-:meth:`test.Test.plan`, everything it says goes to :meth:`test.Test.answer`: a notebook, a served page and a
-page that is one file are the same to it.
+``sources`` collects the clips. ``stimuli`` makes them equally loud and gives them names that reveal nothing.
+``design`` draws the trials of each listener. ``questions`` has the questions before the first trial.
+``session`` has the rules of a vote. ``votes`` and ``ballots`` store votes on disk. ``test`` joins all parts.
+
+A listener's page gets its content from :meth:`test.Test.plan` and sends its messages to
+:meth:`test.Test.answer`. Pages in a notebook, pages of a server and offline pages work the same way.
 """

@@ -1,4 +1,4 @@
-"""What listeners said: beginnings and votes, a book each, in the folder of their test."""
+"""Store the messages of listeners in the folder of their test, one file for each listener."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from speechframe.errors import StoreError, VoteRefused
 from speechframe.listening.design import Page
-from speechframe.listening.questions import begun
+from speechframe.listening.questions import check_answers
 from speechframe.listening.session import refuse_stored
 from speechframe.listening.setup import SETUP_NAME, Setup
 from speechframe.listening.votes import BEGIN, VOTE, VoteBook, votes_table
@@ -29,16 +29,16 @@ _SHOWN = 5
 
 
 class Ballots:
-    """The books of a test.
+    """The stored votes of a test, from all listeners.
 
     Parameters
     ----------
     folder
         The test's folder.
     setup
-        What the test was set up with.
+        The settings of the test.
     pages
-        Gives a listener's pages by trial; those of somebody else are none.
+        Function that returns a listener's pages by trial, or nothing for an unknown listener.
     """
 
     def __init__(self, folder: Path, setup: Setup, pages: Callable[[str], Mapping[int, Page]]) -> None:
@@ -47,26 +47,26 @@ class Ballots:
         self._setup = setup
         self._pages = pages
 
-    def how_far(self, listener: str) -> tuple[bool, list[int]]:
-        """Return whether somebody has begun, and which trials they voted on, in that order."""
+    def progress(self, listener: str) -> tuple[bool, list[int]]:
+        """Return whether a listener has begun, and the trials with a vote, in the order of the votes."""
         lines = self._book(listener).lines()
         done = [line["trial"] for line in lines if line["kind"] == VOTE]
         return any(line["kind"] == BEGIN for line in lines), done
 
     def begin(self, listener: str, message: Mapping[str, Any]) -> None:
-        """Keep what a page says at the beginning.
+        """Store the message with which a listener begins.
 
         Raises
         ------
         VoteRefused
-            It is no beginning, breaks a rule, or is there already.
+            The message has another kind or breaks a rule, or the listener has begun already.
         StoreError
-            It could not be kept.
+            The message could not be stored.
         """
         if message.get("kind") != BEGIN:
-            raise VoteRefused("this is neither a beginning nor a vote")
+            raise VoteRefused("a message must have the kind begin or vote: reload the page")
         consent = self._setup.consent
-        answers = begun(message, consent=consent, questions=self._setup.questions)
+        answers = check_answers(message, consent=consent, questions=self._setup.questions)
         self._require_test()
         self._book(listener).add(
             {
@@ -79,23 +79,23 @@ class Ballots:
         )
 
     def vote(self, listener: str, trial: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the rows of a vote.
+        """Store the rows of a vote.
 
         Raises
         ------
         VoteRefused
-            The listener has not begun, or the trial has its vote already.
+            The listener has not begun, or the trial has a vote already.
         StoreError
-            It could not be kept.
+            The vote could not be stored.
         """
         self._require_test()
-        if not self.how_far(listener)[0]:
-            raise VoteRefused("the test has not begun: reload the page", trial=trial)
+        if not self.progress(listener)[0]:
+            raise VoteRefused("the test has not begun yet: reload the page", trial=trial)
         self._book(listener).add({"kind": VOTE, "trial": trial, "rows": list(rows)})
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, practice among them; a log names what is stored and cannot be read."""
+        """All votes so far, including practice. A warning in the log names lines that cannot be read."""
         tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
         tables += self._readable(VOTE, self._counted)
         frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
@@ -103,7 +103,7 @@ class Ballots:
 
     @property
     def answers(self) -> "pd.DataFrame":
-        """Who began when, and what they answered: one row a listener; a log as for :attr:`votes`."""
+        """Start time and answers, one row a listener. A warning in the log names unreadable lines."""
         import pandas as pd
 
         names = [question.name for question in self._setup.questions]
@@ -111,11 +111,11 @@ class Ballots:
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
     def _counted(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
-        """Return the rows of a stored vote, and add its trial to those that have one."""
+        """Return the rows of a stored vote, and add its trial to `trials`, the trials with a vote."""
         setup, trial = self._setup, line["trial"]
         page = self._pages(listener).get(trial)
         if page is None or trial in trials:
-            raise ValueError(f"trial {trial} has its vote already" if page else f"there is no trial {trial}")
+            raise ValueError(f"trial {trial} has a vote already" if page else f"there is no trial {trial}")
         known = {"test_id": setup.test_id, "seed": setup.seed}
         refuse_stored(page, line["rows"], method=setup.method, known=known)
         table = votes_table(line["rows"], setup.method)
@@ -125,13 +125,13 @@ class Ballots:
     def _began(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
         import pandas as pd
 
-        # Checked as it was when it came.
-        answers = begun(line, consent=None, questions=self._setup.questions)
+        # The answers are checked again, because the file may be damaged.
+        answers = check_answers(line, consent=None, questions=self._setup.questions)
         begun_utc = pd.Timestamp(line["begun_utc"])
         return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
     def _readable(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
-        """Return what all lines of a kind hold; those that cannot be read are named in the log."""
+        """Return the content of all lines of a kind. A warning in the log names lines that cannot be read."""
         found: list[Any] = []
         unreadable: list[str] = []
         for path in self._paths():
@@ -155,8 +155,8 @@ class Ballots:
         if unreadable:
             more = f" and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
             log.warning(
-                "stored votes in %s that cannot be read are left out of the results: %s%s; put the file back "
-                "as it was",
+                "stored votes in %s cannot be read and are left out of the results: %s%s; restore the "
+                "original file",
                 self._folder,
                 "; ".join(unreadable[:_SHOWN]),
                 more,
@@ -165,7 +165,7 @@ class Ballots:
 
     def _paths(self) -> list[Path]:
         with storing(self._folder, "reading votes"):
-            # Not glob: a folder that may not be read would be an empty one.
+            # glob would return no files for a folder without read permission. iterdir raises an error.
             paths = sorted(self._folder.iterdir()) if self._folder.exists() else []
         return [path for path in paths if path.suffix == ".jsonl"]
 
@@ -173,6 +173,6 @@ class Ballots:
         return VoteBook(self._folder / f"{listener}.jsonl")
 
     def _require_test(self) -> None:
-        """Raise StoreError when the test's folder is gone: a vote that is kept there would be of no test."""
+        """Raise StoreError if the test was removed, because its folder would then only contain votes."""
         with storing(self._test_folder, "writing a vote"):
             (self._test_folder / SETUP_NAME).stat()

@@ -1,14 +1,14 @@
-"""Who hears what in which order: drawn before anyone listens, balanced, and the same for the same seed.
+"""Draw the trials of each listener before the test. They are balanced, and a seed repeats the same design.
 
-A *treatment* is what a trial asks about: a condition (``mos``), a pair of conditions (``ab``, ``abx``), or
-all of them on one page (``multi``, ``mushra``). A *cell* is a treatment of an item. All cells stand in one
-circle in which treatments and items alternate, and listeners take turns to cut the next piece out of it: so
-each listener hears all treatments, and all items, about equally often, and all cells are heard equally often
-over any number of listeners.
+A *treatment* is the subject of a trial. It is a condition (``mos``), a pair of conditions (``ab``, ``abx``),
+or all conditions on one page (``multi``, ``mushra``). A *cell* is a treatment of an item. All cells form one
+circle, in which treatments and items alternate. Each listener takes the next piece of the circle. So a
+listener hears all treatments, and all items, about equally often. For any number of listeners, all cells are
+heard about equally often.
 
-The order of treatments, and the places of signals on a page, come from Latin squares in which each stands
-equally often behind each other (Williams 1949), their symbols and rows shuffled by the seed, so that no order
-can be learned. What listener k hears does not depend on how many listeners there are.
+The order of treatments, and the places of signals on a page, come from Latin squares (Williams 1949). In
+these squares, each symbol follows each other symbol equally often. The seed shuffles symbols and rows, so
+listeners cannot learn the order. The trials of a listener do not depend on the number of listeners.
 """
 
 import random
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 __all__ = ["MOST_SIGNALS", "Page", "design", "latin_rows", "listener_name", "pages_of"]
 
 MOST_SIGNALS = 12
-"""Signals that a page holds at most, the hidden reference and anchors among them (ITU-R BS.1534)."""
+"""Largest number of signals on a page, including hidden reference and anchors (ITU-R BS.1534)."""
 
 SLOTS = "ABCDEFGHIJKL"
-"""What the signals of a page are called."""
+"""Names of the signals on a page."""
 
 _COLUMNS = ("listener", "trial", "training", "item")
-_ASKED: Mapping[str, tuple[str, ...]] = {
+_PAIR_COLUMNS: Mapping[str, tuple[str, ...]] = {
     AB: ("condition_a", "condition_b", "left"),
     ABX: ("condition_a", "condition_b", "left", "truth"),
 }
-_OF_SCORES = ("slot", "condition")
+_SCORE_COLUMNS = ("slot", "condition")
 _TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a listener is asked at once.
+    """One page of a listener, which is one trial.
 
     Parameters
     ----------
     trial
-        Its number in the listener's order, from 0.
+        Number of the page in the listener's order, from 0.
     training
-        Whether it is for practice.
+        Whether the page is for practice.
     item
-        What is said.
+        Name of the item (usually the text).
     slots
-        What a signal is called on the page, to its condition.
+        Condition of each signal, by the signal's name on the page.
     x
-        The condition of X; None but in ``abx``.
+        Condition of X in ``abx``. None in other methods.
     rows
-        The design's rows of this page: one a vote.
+        Rows of the design for this page, one a vote.
     """
 
     trial: int
@@ -75,11 +75,11 @@ class _Cell:
     treatment: int
     item: int
     turn: int
-    """How often the treatment came before: what alternates, alternates by it."""
+    """Number of earlier cells with this treatment. It selects which side and which X come next."""
 
 
 def listener_name(number: int) -> str:
-    """Return the name of a listener, counted from 1.
+    """Return the name of a listener by number, from 1.
 
     Examples
     --------
@@ -100,38 +100,39 @@ def design(
     training: int = 3,
     seed: int = 0,
 ) -> "pd.DataFrame":
-    """Return the design of a test as a frame: one row for each vote that will be given.
+    """Return the design of a test as a frame, with one row for each expected vote.
 
     Parameters
     ----------
     method
         ``ab``, ``mos``, ``multi``, ``mushra`` or ``abx``.
     items, conditions
-        Names of what is said, and of what is compared (in ``mushra`` with reference and anchors).
+        Names of the items (usually texts) and of the compared conditions. In ``mushra``, the conditions
+        include the reference and the anchors.
     listeners, first_listener
-        How many, and the number of the first.
+        Number of listeners, and the number of the first listener.
     trials_per_listener
-        Trials that count. At most as many as there are cells, for nobody is asked the same twice; but ``abx``
-        repeats, so that their number is the number that was fixed.
+        Number of trials that count. It is limited to the number of cells, because a listener gets no cell
+        twice. Only ``abx`` repeats cells, so there the number is exact.
     training
-        Trials before them, for practice; of cells that the listener does not hear later, as far as there are
-        any.
+        Number of practice trials before these. If possible, they use cells that the listener does not hear
+        later.
     seed
-        What everything is drawn with.
+        Seed of all random choices.
 
     Returns
     -------
     pandas.DataFrame
-        ``listener``, ``trial`` (from 0, practice first), ``training``, ``item``; with scores ``slot`` (the
-        place on the page, from 0) and ``condition``; in pair methods ``condition_a``, ``condition_b``,
-        ``left`` (``a`` or ``b``: which stands on the left) and in ``abx`` ``truth`` (``a`` or ``b``: what X
-        is).
+        Always ``listener``, ``trial`` (from 0, practice first), ``training`` and ``item``. For methods with
+        scores also ``slot`` (place on the page, from 0) and ``condition``. For pair methods also
+        ``condition_a``, ``condition_b`` and ``left`` (``a`` or ``b``, the condition on the left), and for
+        ``abx`` ``truth`` (``a`` or ``b``, the condition of X).
 
     Raises
     ------
     ListeningError
-        An unknown method, fewer than two conditions, too many signals for a page, or figures that make no
-        test.
+        The method is unknown, a number is out of range, there are fewer than two conditions, or a page would
+        have too many signals.
 
     Examples
     --------
@@ -147,13 +148,13 @@ def design(
         for number in range(first_listener, first_listener + listeners)
         for row in plan.rows_of_listener(number - 1)
     ]
-    columns = [*_COLUMNS, *_ASKED.get(method, _OF_SCORES)]
+    columns = [*_COLUMNS, *_PAIR_COLUMNS.get(method, _SCORE_COLUMNS)]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.astype({name: kind for name, kind in _TYPES.items() if name in columns})
 
 
 def pages_of(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:
-    """Return a listener's pages, in order.
+    """Return the pages of a listener, in order.
 
     Examples
     --------
@@ -170,10 +171,10 @@ def pages_of(frame: "pd.DataFrame", listener: str) -> tuple[Page, ...]:
 
 @lru_cache(maxsize=256)
 def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
-    """Return the rows of a Latin square, shuffled: each number stands once in each row.
+    """Return the shuffled rows of a Latin square. Each row contains each number once.
 
-    In all rows together each number stands equally often in each place, and equally often behind each other
-    number: that takes as many rows as numbers where their number is even, and twice as many where it is odd.
+    Over all rows, each number is equally often in each place, and follows each other number equally often. An
+    even `size` needs `size` rows, and an odd `size` needs twice as many.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
     (4, [0, 1, 2, 3], [0, 1, 2, 3])
     """
     draw = _draw(seed)
-    # There and back between both ends: neighbours differ by each amount once.
+    # The first row is 0, 1, size - 1, 2, size - 2 and so on. So neighbours differ by each amount once.
     first = [(k + 1) // 2 if k % 2 else (size - k // 2) % size for k in range(size)]
     rows = [[(place + shift) % size for place in first] for shift in range(size)]
     if size % 2 and size > 1:
@@ -193,7 +194,7 @@ def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
 
 
 class _Plan:
-    """How a test is drawn."""
+    """The parameters of a design, and the methods that draw its rows."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class _Plan:
         self.flips = [_draw(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
     def rows_of_listener(self, place: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a listener, counted from 0."""
+        """Yield the rows of a listener by number, from 0."""
         first = place * self.trials
         draw = _draw(f"{self.seed}/listener/{place}")
         counted = self._ordered([self._cell(first + k) for k in range(self.trials)], place, draw)
@@ -228,18 +229,18 @@ class _Plan:
                 "item": self.items[cell.item],
             }
             number = trial - self.training
-            for asked in self._asked(cell, place, number, draw):
-                yield {**known, **asked}
+            for signal in self._signals(cell, place, number, draw):
+                yield {**known, **signal}
 
     def _cell(self, number: int) -> _Cell:
         treatments, items = len(self.treatments), len(self.items)
         use, within = divmod(number, self.cells)
-        # One step more after each common multiple: else only some treatments would meet some items.
+        # The item shifts by one after each common multiple. Otherwise some treatments never get some items.
         item = (within + within // lcm(treatments, items)) % items
         return _Cell(within % treatments, item, within // treatments + use)
 
     def _ordered(self, cells: list[_Cell], place: int, draw: random.Random) -> list[_Cell]:
-        """Return cells in an order balanced over treatments, no item twice running where that can be."""
+        """Return cells in an order that balances treatments and, if possible, repeats no item at once."""
         waiting: dict[int, list[_Cell]] = {k: [] for k in range(len(self.treatments))}
         for cell in cells:
             waiting[cell.treatment].append(cell)
@@ -256,11 +257,11 @@ class _Plan:
                     ordered.append(group.pop(other))
         return ordered
 
-    def _asked(self, cell: _Cell, place: int, number: int, draw: random.Random) -> Iterator[dict[str, Any]]:
-        """Yield what the votes of a page are about."""
+    def _signals(self, cell: _Cell, place: int, number: int, draw: random.Random) -> Iterator[dict[str, Any]]:
+        """Yield the conditions and their places on a page, one mapping for each vote."""
         treatment = self.treatments[cell.treatment]
-        if self.method in _ASKED:
-            yield dict(zip(_ASKED[self.method], (*treatment, *self._sides(cell)), strict=True))
+        if self.method in _PAIR_COLUMNS:
+            yield dict(zip(_PAIR_COLUMNS[self.method], (*treatment, *self._sides(cell)), strict=True))
             return
         slots: Sequence[int] = range(len(treatment))
         if number >= 0:
@@ -271,7 +272,7 @@ class _Plan:
             yield {"slot": slot, "condition": treatment[of]}
 
     def _sides(self, cell: _Cell) -> tuple[str, ...]:
-        """Return which condition stands on the left and, in abx, what X is: all four ways in four turns."""
+        """Return the condition on the left and, in abx, that of X. Four turns give all four combinations."""
         turn = cell.turn + self.flips[cell.treatment]
         left = (A, B)[turn % 2]
         if self.method == AB:
@@ -285,11 +286,11 @@ class _Plan:
 
 
 def _draw(seed: str) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - drawn to be repeated, not to be secret
+    return random.Random(seed)  # noqa: S311 - the design must be repeatable, not secret
 
 
 def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...]]:
-    if method in _ASKED:
+    if method in _PAIR_COLUMNS:
         return list(combinations(conditions, 2))
     return [(name,) for name in conditions] if method == MOS else [conditions]
 
@@ -301,16 +302,19 @@ def _refuse(
         raise ListeningError(f"there is no method {method!r}; allowed: {', '.join(METHODS)}")
     for names, what, least in ((conditions, "conditions", 2), (items, "items", 1)):
         if len(names) < least or len(set(names)) != len(names):
-            raise ListeningError(f"a test has {least} or more {what}, each once, not {len(names)}")
+            raise ListeningError(
+                f"a test needs {least} or more {what}, each with its own name; these are "
+                f"{len(names)} names, {len(set(names))} of them different"
+            )
     if trials < 1 or training < 0:
         raise ListeningError(
             f"trials_per_listener is 1 or more and training 0 or more, not {trials} and {training}"
         )
-    if method not in {*_ASKED, MOS} and len(conditions) > MOST_SIGNALS:
-        more = " (reference and anchors among them)" if method == MUSHRA else ""
+    if method not in {*_PAIR_COLUMNS, MOS} and len(conditions) > MOST_SIGNALS:
+        more = " (including reference and anchors)" if method == MUSHRA else ""
         raise ListeningError(
-            f"a page holds {MOST_SIGNALS} signals at most{more}, not {len(conditions)}; choose some, or "
-            'compare two at a time (method="ab") or one at a time (method="mos")'
+            f"a page has {MOST_SIGNALS} signals at most{more}, not {len(conditions)}; choose fewer "
+            'conditions, compare two at a time (method="ab"), or rate one at a time (method="mos")'
         )
 
 

@@ -1,4 +1,4 @@
-"""The test that somebody means."""
+"""Find the test of an argument, which may be a test, a widget or a folder."""
 
 from os import PathLike
 from typing import Any
@@ -10,22 +10,27 @@ __all__ = ["given_test"]
 
 
 def given_test(given: Any) -> Test:
-    """Return a test: as it is, of the widget that shows it, or of its folder.
+    """Return the test of an argument.
+
+    Parameters
+    ----------
+    given
+        A test, the widget of a test, or the folder of a test.
 
     Raises
     ------
     ListeningError
-        When it is none of these.
+        `given` is something else.
     StoreError
-        When the folder holds no test.
+        The folder does not contain a test.
     """
     if isinstance(given, (str, PathLike)):
         return open_test(given)
-    # A widget holds its test; rooms below cannot know widgets by name.
+    # A widget has its test as an attribute. This package must not import widgets.
     found = given if isinstance(given, Test) else getattr(given, "test", None)
     if not isinstance(found, Test):
         raise ListeningError(
-            f"a {type(given).__name__} is no listening test; allowed: what listening_test(...) returned, or "
-            "the folder of a test"
+            f"the type {type(given).__name__} is not a listening test; pass the result of "
+            "listening_test(...), or the folder of a test"
         )
     return found

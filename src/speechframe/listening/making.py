@@ -1,4 +1,4 @@
-"""A listening test is made: what is compared, how it is asked, who hears what, in a folder of its own."""
+"""Make a listening test in its folder, with its clips, texts and design."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -9,19 +9,19 @@ from speechframe.batch.progress import say
 from speechframe.errors import ListeningError
 from speechframe.listening.instructions import INTROS, PROMPTS, TITLE
 from speechframe.listening.questions import questions_of
-from speechframe.listening.setup import Setup, drawn, gone_on_with, write_design
+from speechframe.listening.setup import Setup, draw_design, extend_design, write_design
 from speechframe.listening.signals import ANCHORS
 from speechframe.listening.sources import material_of, nearest_in_words
 from speechframe.listening.stimuli import prepare
 from speechframe.listening.test import LISTENERS, MOST_LISTENERS, Test, refuse_listener
-from speechframe.page.arguments import flag, place, text, whole
+from speechframe.page.arguments import check_flag, check_path, check_text, check_whole_number
 from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 
 __all__ = ["make_test"]
 
 _HOME = Path("listening")
 _MOST_SEED = 2**63 - 1
-"""What a column of votes can hold."""
+"""Largest integer of a column of votes (64 bits)."""
 
 
 def make_test(
@@ -44,63 +44,63 @@ def make_test(
     prompt: str | None = None,
     reveal: bool = False,
 ) -> Test:
-    """Return a blind listening test of what a source holds.
+    """Return a blind listening test of the clips of a source.
 
-    The sounds are made equally loud, and who hears what in which order is drawn and balanced, before anyone
-    listens. Each vote is on the disk before the next trial comes; the same call, or the same cell, goes on
-    with the test where it was.
+    All sounds are made equally loud. The trials of each listener are drawn at random, and balanced, before
+    the test begins. Each vote is on disk before the next trial is shown. The same call continues the test.
 
     Parameters
     ----------
     source
-        What is compared: a run, a selection of its rows, a list of these, a DataFrame with a column
-        ``audio``; or conditions by name, as in ``{"ours": run, "human": recordings}``.
+        The clips. A run, a selection of its rows, a list of these, or a DataFrame with a column ``audio``. Or
+        a mapping of conditions to any of these, such as ``{"ours": run, "human": recordings}``.
     method
-        ``ab`` asks which of two is better, for all pairs of conditions; ``mos`` rates one clip at a time from
-        1 to 5 (ITU-T P.800); ``multi`` rates all conditions of an item on one page from 0 to 100 (ITU-R
-        BS.2132); ``mushra`` does so against a reference, which is hidden among them together with two anchors
-        (ITU-R BS.1534); ``abx`` asks which of two a third one is.
+        The question to listeners. ``ab`` asks which of two clips is better, for all pairs of conditions.
+        ``mos`` rates one clip at a time from 1 to 5 (ITU-T P.800). ``multi`` rates all conditions of an item
+        on one page from 0 to 100 (ITU-R BS.2132). ``mushra`` adds a reference, a hidden copy of the reference
+        and two anchors (ITU-R BS.1534). ``abx`` asks which of two clips is the same as a third clip.
     condition
-        The column that says what made a clip; where `source` names its conditions it is not asked for.
+        The column with the condition of each clip. Not used if `source` is a mapping.
     item
-        The column that says which clips are of the same thing: ``"text"`` where all voices say the same
-        texts. ``id`` is the row's own id where there is no such column.
+        The column whose value is equal for clips of the same item, such as ``"text"`` if all voices read the
+        same texts. If no column has the name ``id``, the row id is used for it.
     reference
-        The condition that is the natural reference. Without one ``mushra`` becomes ``multi``, with a warning.
+        The condition that is the natural reference. Without a reference, ``mushra`` becomes ``multi``, and a
+        warning is shown.
     trials_per_listener
-        Trials that count; fewer where there are not as many different ones (``abx`` repeats).
+        Number of trials that count. It is limited to the number of different trials, except in ``abx``.
     training
-        Trials before them for practice: kept, and left out of the results.
+        Number of practice trials before these. Their votes are stored but not analysed.
     seed
-        What the design is drawn with.
+        Seed of the design.
     consent
-        What listeners have to agree to before the test begins; None asks for no consent.
+        Text that listeners must agree to before the test begins. None shows no consent text.
     questions
-        What they are asked before: texts, or mappings with ``label`` and, if wanted, ``name``, ``kind``
-        (``text``, ``number``, ``choice``), ``choices`` and ``required``.
+        Questions before the first trial. Each is a text or a mapping with ``label`` and optionally ``name``,
+        ``kind`` (``text``, ``number``, ``choice``), ``choices`` and ``required``.
     folder
-        Where the test is kept; by default in ``listening`` in the working directory, under a name that is
-        made of what is compared and how. Only its owner can read what is put there.
+        Folder of the test. None selects a folder in ``listening`` in the working directory. Its name is made
+        of the method and a hash of the settings. Only its owner can read the files.
     listener
-        Who listens here: a number, counted from 1, or a name of the design.
+        The listener of this page, as a number from 1 or as a name of the design.
     listeners
-        For how many the design is drawn at first.
+        Number of listeners of the first design. More can be invited later.
     title, intro, prompt
-        What listeners read: the page's title, what stands before the test, and what stands above each trial.
+        Title of the page, text before the test, and text above each trial.
     reveal
-        ``ab`` and ``abx``: say after each vote what was heard. Only for a listener who tests for himself: to
-        know what one heard changes the votes that follow.
+        Whether the page names the conditions after each vote, in ``ab`` and ``abx``. Use this only to test
+        your own hearing, because a listener who knows the conditions votes differently.
 
     Raises
     ------
     ListeningError
-        Before anything is shown: an unknown column or method (with the nearest names), fewer than two
-        conditions, items that cannot be heard in every condition (``missing`` lists them), too many signals
-        for a page, or a folder that holds another test.
+        A column or method is unknown (the message has the nearest names), there are fewer than two
+        conditions, an item cannot be heard in every condition (``missing`` lists these), a page would have
+        too many signals, or the folder contains another test.
     StoreError
-        When the source holds no clips, or the folder cannot be written.
+        The source does not contain clips, or the folder cannot be written.
     AudioError
-        When a clip cannot be read, or is silent.
+        A clip cannot be read or is silent.
 
     Examples
     --------
@@ -110,25 +110,27 @@ def make_test(
     >>> test.power(effect=0.65, listeners=12)  # doctest: +SKIP
     >>> test.results  # doctest: +SKIP
     """
-    _refuse_method(method, reveal=flag("reveal", reveal, error=ListeningError))
+    _refuse_method(method, reveal=check_flag("reveal", reveal, error=ListeningError))
     asked = questions_of(questions)
     known = {"title": title, "intro": intro, "prompt": prompt, "consent": consent, "reference": reference}
     for name, given in known.items():
         if given is not None:
-            text(name, given, error=ListeningError)
+            check_text(name, given, error=ListeningError)
     figures = {
-        "trials_per_listener": whole("trials_per_listener", trials_per_listener, error=ListeningError),
-        "training": whole("training", training, low=0, error=ListeningError),
-        "seed": whole("seed", seed, low=0, high=_MOST_SEED, error=ListeningError),
+        "trials_per_listener": check_whole_number(
+            "trials_per_listener", trials_per_listener, error=ListeningError
+        ),
+        "training": check_whole_number("training", training, low=0, error=ListeningError),
+        "seed": check_whole_number("seed", seed, low=0, high=_MOST_SEED, error=ListeningError),
     }
-    listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
-    target = None if folder is None else place("folder", folder, error=ListeningError)
+    listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
+    target = None if folder is None else check_path("folder", folder, error=ListeningError)
     material = material_of(source, condition=condition, item=item)
     kind: str = method
     if kind == MUSHRA and reference is None:
         say(
-            "without a natural reference this is no MUSHRA (ITU-R BS.1534): it is made, and called, a "
-            'multi-stimulus test, method="multi"; reference="..." names the condition that is the reference',
+            "MUSHRA (ITU-R BS.1534) needs a natural reference, and none was given. This test therefore uses "
+            'method="multi". To run MUSHRA, name the condition that is the reference with reference="..."',
             shown=True,
         )
         kind = MULTI
@@ -150,11 +152,11 @@ def make_test(
     )
     target = target or _HOME / setup.test_id
     setup.refuse_other(target)
-    planned = gone_on_with(drawn(setup, listeners), target)
+    planned = extend_design(draw_design(setup, listeners), target)
     refuse_listener(listener, set(planned["listener"]))
     stimuli = prepare(material, target, reference=reference, anchors=kind == MUSHRA)
     write_design(planned, target)
-    # Last: it says that everything else is there.
+    # The set-up is written last. So a set-up means that all other files exist.
     setup.write(target)
     return Test(setup, target, stimuli, planned, listener)
 
@@ -164,7 +166,8 @@ def _refuse_method(method: Any, *, reveal: bool) -> None:
         raise ListeningError(f"there is no method {method!r}; {nearest_in_words(str(method), METHODS)}")
     if reveal and method not in {AB, ABX}:
         raise ListeningError(
-            f"reveal=True would tell listeners of {method} what they go on to rate; ab and abx only"
+            f"reveal=True is allowed for ab and abx only: in {method}, listeners would learn the conditions "
+            "that they rate next; leave reveal out"
         )
 
 
@@ -172,10 +175,12 @@ def _refuse_reference(reference: str | None, method: str, conditions: Sequence[s
     if reference is None:
         return
     if method not in {MULTI, MUSHRA}:
-        raise ListeningError(f"a test by {method} has no reference; mushra has one, and multi may have one")
+        raise ListeningError(
+            f'a reference cannot be used with method="{method}"; use mushra or multi, or leave reference out'
+        )
     if reference not in conditions:
         raise ListeningError(
-            f"reference={reference!r} is no condition; {nearest_in_words(reference, conditions)}"
+            f"reference={reference!r} is not a condition; {nearest_in_words(reference, conditions)}"
         )
 
 
@@ -183,6 +188,6 @@ def _refuse_anchors(method: str, conditions: Sequence[str]) -> None:
     taken = [name for name in conditions if name in ANCHORS]
     if method == MUSHRA and taken:
         raise ListeningError(
-            f"{taken[0]!r} is what mushra calls an anchor, which it makes itself: leave that condition out, "
-            "or give it another name"
+            f"mushra makes its own anchors, and {taken[0]!r} is the name of one of them; leave this "
+            "condition out, or rename it"
         )

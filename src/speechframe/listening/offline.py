@@ -1,7 +1,7 @@
-"""Read the votes of listeners that come back as files from pages of their own.
+"""Read the files with votes that listeners save from offline pages and send back.
 
-A file contains scores of slots. They become votes by the design of the test. A seal shows whether the file
-was changed on its way (see `offline_page`).
+A file contains scores of slots. The design of the test gives the condition of each slot. A seal shows whether
+the file was changed on its way (see `offline_page`).
 """
 
 import hmac
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speechframe.errors import ListeningError, StoreError, VoteRefused
 from speechframe.listening.given import given_test
 from speechframe.listening.offline_page import seal_of
-from speechframe.listening.questions import begun
+from speechframe.listening.questions import check_answers
 from speechframe.listening.test import Test
 from speechframe.listening.votes import BEGIN, VOTE, votes_frame
-from speechframe.page.arguments import place
+from speechframe.page.arguments import check_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,76 +29,78 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class _Returned(NamedTuple):
-    """What a listener handed in."""
+    """The content of a listener's file."""
 
     listener: str
-    said: tuple[Mapping[str, Any], ...]
+    messages: tuple[Mapping[str, Any], ...]
 
 
 class _ForeignError(Exception):
-    """A file that is not taken; says why."""
+    """A file that is refused. The message has the reason."""
 
 
 def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
-    """Return the votes that listeners saved from pages of their own.
+    """Return the votes that listeners saved from offline pages.
 
     Parameters
     ----------
     folder
-        Where the files lie that came back: all of its ``.json`` files.
+        Folder with the files of the listeners. All of its ``.json`` files are read.
     test
-        The test they are of: what :func:`listening_test` returned, or the folder of a test. Its design says
-        which condition was heard where.
+        The test of the votes, as the result of :func:`listening_test` or the folder of a test. Its design has
+        the condition of each slot.
 
     Returns
     -------
     pandas.DataFrame
-        One row a vote, as ``test.votes`` has them, in the order of listeners and trials;
-        ``frame.attrs["answers"]`` holds what each listener answered to the questions.
+        One row a vote, with the columns of ``test.votes``, sorted by listener and trial.
+        ``frame.attrs["answers"]`` has the answers of each listener to the questions.
 
     Raises
     ------
     ListeningError
-        When a file is none of this test's, was changed, breaks a rule of the test, or is a listener's second
-        one; names every such file and says why. Nothing is read then: take these files out of the folder.
+        A file belongs to another test, was changed, breaks a rule of the test, or is the second file of a
+        listener. The message has every such file and its fault. Then no file is read. Remove these files.
     StoreError
-        When the folder cannot be read, or holds no votes.
+        The folder cannot be read or does not contain votes.
 
     Examples
     --------
     >>> read_votes("came-back", test)  # doctest: +SKIP
     """
     test = given_test(test)
-    found, refused = _taken(place("folder", folder, error=StoreError), test)
+    found, refused = _read_all(check_path("folder", folder, error=StoreError), test)
     rows: list[dict[str, Any]] = []
     answers: dict[str, Any] = {}
     for listener, (name, returned) in sorted(found.items()):
         try:
-            for message in returned.said:
+            for message in returned.messages:
                 if message["kind"] == BEGIN:
-                    asked, consent = test.setup.questions, test.setup.consent
-                    answers[listener] = begun(message, consent=consent, questions=asked)
+                    questions, consent = test.setup.questions, test.setup.consent
+                    answers[listener] = check_answers(message, consent=consent, questions=questions)
                 else:
-                    rows.extend(test.rows(listener, message))
+                    rows.extend(test.rows_of(listener, message))
         except VoteRefused as error:
-            where = "" if error.trial is None else f" (trial {error.trial + 1})"
-            refused[name] = f"breaks a rule of the test{where}: {error}"
+            trial = "" if error.trial is None else f" (trial {error.trial + 1})"
+            refused[name] = f"breaks a rule of the test{trial}: {error}"
     if refused:
-        lines = "\n".join(f"  {name}: {why}" for name, why in sorted(refused.items()))
-        files = "1 file is" if len(refused) == 1 else f"{len(refused)} files are"
-        raise ListeningError(f"{files} not taken; nothing was read from {folder}:\n{lines}")
+        lines = "\n".join(f"  {name}: {fault}" for name, fault in sorted(refused.items()))
+        files = "1 file is refused" if len(refused) == 1 else f"{len(refused)} files are refused"
+        raise ListeningError(
+            f"{files}, and no votes were read from {folder}; remove the files listed here:\n{lines}"
+        )
     frame = votes_frame(sorted(rows, key=lambda row: (row["listener"], row["trial"])), test.method)
     frame.attrs["answers"] = answers
     return frame
 
 
-def _taken(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], dict[str, str]]:
-    """Return listener to file and content of what is theirs, and the other files with what is wrong."""
+def _read_all(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], dict[str, str]]:
+    """Return the file name and content by listener, and the fault of each refused file by its name."""
     if not folder.is_dir():
-        raise StoreError(f"{folder} is no folder; put the files that listeners sent back into one")
+        raise StoreError(f"{folder} is not a folder; name the folder with the files that listeners sent back")
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise StoreError(f"{folder} holds no .json files; they are what listeners send back")
+        raise StoreError(f"{folder} has no .json files; put the files that listeners sent back into it")
     found: dict[str, tuple[str, _Returned]] = {}
     refused: dict[str, str] = {}
     by_link = set(test.votes["listener"])
@@ -110,10 +112,10 @@ def _taken(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], 
             continue
         listener = returned.listener
         if listener in by_link:
-            refused[path.name] = f"{listener} has voted already, by link or in a notebook"
+            refused[path.name] = f"{listener} has voted already, on a served page or in a notebook"
         elif listener in found:
             other = found[listener][0]
-            refused[path.name] = f"a second file of {listener}, whose first is {other}; keep one of them"
+            refused[path.name] = f"a second file of {listener}, whose first file is {other}; keep one of them"
         else:
             found[listener] = (path.name, returned)
     return found, refused
@@ -122,35 +124,35 @@ def _taken(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], 
 def _read(path: Path, test: Test) -> _Returned:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _ForeignError("far too large for votes")
+            raise _ForeignError("too large for a file of votes")
         outer = json.loads(path.read_bytes())
         if outer["format"] != _FORMAT:
-            raise _ForeignError("votes of another version of speechframe")
+            raise _ForeignError("saved by another version of speechframe; read it with that version")
         record, seal = str(outer["record"]), str(outer["seal"])
         inner = json.loads(record)
-        test_id, listener, said = str(inner["test_id"]), str(inner["listener"]), inner["said"]
+        test_id, listener, messages = str(inner["test_id"]), str(inner["listener"]), inner["said"]
     except OSError as error:
         raise _ForeignError(f"cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _ForeignError("holds no votes of a listening test") from error
+        raise _ForeignError("does not contain votes of a listening test") from error
     if test_id != test.test_id:
-        raise _ForeignError(f"of another test ({test_id}); this one is {test.test_id}")
+        raise _ForeignError(f"belongs to another test ({test_id}); this test is {test.test_id}")
     if listener not in test.listeners:
-        raise _ForeignError(f"of a listener this test does not have ({listener!r})")
+        raise _ForeignError(f"belongs to a listener who is not in this test ({listener!r})")
     if not hmac.compare_digest(seal.encode(), seal_of(record, listener, test.folder).encode()):
-        raise _ForeignError("changed after it was saved: its seal does not fit what it says")
-    return _Returned(listener, _checked(said))
+        raise _ForeignError("changed after it was saved: its seal does not fit its content")
+    return _Returned(listener, _check_messages(messages))
 
 
-def _checked(said: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return what was said, if it is what a page says: at most one vote a trial."""
+def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
+    """Return the messages if a page can have sent them, with at most one vote a trial."""
     trials = []
-    for message in said if isinstance(said, list) else [None]:
+    for message in messages if isinstance(messages, list) else [None]:
         if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:
-            raise _ForeignError("holds something else than votes")
+            raise _ForeignError("contains other messages than votes")
         if message["kind"] == VOTE:
             trials.append(message.get("trial"))
     doubles = {str(trial) for trial in trials if trials.count(trial) > 1}
     if doubles:
         raise _ForeignError(f"has more than one vote of trial {', '.join(sorted(doubles))}")
-    return tuple(said)
+    return tuple(messages)

@@ -39,7 +39,7 @@ def page_of(
     StoreError
         The secret of the test or a sound cannot be read.
     """
-    # The page would have to contain what it reveals after a vote.
+    # An offline page reveals nothing, because it would have to contain the conditions.
     plan = {**plan, "rules": {**plan["rules"], "reveal": False}}
     state = {"plan": plan, "listener": listener, "seal_key": _seal_key(folder, listener)}
     return one_file("listening", state, clips, title=plan["title"], start=_START, model="offline")

@@ -1,7 +1,7 @@
-"""Names that tell nothing, and seals, made from a secret of the test's folder.
+"""Make opaque names and seals from the secret of a test's folder.
 
-The same words give the same name for as long as the folder lives, so that a test goes on where it was;
-without the secret nobody can say what a name stands for, nor whether two names stand for the same.
+The same words always give the same name, so that a test can continue after a restart. Without the secret,
+nobody can recover the words of a name, or see whether two names belong to the same words.
 """
 
 import hmac
@@ -19,7 +19,7 @@ _NAME_BYTES = 16
 
 
 class Secret:
-    """What names and seals are made from; it shows itself to nobody.
+    """The secret from which names and seals are made. Its repr does not show it.
 
     Examples
     --------
@@ -37,23 +37,23 @@ class Secret:
         return "<Secret>"
 
     def name(self, *words: str) -> str:
-        """Return 128 bits in hexadecimal: the same for the same words, and guessed by nobody."""
+        """Return an opaque name of the words, 128 bits in hexadecimal."""
         return self.key(*words)[: 2 * _NAME_BYTES]
 
     def key(self, *words: str) -> str:
-        """Return a key in hexadecimal for what the words name."""
-        # Lengths keep ("ab", "c") and ("a", "bc") apart.
-        said = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
-        return hmac.digest(self._secret, said, "sha256").hex()
+        """Return a key of the words, 256 bits in hexadecimal."""
+        # The lengths make ("ab", "c") and ("a", "bc") different.
+        joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
+        return hmac.digest(self._secret, joined, "sha256").hex()
 
 
 def secret_of(folder: Path) -> Secret:
-    """Return the secret of a test's folder; it is drawn when it is first asked for.
+    """Return the secret of a test's folder. The first call makes the secret.
 
     Raises
     ------
     StoreError
-        When it cannot be kept or read.
+        The secret cannot be written or read.
     """
     path = folder / _FILE
     with storing(folder, "keeping the secret of a test"):
@@ -62,7 +62,7 @@ def secret_of(folder: Path) -> Secret:
             draft.touch(mode=0o600)
             draft.write_bytes(secrets.token_bytes(_SECRET_BYTES))
             try:
-                # Unlike a rename it never replaces what another process drew meanwhile.
+                # Unlike a rename, a hard link never replaces the secret of another process.
                 path.hardlink_to(draft)
             except FileExistsError:
                 pass
@@ -71,5 +71,7 @@ def secret_of(folder: Path) -> Secret:
             sync(folder)
         secret = path.read_bytes()
     if len(secret) != _SECRET_BYTES:
-        raise StoreError(f"{path} is damaged: the names and seals of this test cannot be made again")
+        raise StoreError(
+            f"{path} is damaged, so the names and seals of this test are lost; restore the original file"
+        )
     return Secret(secret)

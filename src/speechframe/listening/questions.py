@@ -1,4 +1,4 @@
-"""What listeners are asked before the first trial, and their answers."""
+"""Check the questions before the first trial, and the answers of listeners."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from speechframe.errors import ListeningError, VoteRefused
 
-__all__ = ["Question", "begun", "questions_of"]
+__all__ = ["Question", "check_answers", "questions_of"]
 
 _FLAGS = (None, True, False)
 _KINDS = ("text", "number", "choice")
@@ -16,20 +16,20 @@ _MOST_TEXT = 2_000
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the listener, before the first trial.
+    """A question to the listener before the first trial.
 
     Parameters
     ----------
     name
-        What the answer's column is called.
+        Name of the answer's column.
     label
-        What the listener reads.
+        Text of the question.
     kind
         ``text``, ``number`` or ``choice``.
     choices
-        What can be chosen.
+        The possible answers of a ``choice``.
     required
-        Whether the test waits for it.
+        Whether the listener must answer before the first trial.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Question:
     required: bool = True
 
     def to_page(self) -> dict[str, Any]:
-        """Return what goes to the page."""
+        """Return the question as plain values for the page."""
         return {
             "name": self.name,
             "label": self.label,
@@ -50,12 +50,17 @@ class Question:
 
 
 def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Return questions as they were given: a text, or a mapping of a :class:`Question`'s fields.
+    """Return the questions of a test.
+
+    Parameters
+    ----------
+    given
+        Questions, each as a text or as a mapping of the fields of :class:`Question`.
 
     Raises
     ------
     ListeningError
-        A question says something else, or two have one name.
+        A question is neither a text nor a valid mapping, or two questions have the same name.
 
     Examples
     --------
@@ -64,7 +69,7 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
-    # A text is one question, not as many as it has letters; and so is a mapping.
+    # A single text or mapping is one question. Iterating over it would split it.
     several: Any = given
     for one in several if _is_list(several) else [several]:
         fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
@@ -81,53 +86,57 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
             "choices": choices,
         }
         texts = [fields["label"], fields["name"]] if fields.get("label") else [None]
-        is_asked = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
-        if unknown or not is_asked or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
+        has_texts = all(isinstance(value, str) and value.strip() for value in texts) and _is_list(offered)
+        if unknown or not has_texts or fields["kind"] not in _KINDS or fields.get("required") not in _FLAGS:
             raise ListeningError(
-                f"{one!r} is no question: a text, or a mapping with label and, if wanted, name, kind "
-                f"({', '.join(_KINDS)}), choices, required"
+                f"{one!r} is not a question; a question is a text, or a mapping with label and optionally "
+                f"name, kind ({', '.join(_KINDS)}), choices, required"
             )
         if (fields["kind"] == "choice") != bool(choices):
             raise ListeningError(
-                f"question {fields['name']!r}: choices are what a question of kind choice has"
+                f"question {fields['name']!r}: a question of kind choice needs choices, and other kinds must "
+                "not have them; add choices, or leave them out"
             )
         found.append(Question(**fields))
     names = [question.name for question in found]
     if len(set(names)) != len(names):
-        raise ListeningError(f"two questions have one name: {', '.join(names)}")
+        raise ListeningError(
+            f"two questions have the same name; give each its own name; the names are: {', '.join(names)}"
+        )
     return tuple(found)
 
 
-def begun(
+def check_answers(
     message: Mapping[str, Any], *, consent: str | None, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    """Return the answers of a listener who begins.
+    """Return the valid answers of a listener who begins, by the name of the question.
 
     Parameters
     ----------
     message
-        As the page sends it: ``consent`` and ``answers``.
+        The message of the page, with ``consent`` and ``answers``.
     consent
-        What the listener has to agree to, if anything.
+        Text that the listener must agree to. None requires no consent.
     questions
-        What was asked.
+        The questions of the test.
 
     Raises
     ------
     VoteRefused
-        No consent, or an answer that is missing or is none.
+        The consent or an answer is missing, or an answer is not valid.
 
     Examples
     --------
-    >>> asked = [Question("age", "Your age?", "number")]
-    >>> begun({"consent": True, "answers": {"age": "31"}}, consent="I take part.", questions=asked)
+    >>> questions = [Question("age", "Your age?", "number")]
+    >>> message = {"consent": True, "answers": {"age": "31"}}
+    >>> check_answers(message, consent="I take part.", questions=questions)
     {'age': 31.0}
     """
     if consent is not None and message.get("consent") is not True:
         raise VoteRefused("the test begins when you have agreed to take part")
     given = message.get("answers") or {}
     if not isinstance(given, Mapping) or set(given) - {question.name for question in questions}:
-        raise VoteRefused("there are answers to questions that were not asked")
+        raise VoteRefused("the message answers a question that this test does not have: reload the page")
     return {question.name: _answer(question, given.get(question.name)) for question in questions}
 
 
@@ -146,9 +155,9 @@ def _answer(question: Question, value: Any) -> Any:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise VoteRefused(f"please answer by a number: {question.label}")
+            raise VoteRefused(f"please answer with a number: {question.label}")
         return number
     if question.kind == "choice" and value not in question.choices:
         raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
-    # Half of a surrogate pair is no text that could be written.
+    # Half of a surrogate pair cannot be written as UTF-8.
     return str(value)[:_MOST_TEXT].encode(errors="replace").decode()

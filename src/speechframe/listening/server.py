@@ -27,7 +27,7 @@ from speechframe.listening.given import given_test
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.test import MOST_LISTENERS, Test
 from speechframe.network.connections import RETRY_S, Connections, repeats_counted
-from speechframe.page.arguments import text, whole
+from speechframe.page.arguments import check_text, check_whole_number
 from speechframe.page.assets import script, style
 from speechframe.page.html import LINKED_POLICY, linked_page
 from speechframe.processes.loop import run_sync
@@ -74,7 +74,7 @@ class ServedTest:
 
     def __init__(self, test: Test, *, listeners: Sequence[str], host: str, port: int) -> None:
         self._test = test
-        self._asked = (host, port)
+        self._address = (host, port)
         self._runner: web.AppRunner | None = None
         self._open = contextlib.AsyncExitStack()
         self._lock = asyncio.Lock()
@@ -99,7 +99,7 @@ class ServedTest:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the test."""
-        return _is_loopback(self._asked[0])
+        return _is_loopback(self._address[0])
 
     def __repr__(self) -> str:
         # The repr omits the links, because anybody with a link can vote as its listener.
@@ -154,10 +154,10 @@ class ServedTest:
         app.router.add_post("/{token}/messages", self._message)
         # There is no access log, because addresses contain the secret links.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_S, handle_signals=False)
-        host, port = self._asked
+        host, port = self._address
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server(self._asked, family=family)
+            listener = socket.create_server(self._address, family=family)
         except OSError as error:
             raise SettingsError(
                 f"a listening test cannot be served at {host} port {port}: {error.strerror}; "
@@ -168,7 +168,7 @@ class ServedTest:
         self._open.push_async_callback(runner.cleanup)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - setup makes it
-        connections = Connections(runner.server, refusal=_refused_below, header_timeout_s=_HEADER_S, log=log)
+        connections = Connections(runner.server, refusal=_refusal_below, header_timeout_s=_HEADER_S, log=log)
         self._open.callback((await connections.listen(listener)).close)
         self._runner = runner
 
@@ -178,11 +178,11 @@ class ServedTest:
         try:
             response = await handler(request)
         except web.HTTPException as refused:
-            response = _refused(refused.status)
+            response = _refusal(refused.status)
         except Exception:
             # After a 500, the page keeps its vote and sends it again.
-            log.exception("a listener's page could not be answered")
-            response = _refused(500)
+            log.exception("a request of a listener's page failed")
+            response = _refusal(500)
         response.headers.update(_HEADERS)
         return response
 
@@ -231,21 +231,21 @@ class ServedTest:
     async def _message(self, request: web.Request) -> web.Response:
         listener = self._listener(request)
         message = await _read(request)
-        return web.json_response(await self._answered(listener, message))
+        return web.json_response(await self._reply(listener, message))
 
-    async def _answered(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a message. A repeated message gets the same answer, in case it was lost."""
+    async def _reply(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to a message. A repeated message gets the same reply, in case it was lost."""
         async with self._lock:
-            taken, answer = self._taken.get(listener, (None, {}))
+            taken, reply = self._taken.get(listener, (None, {}))
             if message != taken:
-                answer = await asyncio.to_thread(self._test.answer, listener, message)
-                if answer.get("try_again"):
+                reply = await asyncio.to_thread(self._test.reply, listener, message)
+                if reply.get("try_again"):
                     # After a 503, the page keeps its message and sends it again until it is accepted.
                     raise web.HTTPServiceUnavailable
-                if answer["kind"] != "refused":
-                    self._taken[listener] = (message, answer)
+                if reply["kind"] != "refused":
+                    self._taken[listener] = (message, reply)
                     self._count(listener, await asyncio.to_thread(self._test.plan, listener))
-        return answer
+        return reply
 
     def _count(self, listener: str, plan: Mapping[str, Any]) -> None:
         self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
@@ -292,15 +292,15 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     ...     print(served.links)
     ...     served.wait()
     """
-    port = whole("port", port, low=0, high=_MOST_PORT, error=SettingsError)
-    host = text("host", host, error=SettingsError)
-    listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=SettingsError)
-    meant = given_test(test)
-    served = ServedTest(meant, listeners=meant.invite(listeners), host=host, port=port).start()
+    port = check_whole_number("port", port, low=0, high=_MOST_PORT, error=SettingsError)
+    host = check_text("host", host, error=SettingsError)
+    listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=SettingsError)
+    found = given_test(test)
+    served = ServedTest(found, listeners=found.invite(listeners), host=host, port=port).start()
     if not served.is_local:
         log.warning(
-            "the listening test is served at %s: everyone on the network who has a link can vote by it, and "
-            "what is sent is not encrypted",
+            "the listening test is served at %s without encryption, and everyone on the network with a link "
+            "can vote",
             served.url,
         )
     return served
@@ -325,17 +325,17 @@ async def _read(request: web.Request) -> dict[str, Any]:
     return message
 
 
-def _refused_below(status: HTTPStatus, words: str) -> web.Response:
+def _refusal_below(status: HTTPStatus, words: str) -> web.Response:
     """Return the refusal of a connection whose request could not be read."""
     del words
-    response = _refused(status)
+    response = _refusal(status)
     response.headers.update(_HEADERS)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers[hdrs.RETRY_AFTER] = f"{RETRY_S:.0f}"
     return response
 
 
-def _refused(status: int) -> web.Response:
+def _refusal(status: int) -> web.Response:
     return web.Response(status=status, text=f"{status}\n", headers={hdrs.CONNECTION: "close"})
 
 

@@ -1,7 +1,7 @@
-"""The rules of a vote: what a page's message must hold, and the rows that it becomes.
+"""Check the vote in a page's message, and convert it to rows of the vote table.
 
-Nothing here opens a file. Messages come from a page, so that everything in them is checked; what is said
-about them goes back to a listener, so that no condition is named.
+A message comes from a browser, so every value is checked. Errors are shown to the listener, so they must not
+name a condition. This module does not open files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,24 +24,24 @@ __all__ = [
 ]
 
 LISTEN_S = 3.0
-"""Voting waits until this much of every signal was heard, or all of it."""
+"""A vote needs this many seconds of every signal, or all of a shorter signal."""
 
 _SLACK_S, _SLACK_SHARE = 0.2, 0.1
-"""Of all of a signal, as much at most is not waited for: pages look at the clock from time to time."""
+"""Tolerance for a short signal (seconds, and share of its length), because pages measure time in steps."""
 
 REFERENCE_SLOT = "R"
 X_SLOT = "X"
 
 _LATEST_MS = 9.2e12
-"""In the year 2261: later times do not fit into pandas' nanoseconds."""
+"""A time in the year 2261. Later times overflow the nanoseconds of pandas."""
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _MOST_PLAYS = 1_000_000
 _MOST_LISTENED_S = 366 * 86_400
-"""Far more than anybody plays of a signal on a page, and far less than a column of votes can hold."""
+"""Limits of a vote. They are far above real values, and below the limits of the columns."""
 
 
 def needed_s(audio_seconds: float) -> float:
-    """Return how much of a signal must be heard before a vote, in seconds.
+    """Return the seconds of a signal that must be heard before a vote.
 
     Examples
     --------
@@ -59,26 +59,26 @@ def vote_rows(
     needed: Mapping[str, float],
     known: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return the rows of a vote, as JSON holds them: times are texts, a score that was not given is None.
+    """Return the rows of a vote as JSON values. Times are texts, and a missing score is None.
 
     Parameters
     ----------
     page
-        What was asked.
+        The page of the vote.
     message
-        As the page sends it: ``scores``, ``choice`` or ``answer``; ``plays`` and ``listened_s`` by slot;
-        ``unplayable`` (slots that could not be heard), ``first_play_ms`` and ``voted_ms``.
+        The message of the page, with ``scores``, ``choice`` or ``answer``, with ``plays`` and ``listened_s``
+        by slot, ``unplayable`` (slots that could not be played), ``first_play_ms`` and ``voted_ms``.
     method
-        Of the test.
+        Name of the test method.
     needed
-        Slot to the seconds of it that must be heard, reference and X among them.
+        Seconds of each slot that must be heard, including the slots of the reference and of X.
     known
         Further columns of each row.
 
     Raises
     ------
     VoteRefused
-        The message breaks a rule, or is no vote.
+        The message breaks a rule or is not a vote.
     """
     heard = _Heard.of(page.trial, message, needed)
     heard.refuse_unheard(needed)
@@ -87,9 +87,9 @@ def vote_rows(
         "voted_utc": _time(page.trial, message.get("voted_ms"), needed=True),
     }
     if method in {AB, ABX}:
-        asked = _chosen(page, message, method, heard)
-        how = {"plays": sum(heard.plays.values()), "listened_s": round(sum(heard.listened_s.values()), 3)}
-        return [{**known, **page.rows[0], **asked, **how, **times}]
+        choice = _choice(page, message, method, heard)
+        played = {"plays": sum(heard.plays.values()), "listened_s": round(sum(heard.listened_s.values()), 3)}
+        return [{**known, **page.rows[0], **choice, **played, **times}]
     scores = _scores(page, message, method, heard)
     return [
         {
@@ -105,24 +105,24 @@ def vote_rows(
 
 
 def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mapping[str, Any]) -> None:
-    """Raise ValueError or TypeError when the rows of a stored vote are not those of a vote on this page.
+    """Raise ValueError or TypeError if stored rows are not those of a vote on this page.
 
     Parameters
     ----------
     page
-        What was asked.
+        The page of the vote.
     rows
-        As they stand in the file.
+        The rows of the file.
     method
-        Of the test.
+        Name of the test method.
     known
-        Further columns of each row, as for :func:`vote_rows`.
+        Further columns of each row, as in :func:`vote_rows`.
     """
     if len(rows) != len(page.rows):
         raise ValueError(f"it has {counted(len(rows), 'row')} instead of {len(page.rows)}")
     for row, asked in zip(rows, page.rows, strict=True):
         if not isinstance(row, Mapping):
-            raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - damaged content, as below
+            raise ValueError(f"a row is {row!r:.80}")  # noqa: TRY004 - the content is damaged
         wanted = {**known, **asked}
         if method == ABX:
             answer = row.get("answer")
@@ -136,7 +136,7 @@ def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mappin
 
 @dataclass(frozen=True)
 class _Heard:
-    """What a listener heard of a page."""
+    """The signals of a page that a listener played, and how long."""
 
     trial: int
     plays: Mapping[str, int]
@@ -152,9 +152,11 @@ class _Heard:
             or not isinstance(listened, Mapping)
             or not isinstance(unplayable, list)
         ):
-            raise VoteRefused("this vote does not say what was heard", trial=trial)
+            raise VoteRefused("this vote does not contain the played sounds: reload the page", trial=trial)
         if not {*plays, *listened, *map(str, unplayable)} <= set(slots):
-            raise VoteRefused("this vote is about signals that the trial does not have", trial=trial)
+            raise VoteRefused(
+                "this vote names sounds that the trial does not have: reload the page", trial=trial
+            )
         return cls(
             trial,
             {slot: int(_amount(trial, plays.get(slot, 0), _MOST_PLAYS)) for slot in slots},
@@ -168,12 +170,12 @@ class _Heard:
                 continue
             if not self.plays[slot] or self.listened_s[slot] < seconds:
                 raise VoteRefused(
-                    f"listen to {slot} first: {LISTEN_S:g} s of it, or all of it where it is shorter",
+                    f"listen to {slot} first: at least {LISTEN_S:g} s, or all of it if it is shorter",
                     trial=self.trial,
                 )
 
 
-def _chosen(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) -> dict[str, Any]:
+def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) -> dict[str, Any]:
     row = page.rows[0]
     of_slot = dict(zip(page.slots, (A, B) if row["left"] == A else (B, A), strict=True))
     if method == AB:
@@ -191,7 +193,7 @@ def _chosen(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) 
 def _scores(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) -> dict[str, float | None]:
     scale, given = METHODS[method], message.get("scores")
     if not isinstance(given, Mapping) or not set(given) <= set(page.slots):
-        raise VoteRefused(f"a vote scores {', '.join(page.slots)}", trial=page.trial)
+        raise VoteRefused(f"scores must be given for {', '.join(page.slots)} only", trial=page.trial)
     found: dict[str, float | None] = {}
     for slot in page.slots:
         score = given.get(slot)
@@ -217,7 +219,7 @@ def _is_score(scale: Method, value: Any) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # Bounded before it becomes a float: an integer of JSON may be larger than any.
+    # The bound comes before the conversion to float, because a JSON integer may be larger than any float.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
@@ -228,7 +230,7 @@ def _is_amount(value: Any, most: int) -> bool:
 def _amount(trial: int, value: Any, most: int) -> float:
     if not _is_amount(value, most):
         raise VoteRefused(
-            f"this vote does not say how much was heard: a number from 0 to {most:,}", trial=trial
+            f"plays and listened_s must be numbers from 0 to {most:,}: reload the page", trial=trial
         )
     return float(value)
 
@@ -237,7 +239,7 @@ def _time(trial: int, value: Any, *, needed: bool) -> str | None:
     if value is None and not needed:
         return None
     if not _is_number(value) or not 0 < value < _LATEST_MS:
-        raise VoteRefused("this vote does not say when it was given", trial=trial)
+        raise VoteRefused("this vote does not contain a valid time: reload the page", trial=trial)
     return datetime.fromtimestamp(value / 1000, UTC).isoformat()
 
 
@@ -255,4 +257,4 @@ _STORED: Mapping[str, Callable[[Any, Method], bool]] = {
     "first_play_utc": lambda value, _: value is None or _is_time(value),
     "voted_utc": lambda value, _: _is_time(value),
 }
-"""Column to what it may hold in a stored vote; the design says what the others hold."""
+"""Checks of stored values by column. The values of all other columns come from the design."""

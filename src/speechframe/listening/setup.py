@@ -20,7 +20,7 @@ from speechframe.writing.files import parse_json
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SETUP_NAME", "Setup", "drawn", "gone_on_with", "read_design", "write_design"]
+__all__ = ["SETUP_NAME", "Setup", "draw_design", "extend_design", "read_design", "write_design"]
 
 SETUP_NAME = "test.json"
 _DESIGN_NAME = "design.parquet"
@@ -106,19 +106,27 @@ class Setup:
         """
         path = folder / SETUP_NAME
         if not path.exists():
-            raise StoreError(f"{folder} holds no listening test: there is no {SETUP_NAME} in it")
+            raise StoreError(
+                f"{folder} does not contain a listening test, because it has no {SETUP_NAME}; "
+                "name the folder of a test"
+            )
         with storing(folder, "reading the set-up of a test"):
             text = path.read_text(encoding="utf-8")
         try:
             known = parse_json(text)
             if known.pop("format") != _FORMAT:
-                raise StoreError(f"{path} was written by a newer version; use that one")
-            said = known.pop("test_id")
-            found = cls(**{name: _frozen(name, value) for name, value in known.items()})
+                raise StoreError(f"{path} was written by another version of speechframe; use that version")
+            stored_id = known.pop("test_id")
+            found = cls(**{name: _freeze(name, value) for name, value in known.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{path} is no set-up of a test: {error}") from error
-        if found.test_id != said:
-            raise StoreError(f"{path} was changed by hand: its votes are those of {said}")
+            raise StoreError(
+                f"{path} cannot be read as the set-up of a test ({error}); restore the original file"
+            ) from error
+        if found.test_id != stored_id:
+            raise StoreError(
+                f"{path} was changed by hand, so it does not fit the votes of {stored_id}; restore the "
+                "original file"
+            )
         return found
 
     def refuse_other(self, folder: Path) -> None:
@@ -129,12 +137,12 @@ class Setup:
         if there.test_id != self.test_id:
             names = ", ".join(name for name in _IDENTITY if getattr(there, name) != getattr(self, name))
             raise ListeningError(
-                f"{folder} holds another test ({there.test_id}), which differs in: {names}; its votes cannot "
-                "be mixed with this one's: choose another folder, or none"
+                f"{folder} holds another test ({there.test_id}), which differs in: {names}; votes of two "
+                "tests cannot be mixed: choose another folder, or leave folder out"
             )
 
 
-def drawn(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
+def draw_design(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
     """Return the design of a test for some listeners. See :func:`~speechframe.listening.design.design`."""
     return design(
         setup.method,
@@ -164,7 +172,7 @@ def read_design(folder: Path) -> "pd.DataFrame":
         return pd.read_parquet(folder / _DESIGN_NAME)
 
 
-def gone_on_with(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     """Return the design of a folder, extended by the listeners it lacks. Existing rows do not change."""
     import pandas as pd
 
@@ -174,7 +182,7 @@ def gone_on_with(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     return pd.concat([there, planned[~planned["listener"].isin(there["listener"])]], ignore_index=True)
 
 
-def _frozen(name: str, value: Any) -> Any:
+def _freeze(name: str, value: Any) -> Any:
     if name == "questions":
         return tuple(_question(one) for one in value)
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""One listener's pages: as a page gets them, under names that tell nothing, and what they are."""
+"""Build the pages of one listener. Sounds have opaque names, and the conditions stay on this side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ __all__ = ["Sheet", "sheet_of"]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A listener's trials.
+    """The trials of a listener.
 
     Parameters
     ----------
     trials
-        As the page gets them: plain values, and nothing that tells what is heard.
+        Content of the pages as plain values that do not reveal any condition.
     pages
-        What they are, by trial.
+        The pages of the design with their conditions, by trial.
     clips
-        Names of all sounds, each of one place.
+        Names of all sounds. Each name has one place on one page.
     needed
-        Trial to slot to the seconds that must be heard before a vote.
+        Seconds that must be heard before a vote, by trial and slot.
     """
 
     trials: list[dict[str, Any]]
@@ -33,29 +33,29 @@ class Sheet:
     clips: tuple[str, ...]
     needed: Mapping[int, Mapping[str, float]]
 
-    def told(self, trial: int) -> dict[str, str]:
-        """Return what a listener may be told after the vote: slots to conditions."""
+    def conditions(self, trial: int) -> dict[str, str]:
+        """Return the condition of each slot, including X."""
         page = self.pages[trial]
         return {**page.slots, **({X_SLOT: page.x} if page.x is not None else {})}
 
 
 def sheet_of(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setup) -> Sheet:
-    """Return a listener's pages.
+    """Return the trials of a listener, with opaque names for all sounds.
 
     Parameters
     ----------
     listener
-        Who it is.
+        Name of the listener.
     pages
-        What the design has for them.
+        The listener's pages of the design.
     stimuli
-        The sounds.
+        The sounds of the test.
     setup
-        Of the test.
+        The settings of the test.
     """
 
-    def placed(page: Page, slot: str, condition: str) -> dict[str, Any]:
-        # Every place has a name of its own: equal sounds are not seen to be equal.
+    def name_sound(page: Page, slot: str, condition: str) -> dict[str, Any]:
+        # Every place has its own name, so the names do not reveal which sounds are equal.
         clip_id = stimuli.opaque_id(page.item, condition, listener=listener, place=f"{page.trial}/{slot}")
         seconds = round(stimuli.seconds(clip_id), 3)
         return {"slot": slot, "clip": clip_id, "seconds": seconds, "needed_s": needed_s(seconds)}
@@ -63,9 +63,9 @@ def sheet_of(listener: str, pages: Sequence[Page], stimuli: Stimuli, setup: Setu
     trials: list[dict[str, Any]] = []
     sounds: dict[int, list[dict[str, Any]]] = {}
     for page in pages:
-        slots = [placed(page, slot, condition) for slot, condition in page.slots.items()]
-        reference = placed(page, REFERENCE_SLOT, setup.reference) if setup.reference is not None else None
-        x = placed(page, X_SLOT, page.x) if page.x is not None else None
+        slots = [name_sound(page, slot, condition) for slot, condition in page.slots.items()]
+        reference = name_sound(page, REFERENCE_SLOT, setup.reference) if setup.reference is not None else None
+        x = name_sound(page, X_SLOT, page.x) if page.x is not None else None
         sounds[page.trial] = [*slots, *(sound for sound in (reference, x) if sound is not None)]
         trials.append(
             {

@@ -1,4 +1,4 @@
-"""What is done to the sounds of a listening test: how loud they are, and the anchors made of a reference."""
+"""Measure the loudness of the sounds of a listening test, and make anchors from a reference."""
 
 from math import ceil
 from typing import Any
@@ -8,38 +8,38 @@ import numpy as np
 from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError
 
-__all__ = ["ANCHORS", "TARGET_LUFS", "loudness_lufs", "low_passed"]
+__all__ = ["ANCHORS", "TARGET_LUFS", "loudness_lufs", "low_pass"]
 
 TARGET_LUFS = -23.0
-"""How loud the sounds of a test are (EBU R 128), unless that would make a peak of one of them clip."""
+"""Loudness of the sounds of a test in LUFS (EBU R 128). It is lower if a sound would clip."""
 
 ANCHORS = {"anchor 3.5 kHz": 3500.0, "anchor 7 kHz": 7000.0}
-"""The anchors of MUSHRA (ITU-R BS.1534-3): up to which frequency in Hz each holds the reference."""
+"""The anchors of MUSHRA (ITU-R BS.1534-3), with their cutoff frequencies in Hz."""
 
 _BLOCK_S, _STEP_S = 0.4, 0.1
-"""Gating blocks of BS.1770, and how far apart they begin."""
+"""Length of a gating block of BS.1770, and distance between the starts of two blocks, in seconds."""
 
 _STOP_DB = 60.0
 _TRANSITION_HZ = 500.0
-"""BS.1534-3 wants 25 dB at 4 kHz and 50 dB at 4.5 kHz; this filter is through at 4 kHz."""
+"""Transition band of the anchor filter. It reaches 60 dB at 4 kHz, where BS.1534-3 requires 25 dB."""
 
 
 def loudness_lufs(samples: Samples, sample_rate_hz: int) -> float:
-    """Return how loud a sound is by ITU-R BS.1770, in LUFS: gated, so that pauses do not count.
+    """Return the gated loudness of a sound by ITU-R BS.1770, in LUFS. Pauses do not count.
 
-    What is shorter than a gating block (.4 s) is measured as if it were repeated.
+    A sound shorter than a gating block (0.4 s) is measured as if it were repeated.
 
     Parameters
     ----------
     samples
         float32, shape ``(frames,)``.
     sample_rate_hz
-        Their rate.
+        Sample rate of the sound.
 
     Raises
     ------
     AudioError
-        When there is nothing but silence.
+        The sound is silent.
 
     Examples
     --------
@@ -49,37 +49,38 @@ def loudness_lufs(samples: Samples, sample_rate_hz: int) -> float:
     """
     peak = float(np.abs(samples).max(initial=0.0))
     if not peak:
-        raise AudioError("there is nothing but silence, which has no loudness")
-    # At full scale: the absolute gate is meant for programmes, not for clips that somebody stored softly.
-    # In doubles, because the filters are recursive.
+        raise AudioError("the clip is silent, so it does not have a loudness; leave it out or replace it")
+    # The sound is measured at full scale, so that the absolute gate does not remove soft clips.
+    # The filters are recursive, so they need doubles.
     found = _meter(sample_rate_hz).integrated_loudness(_whole_blocks(samples, sample_rate_hz) / peak)
     return float(found) + 20 * float(np.log10(peak))
 
 
-def low_passed(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples:
-    """Return samples without what lies above a frequency, as long as they were and not delayed.
+def low_pass(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples:
+    """Return low-passed samples with the same length and without delay.
 
-    Flat to .1 dB up to `cutoff_hz`, down 60 dB from 500 Hz above it.
+    The filter is flat within 0.1 dB up to `cutoff_hz`. It attenuates by 60 dB from `cutoff_hz` + 500 Hz.
 
     Raises
     ------
     AudioError
-        When the rate leaves nothing to take away, so that it would be no anchor.
+        The sample rate is too low, so the filter would not remove anything.
 
     Examples
     --------
-    >>> low_passed(np.ones(24000, np.float32), 24000, 3500.0).shape
+    >>> low_pass(np.ones(24000, np.float32), 24000, 3500.0).shape
     (24000,)
     """
     if cutoff_hz + _TRANSITION_HZ >= sample_rate_hz / 2:
         raise AudioError(
-            f"a reference at {sample_rate_hz:,} Hz holds nothing above {sample_rate_hz / 2:,.0f} Hz, so that "
-            f"its anchor at {cutoff_hz:,.0f} Hz would be the reference itself"
+            f"a reference at {sample_rate_hz:,} Hz has nothing above {sample_rate_hz / 2:,.0f} Hz, so its "
+            f"anchor at {cutoff_hz:,.0f} Hz would sound like the reference; use a reference with a higher "
+            'sample rate, or method="multi"'
         )
     from scipy import signal
 
     taps, beta = signal.kaiserord(_STOP_DB, _TRANSITION_HZ / (sample_rate_hz / 2))
-    # An odd number of taps delays by whole frames, which "same" takes back.
+    # An odd number of taps delays by whole frames. The mode "same" removes this delay.
     kernel = signal.firwin(
         taps | 1, cutoff_hz + _TRANSITION_HZ / 2, window=("kaiser", beta), fs=sample_rate_hz
     )
@@ -87,7 +88,7 @@ def low_passed(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Sampl
 
 
 def _whole_blocks(samples: Samples, sample_rate_hz: int) -> Any:
-    """Return samples cut to whole gating blocks: the standard leaves out what remains at the end."""
+    """Return samples cut to whole gating blocks, because the standard ignores an incomplete last block."""
     block, step = ceil(_BLOCK_S * sample_rate_hz), ceil(_STEP_S * sample_rate_hz)
     if len(samples) < block:
         return np.resize(samples, block).astype(np.float64)

@@ -9,7 +9,7 @@ from typing import Any
 
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
-from speechframe.page.arguments import text
+from speechframe.page.arguments import check_text
 from speechframe.page.clips import Entry, Shelf, shelf_of
 from speechframe.tables.column import Column
 from speechframe.writing.words import counted
@@ -83,13 +83,13 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     >>> found.items, found.conditions
     (('1', '2'), ('ada', 'bob'))
     """
-    found = list(_found(source, _name("condition", condition), _name("item", item)))
+    found = list(_find_clips(source, _name("condition", condition), _name("item", item)))
     conditions = tuple(dict.fromkeys(one.condition for one in found))
     if len(conditions) < 2:  # noqa: PLR2004 - one thing cannot be compared
         only = f"only {conditions[0]!r}" if conditions else "none"
         raise ListeningError(
-            f"a listening test compares two conditions or more, and there is {only}; name the column that "
-            f'tells them apart (condition="..."), or give them by name: {{"ours": run, "theirs": frame}}'
+            f"a listening test compares two conditions or more, and there is {only}; name the column with "
+            f'the conditions (condition="..."), or pass a mapping such as {{"ours": run, "theirs": frame}}'
         )
     items = tuple(dict.fromkeys(one.item for one in found))
     by_place = _each_once(found, condition, item)
@@ -98,21 +98,24 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     return Material(items, conditions, clips, _identity(by_place))
 
 
-def nearest_in_words(asked: str, known: Collection[str]) -> str:
+def nearest_in_words(name: str, known: Collection[str]) -> str:
     """Return the end of an error message with the most similar names and all known names."""
-    close = get_close_matches(asked, sorted(known), n=3, cutoff=0.5)
+    close = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
 
 
 def _name(argument: str, column: str | Column) -> str:
-    return column.name if isinstance(column, Column) else text(argument, column, error=ListeningError)
+    return column.name if isinstance(column, Column) else check_text(argument, column, error=ListeningError)
 
 
-def _found(source: Any, condition: str, item: str) -> Iterator[_Found]:
+def _find_clips(source: Any, condition: str, item: str) -> Iterator[_Found]:
     parts = list(source.items()) if isinstance(source, Mapping) else [(None, source)]
     if isinstance(source, Mapping) and not all(str(name or "").strip() for name in source):
-        raise ListeningError(f"every condition has a name, not {' and '.join(map(repr, source))}")
+        raise ListeningError(
+            f"every condition of a mapping must have a name that is not empty, not "
+            f"{' and '.join(map(repr, source))}"
+        )
     for named, part in parts:
         shelf = shelf_of(part, limit=None)
         for entry in shelf.entries:
@@ -129,10 +132,13 @@ def _value(entry: Entry, column: str, argument: str) -> str:
         value = entry.row_id
     else:
         known = {*entry.fields, *_KNOWN, _ROW_ID}
-        raise ListeningError(f"{argument}={column!r} is no column; {nearest_in_words(column, known)}")
+        raise ListeningError(f"{argument}={column!r} is not a column; {nearest_in_words(column, known)}")
     # A missing value is the only one that is not equal to itself.
     if value is None or value != value or value == "":  # noqa: PLR0124
-        raise ListeningError(f"row {entry.row_id!r} has no {column}, which is its {argument}")
+        raise ListeningError(
+            f"row {entry.row_id!r} has an empty {column}, which is its {argument}; fill it in, or leave the "
+            "row out"
+        )
     return str(value)
 
 
@@ -142,9 +148,9 @@ def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str
         first = by_place.setdefault((one.item, one.condition), one)
         if first is not one:
             raise ListeningError(
-                f"item {one.item!r} is there twice in condition {one.condition!r} (rows "
-                f"{first.entry.row_id!r} and {one.entry.row_id!r}); each item is heard once a condition: "
-                f"choose the rows, or another column than item={item!r} or condition={condition!r}"
+                f"item {one.item!r} occurs twice in condition {one.condition!r} (rows "
+                f"{first.entry.row_id!r} and {one.entry.row_id!r}); each item needs one clip a condition: "
+                f"select rows, or use another column than item={item!r} or condition={condition!r}"
             )
     return by_place
 
@@ -169,13 +175,13 @@ def _refuse_missing(
     lacking = {item for item, _ in missing}
     if len(lacking) == len(items):
         head = (
-            "there is nothing to compare: no item can be heard in every condition. "
-            'Is item="..." the column that their clips share (often item="text")?'
+            "there is nothing to compare, because no item has a clip in every condition. Use a column whose "
+            'values are equal across the conditions, often item="text":'
         )
     else:
         head = (
             f"{len(lacking):,} of {counted(len(items), 'item')} cannot be heard in every condition; "
-            "leave them out, or make what is missing:"
+            "leave these items out, or make the missing clips:"
         )
     raise ListeningError("\n".join([head, *lines]), missing=list(missing))
 
@@ -185,6 +191,6 @@ def _identity(found: Mapping[tuple[str, str], _Found]) -> str:
     for place, one in sorted(found.items()):
         key = next((one.entry.fields[name] for name in _KEYS if one.entry.fields.get(name)), None)
         # Clips without a request key are identified by a hash of their audio.
-        heard = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
-        total.update("\0".join([*place, heard, ""]).encode())
+        audio_id = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
+        total.update("\0".join([*place, audio_id, ""]).encode())
     return total.hexdigest()

@@ -26,7 +26,7 @@ from speechframe.audio.codec import Samples
 from speechframe.errors import AudioError, StoreError
 from speechframe.listening.opaque import secret_of
 from speechframe.listening.private import private_file, private_folder, write_private
-from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_passed
+from speechframe.listening.signals import ANCHORS, TARGET_LUFS, loudness_lufs, low_pass
 from speechframe.listening.sources import Material
 from speechframe.spec.chosen import CONTENT_TYPES
 from speechframe.spec.speech import Format
@@ -204,10 +204,10 @@ def prepare(
     target = Path(folder)
     tasks = _tasks(material, reference if anchors else None)
     with ThreadPoolExecutor(_THREADS) as threads:
-        found = list(threads.map(_measured, tasks))
+        found = list(threads.map(_measure, tasks))
         if (target / _FOLDER / _INDEX).exists():
-            return _same(open_stimuli(target), tasks, found)
-        return _made(target, tasks, found, threads)
+            return _refuse_others(open_stimuli(target), tasks, found)
+        return _make(target, tasks, found, threads)
 
 
 def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
@@ -232,7 +232,9 @@ def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
         sounds = [Sound(**each) for each in index.pop("sounds")]
         return Stimuli(target, sounds, **index)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is no list of sounds ({error}); remove it to make them again") from error
+        raise StoreError(
+            f"{path} cannot be read as a list of sounds ({error}); remove it to make the sounds again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class _Task:
             clip = self.material.clips[self.item, self.made_of]()
             samples = mixed(clip.samples)
             if self.cutoff_hz is not None:
-                samples = low_passed(samples, clip.sample_rate, self.cutoff_hz)
+                samples = low_pass(samples, clip.sample_rate, self.cutoff_hz)
         except (AudioError, StoreError) as error:
             raise type(error)(f"{self.condition!r} of {self.item!r}: {error}") from error
         return clip, samples
@@ -274,7 +276,7 @@ def _tasks(material: Material, reference: str | None) -> list[_Task]:
     ]
 
 
-def _measured(task: _Task) -> _Facts:
+def _measure(task: _Task) -> _Facts:
     clip, samples = task.samples()
     try:
         lufs = loudness_lufs(samples, clip.sample_rate)
@@ -284,7 +286,7 @@ def _measured(task: _Task) -> _Facts:
     return _Facts(clip.sample_rate, lufs, peak, hashlib.sha256(clip.audio).hexdigest())
 
 
-def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
+def _make(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
     rate_hz = max(each.rate_hz for each in found)
     # The clip with the highest peak for its loudness sets the loudness of all. So no sound is distorted.
     lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_PEAK / each.peak)) for each in found))
@@ -316,11 +318,11 @@ def _made(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
     return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
 
 
-def _same(stimuli: Stimuli, tasks: list[_Task], found: list[_Facts]) -> Stimuli:
+def _refuse_others(stimuli: Stimuli, tasks: list[_Task], found: list[_Facts]) -> Stimuli:
     wanted = {(task.item, task.condition): facts.sha256 for task, facts in zip(tasks, found, strict=True)}
     if wanted != {place: sound.source_sha256 for place, sound in stimuli.sounds.items()}:
         raise StoreError(
-            f"{stimuli.folder} holds the sounds of another test, and what listeners heard there stays as it "
-            "is; choose another folder"
+            f"{stimuli.folder} holds the sounds of another test, which are never replaced; choose another "
+            "folder"
         )
     return stimuli

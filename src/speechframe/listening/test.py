@@ -11,12 +11,12 @@ from speechframe.listening.ballots import Ballots
 from speechframe.listening.design import Page, listener_name, pages_of
 from speechframe.listening.offline_page import page_of
 from speechframe.listening.session import LISTEN_S, vote_rows
-from speechframe.listening.setup import Setup, drawn, read_design, write_design
+from speechframe.listening.setup import Setup, draw_design, read_design, write_design
 from speechframe.listening.sheet import Sheet, sheet_of
 from speechframe.listening.stimuli import Stimuli, open_stimuli
 from speechframe.listening.votes import VOTE
-from speechframe.page.arguments import place, whole
-from speechframe.page.html import saved
+from speechframe.page.arguments import check_path, check_whole_number
+from speechframe.page.html import save_page
 from speechframe.statistics.votes import AB, METHODS
 from speechframe.writing.words import counted, printable
 
@@ -106,10 +106,10 @@ class Test:
         """
         import pandas as pd
 
-        listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
+        listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
         there = len(self.listeners)
         if listeners > there:
-            more = drawn(self.setup, listeners - there, first_listener=there + 1)
+            more = draw_design(self.setup, listeners - there, first_listener=there + 1)
             self._design = pd.concat([self._design, more], ignore_index=True)
             write_design(self._design, self.folder)
         return self.listeners[:listeners]
@@ -134,7 +134,7 @@ class Test:
             Number or name of the listener.
         """
         name, scale = self.name_of(listener), METHODS[self.method]
-        begun, done = self._ballots.how_far(name)
+        begun, done = self._ballots.progress(name)
         return {
             "test_id": self.test_id,
             "listener": name,
@@ -173,8 +173,8 @@ class Test:
             raise KeyError(f"there is no sound {clip_id!r} here")
         return self.stimuli.audio(clip_id)
 
-    def answer(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a page's message. It is ``{"kind": "begun"}`` or the result of :meth:`record`.
+    def reply(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Store a page's message and return the reply, ``{"kind": "begun"}`` or that of :meth:`store_vote`.
 
         Parameters
         ----------
@@ -184,11 +184,11 @@ class Test:
             The page's ``begin`` or ``vote``.
         """
         if message.get("kind") == VOTE:
-            return self.record(listener, message)
-        return self._kept(lambda: self._begin(listener, message), None)
+            return self.store_vote(listener, message)
+        return self._reply_or_refuse(lambda: self._begin(listener, message), None)
 
-    def record(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store the vote of a page. The vote is on disk when the answer ``stored`` is returned.
+    def store_vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Store the vote of a page. The vote is on disk when the reply ``stored`` is returned.
 
         Parameters
         ----------
@@ -204,13 +204,13 @@ class Test:
             A vote is refused if it breaks a rule, if it could not be stored (then ``try_again`` is true), or
             if the trial has a vote already (then ``done`` is true).
         """
-        answer = self._kept(lambda: self._vote(listener, message), message.get("trial"))
-        if answer["kind"] == "refused":
+        reply = self._reply_or_refuse(lambda: self._vote(listener, message), message.get("trial"))
+        if reply["kind"] == "refused":
             # A page that missed the first reply learns that its vote is stored, and moves on.
-            answer["done"] = answer["trial"] in self._done(listener)
-        return answer
+            reply["done"] = reply["trial"] in self._done(listener)
+        return reply
 
-    def rows(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def rows_of(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows of a vote without storing them. Times are texts.
 
         Raises
@@ -221,7 +221,7 @@ class Test:
         name = self.name_of(listener)
         sheet, trial = self._sheet(name), message.get("trial")
         if isinstance(trial, bool) or not isinstance(trial, int) or trial not in sheet.pages:
-            raise VoteRefused("this test has no such trial")
+            raise VoteRefused("the trial does not exist in this test: reload the page")
         known = {"test_id": self.test_id, "seed": self.setup.seed}
         return vote_rows(
             sheet.pages[trial], message, method=self.method, needed=sheet.needed[trial], known=known
@@ -268,7 +268,7 @@ class Test:
         )
 
     def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
-        """Return the probability to find an effect. See :func:`~speechframe.statistics.power.power`.
+        """Return the probability of finding an effect. See :func:`~speechframe.statistics.power.power`.
 
         Parameters
         ----------
@@ -281,8 +281,8 @@ class Test:
         """
         from speechframe.statistics.power import power
 
-        listeners = whole("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
-        planned = drawn(self.setup, listeners)
+        listeners = check_whole_number("listeners", listeners, high=MOST_LISTENERS, error=ListeningError)
+        planned = draw_design(self.setup, listeners)
         planned = planned[~planned["training"]]
         if self.setup.anchors:
             # Differences to the anchors are not tested.
@@ -320,7 +320,7 @@ class Test:
         StoreError
             A sound cannot be read, or the page cannot be written.
         """
-        return saved(self.offline_page(self.listener if listener is None else listener), path)
+        return save_page(self.offline_page(self.listener if listener is None else listener), path)
 
     def offline_page(self, listener: int | str) -> str:
         """Return one listener's test as a page that needs no network.
@@ -352,28 +352,28 @@ class Test:
         )
 
     def _setup_in_words(self) -> str:
-        counted = self._design[~self._design["training"]]
-        trials = int(counted.groupby("listener")["trial"].nunique().max())
-        practice = f" after {self.setup.training} for practice" if self.setup.training else ""
-        asked = f"{trials} {'trial' if trials == 1 else 'trials'}{practice}"
+        analysed = self._design[~self._design["training"]]
+        trials = int(analysed.groupby("listener")["trial"].nunique().max())
+        practice = f" after {counted(self.setup.training, 'practice trial')}" if self.setup.training else ""
         return (
-            f"Each was asked for {asked}, drawn (seed {self.setup.seed}) so that conditions, their order and "
-            "their places are balanced. All sounds were mono at one sampling rate and of equal loudness "
-            f"(ITU-R BS.1770). A vote could be given once {LISTEN_S:g} s, or all, of every sound had been "
-            "heard."
+            f"Each listener was given {counted(trials, 'trial')}{practice}. The trials were drawn at random "
+            f"(seed {self.setup.seed}), with balanced conditions, orders and places. All sounds were mono, "
+            "had one sampling rate and were equally loud (ITU-R BS.1770). Listeners could vote after they "
+            f"had played {LISTEN_S:g} s of every sound, or all of a shorter sound."
         )
 
-    def _kept(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
-        answer = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
+    def _reply_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
+        """Return the reply of `work`, or translate its error into a refusal."""
+        refusal = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
         try:
             return work()
         except VoteRefused as error:
-            return {**answer, "message": str(error)}
+            return {**refusal, "message": str(error)}
         except StoreError:
             # The error names the folder. The listener's page must not show this name.
-            log.exception("a vote of %s could not be kept", self.test_id)
-            said = "this could not be kept; please try again, and tell who asked you to take part"
-            return {**answer, "message": said, "try_again": True}
+            log.exception("a vote of %s could not be stored", self.test_id)
+            message = "your vote could not be stored; please try again, and inform the person who invited you"
+            return {**refusal, "message": message, "try_again": True}
 
     def _begin(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         self._ballots.begin(self.name_of(listener), message)
@@ -381,15 +381,15 @@ class Test:
 
     def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
         name = self.name_of(listener)
-        rows = self.rows(name, message)
+        rows = self.rows_of(name, message)
         trial = message["trial"]
         self._ballots.vote(name, trial, rows)
-        reveal = self._sheet(name).told(trial) if self.setup.reveal else None
+        reveal = self._sheet(name).conditions(trial) if self.setup.reveal else None
         return {"kind": "stored", "trial": trial, "reveal": reveal}
 
     def _done(self, listener: int | str) -> list[int]:
         try:
-            return self._ballots.how_far(self.name_of(listener))[1]
+            return self._ballots.progress(self.name_of(listener))[1]
         except StoreError:
             return []
 
@@ -422,6 +422,6 @@ def open_test(folder: str | PathLike[str]) -> Test:
     StoreError
         The folder does not contain a test, or the test cannot be read.
     """
-    target = place("folder", folder, error=StoreError)
+    target = check_path("folder", folder, error=StoreError)
     setup = Setup.read(target)
     return Test(setup, target, open_stimuli(target), read_design(target))

@@ -1,9 +1,10 @@
-"""Votes on disk: one line a page, written and synced before the page is told.
+"""Store votes on disk, one line a page. A line is written and synced before the page gets its reply.
 
-``votes/<listener>.jsonl`` in the folder of a test holds what one listener did, in order: when they began and
-what they answered, then a line for each page with its votes as rows. A line that was torn by a kill was never
-confirmed: it is left out, and cut off before the next one is written. A whole line that cannot be read is set
-aside under its name, and the others count.
+``votes/<listener>.jsonl`` in the folder of a test has the messages of one listener in order. The first line
+has the start time and the answers. Then each page has one line with the rows of its vote. If the process was
+killed while it wrote a line, the line is incomplete, and its page got no reply. Such a line is ignored, and
+removed before the next line is written. A complete line that cannot be read is reported, and the other lines
+count.
 """
 
 import json
@@ -33,12 +34,12 @@ _FIELDS: Mapping[str, Mapping[str, type]] = {
 
 
 class VoteBook:
-    """What one listener did, as a file that lines are only ever added to.
+    """The append-only file with the messages of one listener.
 
     Parameters
     ----------
     path
-        The file; made with its folder when the first line is written.
+        Path of the file. The first line creates the file and its folder.
 
     Examples
     --------
@@ -52,7 +53,7 @@ class VoteBook:
         self.path = path
 
     def read(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-        """Return what was written whole, by number of line, and why the other lines cannot be read.
+        """Return the readable lines by number, and the faults of the unreadable lines by number.
 
         Raises
         ------
@@ -63,22 +64,22 @@ class VoteBook:
             return _read(self.path.read_bytes() if self.path.exists() else b"")
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return what was written whole and can be read."""
+        """Return the readable lines in order."""
         return [*self.read()[0].values()]
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Write a line; when this returns it survives the death of the process, and of the machine.
+        """Write a line. After this returns, the line survives a crash of the process or the machine.
 
         Raises
         ------
         VoteRefused
-            The file holds this page, or this beginning, already.
+            The file already has a vote on this page, or a start.
         StoreError
-            It could not be written; the file is as it was before.
+            The line could not be written. The file is unchanged.
         """
         with storing(self.path, "writing a vote"):
             is_new = not self.path.exists()
-            # Without the folders above it: where a test was removed, no vote is kept in a folder of its own.
+            # Parent folders are not made. So the vote fails if the test's folder was removed.
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             # Two pages of one listener may vote at once, in two processes.
             with FileLock(self.path.with_name(f".{self.path.name}.lock"), mode=0o600):
@@ -103,12 +104,12 @@ class VoteBook:
 
 
 def votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
-    """Return rows as they stand in the files as a table with exactly the columns of the method.
+    """Return stored rows as a table with exactly the columns of the method.
 
     Raises
     ------
     ValueError, TypeError
-        A value is none of its column.
+        A value does not fit its column.
     """
     schema = VOTE_SCHEMA[method]
     times = [name for name in schema.names if pa.types.is_timestamp(schema.field(name).type)]
@@ -120,14 +121,14 @@ def votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
 
 
 def votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame":
-    """Return votes as a frame with exactly the columns of the method, in the order they were given.
+    """Return stored rows as a frame with exactly the columns of the method, in the same order.
 
     Parameters
     ----------
     rows
-        As they stand in the files: times are texts.
+        Rows of votes, with times as texts.
     method
-        Of the test.
+        Name of the test method.
     """
     frame: pd.DataFrame = votes_table(rows, method).to_pandas()
     return frame
@@ -148,7 +149,7 @@ def _line(read: Any) -> dict[str, Any]:
     known: dict[str, Any] = read if isinstance(read, dict) else {}
     fields = _FIELDS.get(str(known.get("kind")), {})
     if not fields or not all(isinstance(known.get(name), kind) for name, kind in fields.items()):
-        raise ValueError("it is neither a beginning nor a vote")
+        raise ValueError("the line has neither the kind begin nor the kind vote, or it lacks a field")
     if known["kind"] == BEGIN:
         datetime.fromisoformat(known["begun_utc"])
     return known
@@ -157,9 +158,9 @@ def _line(read: Any) -> dict[str, Any]:
 def _refuse_double(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> None:
     for old in lines:
         if old["kind"] == line["kind"] == BEGIN:
-            raise VoteRefused("this test has begun already: go on where you were")
+            raise VoteRefused("this test has begun already: reload the page to continue")
         if old["kind"] == line["kind"] == VOTE and old["trial"] == line["trial"]:
-            raise VoteRefused("this trial has its vote already", trial=line["trial"])
+            raise VoteRefused("this trial has a vote already: reload the page", trial=line["trial"])
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

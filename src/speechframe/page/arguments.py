@@ -1,45 +1,46 @@
-"""What people type, looked at before anything is done with it: what is wrong and what is allowed."""
+"""Check arguments of public functions. Each error has the name, the allowed values and the given value."""
 
 import operator
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-__all__ = ["flag", "place", "text", "whole"]
+__all__ = ["check_flag", "check_path", "check_text", "check_whole_number"]
 
 
-def whole(
+def check_whole_number(
     name: str, value: Any, *, low: int = 1, high: int | None = None, error: type[Exception] = ValueError
 ) -> int:
-    """Return a whole number within its range.
+    """Return `value` as an int, or raise an error if it is not a whole number within the range.
 
     Parameters
     ----------
     name
-        Of the argument.
+        Name of the argument.
     value
-        What was given: an int, or numpy's kind of one.
+        Value of the argument. Integers of numpy are also accepted.
     low, high
-        What it is at least and at the most.
+        Smallest and largest allowed number. None allows any large number.
     error
-        What is raised.
+        Class of the error.
 
     Raises
     ------
     ValueError
-        It is none (``2.5``, ``True``, ``"3"``), or out of range. Or `error`, where one is given.
+        The value is not a whole number (such as ``2.5``, ``True`` or ``"3"``), or is out of range. `error` is
+        raised instead if it is given.
 
     Examples
     --------
-    >>> whole("port", 8080, low=0, high=65535)
+    >>> check_whole_number("port", 8080, low=0, high=65535)
     8080
-    >>> whole("training", 2.5, low=0)
+    >>> check_whole_number("training", 2.5, low=0)
     Traceback (most recent call last):
         ...
-    ValueError: training is a whole number, 0 or more, not 2.5
+    ValueError: training must be a whole number, 0 or more, not 2.5
     """
     span = f"{low:,} or more" if high is None else f"{low:,} to {high:,}"
-    refused = error(f"{name} is a whole number, {span}, not {value!r}")
+    refused = error(f"{name} must be a whole number, {span}, not {value!r}")
     if isinstance(value, bool):
         raise refused
     try:
@@ -51,61 +52,61 @@ def whole(
     return number
 
 
-def text(name: str, value: Any, *, error: type[Exception] = ValueError) -> str:
-    """Return a text that holds something.
+def check_text(name: str, value: Any, *, error: type[Exception] = ValueError) -> str:
+    """Return `value`, or raise an error if it is not a text or is blank.
 
     Raises
     ------
     ValueError
-        It is no text, or an empty one. Or `error`, where one is given.
+        The value is not a string, or has only white space. `error` is raised instead if it is given.
 
     Examples
     --------
-    >>> text("title", "  ")
+    >>> check_text("title", "  ")
     Traceback (most recent call last):
         ...
-    ValueError: title is a text, not '  '
+    ValueError: title must be a text, not '  '
     """
     if not isinstance(value, str) or not value.strip():
-        raise error(f"{name} is a text, not {value!r}")
+        raise error(f"{name} must be a text, not {value!r}")
     return value
 
 
-def flag(name: str, value: Any, *, error: type[Exception] = ValueError) -> bool:
-    """Return True or False.
+def check_flag(name: str, value: Any, *, error: type[Exception] = ValueError) -> bool:
+    """Return `value`, or raise an error if it is neither True nor False.
 
     Raises
     ------
     ValueError
-        It is neither. Or `error`, where one is given.
+        The value is not a bool. `error` is raised instead if it is given.
 
     Examples
     --------
-    >>> flag("reveal", "no")
+    >>> check_flag("reveal", "no")
     Traceback (most recent call last):
         ...
-    ValueError: reveal is True or False, not 'no'
+    ValueError: reveal must be True or False, not 'no'
     """
     if not isinstance(value, bool):
-        raise error(f"{name} is True or False, not {value!r}")
+        raise error(f"{name} must be True or False, not {value!r}")
     return value
 
 
-def place(name: str, value: Any, *, error: type[Exception] = ValueError) -> Path:
-    """Return where a file or folder is.
+def check_path(name: str, value: Any, *, error: type[Exception] = ValueError) -> Path:
+    """Return `value` as a path, or raise an error if it is not a path or is empty.
 
     Raises
     ------
     ValueError
-        It is no path, or an empty one. Or `error`, where one is given.
+        The value is neither a string nor a path, or is empty. `error` is raised instead if it is given.
 
     Examples
     --------
-    >>> place("folder", 3)
+    >>> check_path("folder", 3)
     Traceback (most recent call last):
         ...
-    ValueError: folder is a path, not 3
+    ValueError: folder must be a path, not 3
     """
     if not isinstance(value, (str, PathLike)) or value == "":
-        raise error(f"{name} is a path, not {value!r}")
+        raise error(f"{name} must be a path, not {value!r}")
     return Path(value)

@@ -1,9 +1,9 @@
-"""Scripts and styles of widgets: small modules written by hand, put together here instead of by a bundler.
+"""Join the JavaScript modules of a widget to one script, without a bundler.
 
-A notebook takes one script a widget, and a page that is one file has nowhere to import from. So the modules a
-script imports are put before it, without the lines that import and the word that exports. That is all of the
-module system they use: names are unique across modules, and imports stand on one line. What only we read,
-comments on lines of their own and indents, stays here.
+A notebook loads one script for each widget, and a saved page cannot import files. Therefore the imported
+modules are placed before the script that imports them. Lines with ``import`` and the words ``export`` are
+removed. This works because names are unique across modules, and each import is one line. Comment lines and
+indentation are removed, too.
 """
 
 import re
@@ -17,27 +17,27 @@ SCRIPTS = (
     "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
     "stream_player",
 )  # fmt: skip
-"""The widgets that have a script."""
+"""Names of the widgets' scripts."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
 _DEFAULT = "export default "
-# No text of a script goes over several lines.
+# Removing indentation is safe, because no string of a script spans several lines.
 _OURS = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
 
 
 @cache
 def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
-    """Return a widget's script, with everything it imports before it.
+    """Return a widget's script, after all modules that it imports.
 
     Parameters
     ----------
     name
         One of :data:`SCRIPTS`.
     as_page
-        As the script of a page: the widget is the constant ``widget`` instead of the module's export.
+        Whether the script is for a page. Then it defines the constant ``widget`` and has no export.
     model
-        The core module that a page's model comes from.
+        Name of the core module that makes the page's model.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def style() -> str:
 
 
 def _collect(path: str, parts: dict[str, str]) -> None:
-    """Add a module to `parts`, after what it imports."""
+    """Add a module to `parts`, after the modules that it imports."""
     if path in parts:
         return
     text = _read(path)

@@ -1,4 +1,4 @@
-"""Clips as pages show them: what is known of each at once, the audio only when somebody wants to hear it."""
+"""Read clips from runs, frames and lists for a page. Data is read at once, and audio on demand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,33 +23,33 @@ __all__ = ["Entry", "Shelf", "shelf_of"]
 _KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
 _SHOWN = 200
-"""Clips of one page, unless more are asked for: what a page can hold and a person can see."""
+"""Default limit of clips on a page. Browsers and people cannot use many more."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a page knows of a clip before anybody plays it.
+    """The data of a clip that a page has before the clip is played.
 
     Parameters
     ----------
     clip_id
-        The clip's name on the page: its place, counted from 0. It tells nothing about what is heard.
+        Name of the clip on the page. By default it is an index, which does not reveal the content.
     row_id
-        The row's id in its run or frame.
+        Id of the row in its run or frame.
     label
-        What people call it: the row's id, unless a column was named.
+        Label for people. By default it is the row's id.
     text
-        What is said.
+        Spoken text.
     words
-        Word, start and end in milliseconds.
+        Each word, with start and end in milliseconds.
     audio_seconds
-        Length; 0 where there is no audio.
+        Length of the audio. 0 if there is no audio.
     voice_id, locale, status
-        As the run's columns of these names say.
+        Values of the run's columns with these names.
     problem
-        Why there is nothing to be heard; None where there is.
+        Reason why the clip cannot be played. None if it can be played.
     fields
-        All columns of the row but the audio, by name.
+        All columns of the row except the audio, by name.
     """
 
     clip_id: str
@@ -65,7 +65,7 @@ class Entry:
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_page(self) -> dict[str, Any]:
-        """Return what goes to the page, as plain values."""
+        """Return the data as plain values for the page."""
         return {
             "id": self.clip_id,
             "label": self.label,
@@ -80,16 +80,14 @@ class Entry:
 
 
 class Shelf:
-    """The clips of one page, in order.
-
-    Made by :func:`shelf_of`.
+    """The clips of one page, in order. :func:`shelf_of` makes a shelf.
 
     Attributes
     ----------
     entries
-        What is known of each clip.
+        The data of each clip.
     total
-        How many rows the source has; more than `entries` when there are too many for one page.
+        Number of rows in the source. If there are too many for one page, `entries` has fewer.
     """
 
     def __init__(self, entries: Sequence[Entry], loaders: Sequence[Callable[[], Clip]], total: int) -> None:
@@ -110,9 +108,9 @@ class Shelf:
         Raises
         ------
         KeyError
-            When the page has no such clip.
+            The page does not have this clip.
         StoreError
-            When the clip's audio is missing; says why.
+            The audio is missing. The message has the reason.
         """
         place = self._places[clip_id]
         if (problem := self.entries[place].problem) is not None:
@@ -123,35 +121,36 @@ class Shelf:
             raise StoreError(str(error.args[0])) from None
 
     def playable(self, clip_id: str) -> tuple[bytes, str]:
-        """Return a clip's audio as browsers play it, and its content type; see :meth:`Clip.playable`."""
+        """Return a clip's audio in a format for browsers, and its content type. See :meth:`Clip.playable`."""
         return self.clip(clip_id).playable()
 
     def peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
-        """Return the outline of a clip's waveform (see `audio.peaks`), empty where there is none."""
+        """Return the outline of a clip's waveform (see `audio.peaks`). It is empty without audio."""
         try:
             return peaks(self.clip(clip_id).samples, bins)
         except (SpeechframeError, OSError):
-            # The page says what is wrong with a clip when it is played; its place in the list is kept.
+            # The clip stays in the list. The page shows the error when the clip is played.
             return b""
 
 
 def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> Shelf:
-    """Return the clips of whatever holds some.
+    """Return the clips of a source.
 
     Parameters
     ----------
     source
-        A run, a selection of rows, a list of these, a :class:`Clip` or a list of clips, or a pandas frame
-        with a column ``audio``: bytes of a file, its path, dicts with ``bytes`` or ``path``, or clips.
+        A run, a selection of rows, a list of these, a :class:`Clip`, a list of clips, or a pandas frame. The
+        frame needs a column ``audio`` with clips, bytes of a file, paths, or dicts with ``bytes`` or
+        ``path``.
     label
-        ``col("name")`` of what each clip is called; the row's id by default.
+        Column with the label of each clip, as ``col("name")``. None uses the row's id.
     limit
-        Clips at most; None for all.
+        Largest number of clips. None reads all.
 
     Raises
     ------
     StoreError
-        When there is nothing in it that could be played; says what can be given. Or there is no such label.
+        The source does not contain clips (the message lists allowed sources), or has no column for `label`.
 
     Examples
     --------
@@ -166,21 +165,21 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> S
     name = label.name if isinstance(label, Column) else label
     parts = list(source) if isinstance(source, (list, tuple)) else [source]
     if not parts:
-        raise StoreError("an empty list holds no clips")
+        raise StoreError("the list is empty; pass a list with runs or clips")
     entries: list[Entry] = []
     loaders: list[Callable[[], Clip]] = []
     total = 0
     for place, part in enumerate(parts):
         room = None if limit is None else max(limit - len(entries), 0)
         for known, loader in islice(_rows_of(part, place), room):
-            entries.append(Entry(str(len(entries)), label=_called(known, name), **known))
+            entries.append(Entry(str(len(entries)), label=_label(known, name), **known))
             loaders.append(loader)
         total += _length_of(part)
     return Shelf(entries, loaders, total)
 
 
 def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield what is known of each clip, and how it is read."""
+    """Yield the data of each clip, and a function that reads the clip."""
     if isinstance(part, (Run, Selection)):
         yield from _of_run(part)
     elif isinstance(part, Clip):
@@ -189,18 +188,18 @@ def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[
         yield from _of_frame(part)
     else:
         raise StoreError(
-            f"a {type(part).__name__} holds no clips; allowed: a run (open_run(folder)), a selection of its "
-            f"rows, a list of runs, a clip, or a DataFrame with a column {AUDIO!r}"
+            f"clips cannot be read from the type {type(part).__name__}; allowed: a run (open_run(folder)), a "
+            f"selection of its rows, a list of runs, a clip, or a DataFrame with a column {AUDIO!r}"
         )
 
 
-def _called(known: Mapping[str, Any], label: str | None) -> str:
+def _label(known: Mapping[str, Any], label: str | None) -> str:
     fields = known["fields"]
     if label in fields:
         return str(fields[label])
     if label in {None, ROW_ID}:
         return str(known["row_id"])
-    raise StoreError(f"label={label!r} is no column; there are: {', '.join(fields) or 'none'}")
+    raise StoreError(f"label={label!r} is not a column; there are: {', '.join(fields) or 'none'}")
 
 
 def _length_of(part: Any) -> int:
@@ -213,8 +212,8 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
     run: Any = part if isinstance(part, Run) else part.run
     name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
     if AUDIO not in run.manifest.schema.names:
-        raise StoreError(f"a run of {run.operation} holds no audio")
-    # The columns of the rows, and what of ours a run leaves out where the caller's table says the same.
+        raise StoreError(f"a run of {run.operation} does not contain audio; pass a run that makes speech")
+    # A run omits some of our columns if the caller's table has the same values. They are read as well.
     shown = [name for name in run.columns if name != name_of(AUDIO)]
     known_here = [name_of(name) for name in _KNOWN if name in ours]
     columns = dict.fromkeys([*shown, *known_here, name_of(ROW_ID)])
@@ -235,7 +234,7 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
                 "problem": None
                 if status in FINISHED
                 else _why_silent(row_id, status, row[name_of("error_message")]),
-                # What pandas calls an index in a file is no column of anybody's.
+                # pandas stores its index in columns with this prefix. They are not the caller's columns.
                 "fields": {
                     name: value for name, value in row.items() if not name.startswith("__index_level_")
                 },
@@ -244,7 +243,8 @@ def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[]
 
 
 def _why_silent(row_id: str, status: str | None, message: str | None) -> str:
-    return f"row {row_id!r} has no audio: it is {status or 'pending'}" + (f" ({message})" if message else "")
+    reason = f"its status is {status or 'pending'}" + (f" ({message})" if message else "")
+    return f"row {row_id!r} has no audio, because {reason}"
 
 
 def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Clip]]:
@@ -267,14 +267,14 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
     if AUDIO not in frame.columns:
         raise StoreError(
-            f"the frame has no column {AUDIO!r} (run.to_pandas(audio=True) has it); it has "
+            f"the frame has no column {AUDIO!r}; for a run, use run.to_pandas(audio=True). Its columns are "
             f"{', '.join(map(str, frame.columns))}"
         )
     import pandas as pd
 
     others = [name for name in frame.columns if name != AUDIO]
     for row_id, audio, *values in zip(frame.index, frame[AUDIO], *(frame[c] for c in others), strict=True):
-        # What a frame lacks is a NaN to pandas, and nothing to a page: NaN is no JSON.
+        # pandas uses NaN for missing values. A page needs None, because JSON has no NaN.
         fields = {
             str(name): None if pd.api.types.is_scalar(value) and pd.isna(value) else value
             for name, value in zip(others, values, strict=True)
@@ -286,7 +286,7 @@ def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]
 
 
 def _nothing() -> Clip:
-    raise StoreError("there is no audio")
+    raise StoreError("the clip has no audio")
 
 
 def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
@@ -298,7 +298,9 @@ def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
     if isinstance(data, (str, PathLike)) and str(data):
         data = Path(data).read_bytes()
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise StoreError(f"a {type(audio).__name__} is no audio; allowed: {_AUDIO_FORMS}")
+        raise StoreError(
+            f"audio cannot be read from the type {type(audio).__name__}; allowed: {_AUDIO_FORMS}"
+        )
     data = bytes(data)
     info = inspect(data)
     return Clip(
@@ -314,8 +316,8 @@ def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
 
 def _frame_words(given: Any) -> tuple[Word, ...]:
     try:
-        # Numbers of numpy are none of JSON's.
-        told = () if given is None else given
-        return tuple((str(w["word"]), int(w["start_ms"]), int(w["end_ms"])) for w in told)
+        # int() converts numbers of numpy, which JSON does not accept.
+        words = () if given is None else given
+        return tuple((str(w["word"]), int(w["start_ms"]), int(w["end_ms"])) for w in words)
     except (TypeError, KeyError, ValueError):
-        raise StoreError("word_durations are a list of mappings with word, start_ms and end_ms") from None
+        raise StoreError("word_durations must be a list of mappings with word, start_ms and end_ms") from None

@@ -1,4 +1,4 @@
-"""A page that is one file: interactive with no notebook, no server and no network."""
+"""Write a widget as a page. A saved page is one file that works without notebook, server and network."""
 
 import base64
 import html
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from speechframe.errors import StoreError
-from speechframe.page.arguments import place, text
+from speechframe.page.arguments import check_path, check_text
 from speechframe.page.assets import script, style
 
-__all__ = ["LINKED_POLICY", "linked_page", "one_file", "saved"]
+__all__ = ["LINKED_POLICY", "linked_page", "one_file", "save_page"]
 
-# Nothing is fetched, whatever the texts of a table say; audio stands in the page.
+# The page contains its audio. This policy forbids all requests, even if a text of a table contains HTML.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
     "img-src data:"
@@ -43,7 +43,7 @@ LINKED_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What a page of :func:`linked_page` may do, for its server's headers: nothing but talk to that server."""
+"""Content-Security-Policy for pages of :func:`linked_page`. Such a page may only connect to its server."""
 
 _LINKED = """<!doctype html>
 <html lang="{lang}">
@@ -76,26 +76,26 @@ def one_file(
     model: str = "page",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page of its own.
+    """Return a widget as a page that is one file.
 
     Parameters
     ----------
     name
-        The widget's script; see :func:`assets.script`.
+        Name of the widget's script. See :func:`assets.script`.
     state
-        What the widget finds in its model: plain values, and bytes (which arrive as Base64).
+        State of the widget's model, as plain values and bytes. Bytes are converted to Base64.
     clips
-        Clip id, audio as browsers play it, and its content type.
+        Id, audio (in a format for browsers) and content type of each clip.
     title
-        What the page is called.
+        Title of the page.
     fallback
-        What stands there without scripts.
+        Text for browsers without JavaScript.
     start
-        The script's last lines; by default the widget over a model that the page itself holds.
+        Last lines of the script. By default they show the widget with the state in the page.
     model
-        The core module that the model comes from; see :func:`assets.script`.
+        Name of the core module that makes the model. See :func:`assets.script`.
     lang
-        The language of the page's own words.
+        Language of the page's own texts.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def one_file(
     return _PAGE.format(
         lang=lang,
         policy=_POLICY,
-        title=html.escape(text("title", title)),
+        title=html.escape(check_text("title", title)),
         style=style(),
         fallback=html.escape(fallback),
         state=_in_script(state),
@@ -130,20 +130,20 @@ def linked_page(
     fallback: str = "This page needs JavaScript.",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page whose script and style are files of the server it comes from.
+    """Return a widget as a page that loads script and style from its server.
 
     Parameters
     ----------
     state
-        What the widget finds in its model: plain values.
+        State of the widget's model, as plain values.
     title
-        What the page is called.
+        Title of the page.
     script, style
-        Where they are, from the page.
+        Addresses of script and style, relative to the page.
     fallback
-        What stands there without scripts.
+        Text for browsers without JavaScript.
     lang
-        The language of the page's own words.
+        Language of the page's own texts.
 
     Examples
     --------
@@ -161,19 +161,19 @@ def linked_page(
     )
 
 
-def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
-    """Return a page, or write it, with the folders it lies in, and return where.
+def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
+    """Return `page` if `path` is None. Otherwise write the page, make missing folders, and return the path.
 
     Raises
     ------
     ValueError
-        When `path` is none.
+        `path` is neither None nor a path.
     StoreError
-        When it cannot be written there.
+        The page cannot be written.
     """
     if path is None:
         return page
-    target = place("path", path)
+    target = check_path("path", path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page, encoding="utf-8")
@@ -185,7 +185,7 @@ def saved(page: str, path: str | PathLike[str] | None) -> str | Path:
 
 
 def _in_script(state: Mapping[str, Any]) -> str:
-    """Return JSON that may stand in a script element: nothing in it ends the element."""
+    """Return JSON for a script element. It is escaped, so that no text can end the element."""
     text = json.dumps(state, ensure_ascii=False, default=_plain)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

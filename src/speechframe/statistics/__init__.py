@@ -1,5 +1,5 @@
-"""Statistics of listening tests: from votes to scores, preferences and their intervals.
+"""Compute scores, preferences and their intervals from the votes of a listening test.
 
-Nothing here talks to a service. `listening` joins the chapters of a listening test (`scores`, `preference`,
-`discrimination`, `screening`, `spread`, `power`, `plots`).
+`listening` joins the parts of an analysis, which are `scores`, `preference`, `discrimination`, `screening`
+and `spread`. `power` plans a test, and `plots` draws results. Nothing here sends a request to a service.
 """

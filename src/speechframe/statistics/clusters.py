@@ -1,12 +1,13 @@
-"""How sure a mean is when votes share listeners and items: two-way clustered variance.
+"""Compute the variance of a mean when votes share listeners and items (two-way clustering).
 
-Votes of one listener resemble each other, and so do votes about one item. The
-variance of an estimate is that of its sums by listener, plus by item, minus by
-both (Cameron, Gelbach and Miller 2011), each with the small-sample factor
-G / (G - 1) * (n - 1) / (n - k). In small studies that difference can fall below
-what either way of clustering finds alone, or below zero; the largest of the
-three is taken then, which MacKinnon, Nielsen and Webb (2024) call max-se. With
-min(listeners, items) - 1 degrees of freedom, t is used.
+Votes of one listener are similar, and so are votes on one item. So the variance of an estimate has three
+terms. It is the variance of its sums by listener, plus that by item, minus that by both (Cameron, Gelbach and
+Miller 2011). Each term has the small-sample factor G / (G - 1) * (n - 1) / (n - k), for G clusters, n votes
+and k estimated means.
+
+In small studies, this result can be smaller than the variance by listener or by item, or even negative. So
+the largest of the three is used, which MacKinnon, Nielsen and Webb (2024) call max-se. Tests use t with
+min(listeners, items) - 1 degrees of freedom.
 """
 
 from dataclasses import dataclass
@@ -31,11 +32,11 @@ class Clustered:
     Parameters
     ----------
     variance
-        NaN where it cannot be known.
+        The variance. NaN if it cannot be computed.
     listeners, items
-        How many of them voted.
+        Number of listeners and items with votes.
     reason
-        Why it is NaN; empty where it is not.
+        Reason for NaN. Empty if there is a variance.
     """
 
     variance: float
@@ -55,11 +56,11 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
     Parameters
     ----------
     influence
-        What each vote adds to the estimate's error; for a mean ``(vote - mean) / votes``.
+        Part of the estimate's error that each vote adds. For a mean, this is ``(vote - mean) / votes``.
     listeners, items
-        Whose vote it is, and about what, as codes from 0.
+        Listener and item of each vote, as codes from 0.
     parameters
-        How many means were estimated from the votes (k above).
+        Number of means estimated from the votes (k in the formula above).
 
     Examples
     --------
@@ -75,14 +76,14 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
     if not votes:
         reason = "no votes"
     elif listener_count < FEWEST_CLUSTERS:
-        reason = "one listener: nothing is known of others"
+        reason = "one listener: an interval needs two or more"
     elif item_count < FEWEST_CLUSTERS:
-        reason = "one item: nothing is known of others"
+        reason = "one item: an interval needs two or more"
     elif votes <= parameters:
         reason = "too few votes"
     if reason:
         return Clustered(float("nan"), listener_count, item_count, reason)
-    # Only cells with votes: a table of all would not fit where many listeners heard few of many items.
+    # Only cells with votes are kept, because a table of all listeners and items could be too large.
     _, both = np.unique(listeners * (int(items.max()) + 1) + items, return_inverse=True)
     by_both, cells = _squares(influence, both)
     factor = (votes - 1) / (votes - parameters)
@@ -91,7 +92,7 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
     by_both *= cells / (cells - 1)
     variance = max(by_listener + by_item - by_both, by_listener, by_item)
     if variance <= _ROUNDING * by_both:
-        # Votes that cancel out in every listener and every item do not make the estimate certain.
+        # Votes can cancel out in every listener and item. The estimate is not exact then.
         variance = by_both
     return Clustered(factor * variance, listener_count, item_count)
 
@@ -102,7 +103,7 @@ def _squares(influence: Array, codes: Codes) -> tuple[float, int]:
 
 
 def critical(degrees: Array, confidence: float) -> Array:
-    """Return how many standard errors an interval reaches to each side.
+    """Return half the width of a confidence interval, in standard errors.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def critical(degrees: Array, confidence: float) -> Array:
 
 
 def two_sided(t: Array, degrees: Array) -> Array:
-    """Return the two-sided p of t values.
+    """Return the two-sided p values of t values.
 
     Examples
     --------
@@ -128,7 +129,7 @@ def _usable(degrees: Array) -> Array:
 
 
 def holm(p: Array) -> Array:
-    """Return p values adjusted for how many there are (Holm 1979); NaN stay NaN and do not count.
+    """Return p values adjusted for their number (Holm 1979). NaN stay NaN and do not count.
 
     Examples
     --------

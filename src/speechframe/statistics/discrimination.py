@@ -1,4 +1,4 @@
-"""Whether a difference can be heard at all: correct answers of abx, by pair and by listener."""
+"""Test whether listeners hear a difference, from correct answers in abx by pair and by listener."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,18 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discrimination:
-    """Correct answers against guessing, one-sided.
+    """Correct answers, with one-sided tests against guessing.
 
     Parameters
     ----------
     pairs
-        One row a pair of conditions and one for all together: ``condition_a``, ``condition_b``, ``correct``,
-        ``votes``, ``share``, ``low``, ``high`` (Wilson), ``p_exact`` (binomial, answers as if independent),
-        ``p_holm`` (of that, over the pairs), ``clustered_low``, ``clustered_high``, ``p_clustered``,
-        ``listeners``, ``items``, ``reason``.
+        One row for each pair of conditions, and one row for all pairs. The columns are ``condition_a``,
+        ``condition_b``, ``correct``, ``votes``, ``share``, ``low``, ``high`` (Wilson interval), ``p_exact``
+        (binomial test of independent answers), ``p_holm`` (`p_exact` adjusted for all pairs),
+        ``clustered_low``, ``clustered_high``, ``p_clustered``, ``listeners``, ``items`` and ``reason``.
     listeners
-        One row a listener: ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``, ``p_exact``,
-        ``p_holm`` (over the listeners).
+        One row a listener, with ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``,
+        ``p_exact`` and ``p_holm`` (adjusted for all listeners).
     """
 
     pairs: "pd.DataFrame"
@@ -36,21 +36,21 @@ class Discrimination:
 
 
 def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
-    """Return how often X was recognised.
+    """Return the shares of answers that recognised X.
 
     Parameters
     ----------
     votes
         Votes of ``abx``.
     confidence
-        How often the intervals shall hold the share.
+        Confidence level of the intervals, between 0 and 1.
 
     Examples
     --------
-    >>> from speechframe.statistics.intake import checked
+    >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": "l1", "item": f"s{n}", "condition_a": "x", "condition_b": "y",
     ...          "truth": "a", "answer": "a" if n < 12 else "b"} for n in range(16)]
-    >>> found = discrimination(checked(rows, method="abx"))
+    >>> found = discrimination(check_votes(rows, method="abx"))
     >>> found.listeners[["correct", "votes", "p_exact"]].round(3).values.tolist()
     [[12.0, 16.0, 0.038]]
     """

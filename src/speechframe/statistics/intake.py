@@ -1,4 +1,4 @@
-"""Votes as they come in: checked, without practice, in an order that does not depend on theirs."""
+"""Check votes before the analysis. Remove practice and untouched votes, and sort the others."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,20 +41,20 @@ _SIDES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Votes of one test that can be computed with; made by :func:`checked`.
+    """Checked votes of one test, as :func:`check_votes` returns them.
 
     Parameters
     ----------
     method
-        How the listeners were asked.
+        The test method.
     frame
-        The votes, practice and untouched ones left out; strings in ``listener``, ``item`` and the conditions.
+        The votes, without practice and untouched votes. Listeners, items and conditions are strings.
     conditions
-        Every condition that was voted on, also where it was left untouched, by name.
+        Names of all conditions with votes, including conditions with only untouched votes.
     practice
-        Votes left out because they were practice.
+        Number of practice votes that were left out.
     untouched
-        Condition to its votes left out because nothing was touched; in pair methods under ``""``.
+        Number of untouched votes that were left out, by condition. In pair methods the only key is ``""``.
     """
 
     method: Method
@@ -65,12 +65,12 @@ class Votes:
 
     @cached_property
     def listeners(self) -> tuple[str, ...]:
-        """Who voted, by name."""
+        """Names of the listeners, sorted."""
         return tuple(sorted(self.frame["listener"].unique()))
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """What was said, by name."""
+        """Names of the items, sorted."""
         return tuple(sorted(self.frame["item"].unique()))
 
     def codes(self, column: str, names: Sequence[str]) -> Codes:
@@ -79,22 +79,22 @@ class Votes:
         return np.asarray(self.frame[column].map(place), np.intp)
 
     def without(self, listeners: Collection[str]) -> "Votes":
-        """Return the votes of everybody else."""
+        """Return the votes of all other listeners."""
         return replace(self, frame=self.frame[~self.frame["listener"].isin(list(listeners))])
 
     def without_conditions(self, conditions: Collection[str]) -> "Votes":
-        """Return the votes on all other conditions, of a method with scores."""
+        """Return the votes on all other conditions. The method must have scores."""
         left = tuple(name for name in self.conditions if name not in conditions)
         return replace(self, frame=self.frame[self.frame["condition"].isin(left)], conditions=left)
 
 
 def method_of(name: str) -> Method:
-    """Return the method of a name.
+    """Return the method with a name.
 
     Raises
     ------
     AnalysisError
-        There is none; lists those there are.
+        The method does not exist. The message lists all methods.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def method_of(name: str) -> Method:
     return METHODS[name]
 
 
-def checked(
+def check_votes(
     votes: Any,
     *,
     method: str,
@@ -114,33 +114,33 @@ def checked(
     conditions: Collection[str] | None = None,
     duplicates: Duplicates = "refuse",
 ) -> Votes:
-    """Return votes that can be computed with.
+    """Return votes as a checked table. Raise an error if they cannot be analysed.
 
     Parameters
     ----------
     votes
-        A pandas frame, an Arrow table, whatever gives itself as one, or a list of mappings; with the columns
-        of :data:`~speechframe.statistics.votes.NEEDED` at least.
+        A pandas frame, an Arrow table, any object that exports an Arrow table, or a list of mappings. It must
+        have the columns of :data:`~speechframe.statistics.votes.NEEDED`.
     method
-        How the listeners were asked.
+        Name of the test method.
     reference
-        The hidden reference's condition; ``mushra`` needs one.
+        The condition that is the hidden reference. ``mushra`` needs a reference.
     conditions
-        All conditions there may be; None takes what was found.
+        All allowed conditions. None allows every condition.
     duplicates
-        What to do where two rows are one vote (same listener, trial and slot): ``refuse`` them, or take the
-        ``last`` by ``voted_utc``.
+        If two rows are the same vote (same listener, trial and slot), ``refuse`` raises an error.
+        ``last`` takes the row with the latest ``voted_utc``.
 
     Raises
     ------
     AnalysisError
-        A column is missing or holds what it must not; votes of two tests; the same vote twice; a condition
-        that is not known; nothing to analyse. Carries the column and the rows.
+        A column is missing or has a wrong value, votes belong to two tests, a vote occurs twice, a condition
+        is unknown, or there are no votes. The error has the column and the rows.
 
     Examples
     --------
     >>> row = {"listener": "l1", "item": "s1", "condition": "ours", "score": 4}
-    >>> checked([row], method="mos").conditions
+    >>> check_votes([row], method="mos").conditions
     ('ours',)
     """
     kind = method_of(method)
@@ -155,12 +155,12 @@ def checked(
     frame = _scores(frame, kind) if kind.has_scores else _choices(frame, kind)
     frame = _once(frame, kind, duplicates)
     names = _conditions(frame, kind, reference, conditions)
-    touched = frame[_asked(kind)].notna().all(axis=1)
+    touched = frame[_vote_columns(kind)].notna().all(axis=1)
     untouched = frame.loc[~touched, "condition"].value_counts() if kind.has_scores else None
     counts = (
         {"": int((~touched).sum())} if untouched is None else {str(k): int(n) for k, n in untouched.items()}
     )
-    # Sums of floating-point numbers depend on their order, results must not.
+    # The order is fixed, because sums of floating-point numbers depend on it.
     order = [*NEEDED[method], *(name for name in ("trial", "slot") if name in frame.columns)]
     frame = frame[touched].sort_values(order, kind="stable", ignore_index=True)
     return Votes(kind, frame, names, practice, counts)
@@ -175,10 +175,13 @@ def _frame(votes: Any) -> "pd.DataFrame":
         return pa.table(votes).to_pandas()
     if isinstance(votes, Sequence) and all(isinstance(row, Mapping) for row in votes):
         return pd.DataFrame(list(votes))
-    raise AnalysisError(f"votes are a frame, one row a vote, not {type(votes).__name__}")
+    raise AnalysisError(
+        f"votes must be a DataFrame, an Arrow table or a list of mappings, with one row a vote, not "
+        f"{type(votes).__name__}"
+    )
 
 
-def _asked(kind: Method) -> list[str]:
+def _vote_columns(kind: Method) -> list[str]:
     if kind.has_scores:
         return ["score"]
     return ["choice"] if kind.name == AB else ["answer"]
@@ -186,7 +189,7 @@ def _asked(kind: Method) -> list[str]:
 
 def _refuse_missing(frame: "pd.DataFrame", kind: Method) -> None:
     if not len(frame):
-        raise AnalysisError("there are no votes")
+        raise AnalysisError("there are no votes; pass one row for each vote")
     missing = [name for name in NEEDED[kind.name] if name not in frame.columns]
     if missing:
         raise AnalysisError(
@@ -227,13 +230,14 @@ def _scores(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
     import pandas as pd
 
     score = pd.to_numeric(frame["score"], errors="coerce").astype(float)
-    _refuse(frame, "score", score.isna() & frame["score"].notna(), "is no number")
+    _refuse(frame, "score", score.isna() & frame["score"].notna(), "is not a number")
     lowest, highest = float(kind.lowest or 0), float(kind.highest or 0)
     wrong = score.notna() & ~score.between(lowest, highest)
-    _refuse(frame, "score", wrong, f"is not {lowest:g} to {highest:g}")
+    _refuse(frame, "score", wrong, f"is not in the range {lowest:g} to {highest:g}")
     if kind.step is not None:
         steps = (score - lowest) / kind.step
-        _refuse(frame, "score", score.notna() & (steps != steps.round()), f"is no step of {kind.step:g}")
+        between = score.notna() & (steps != steps.round())
+        _refuse(frame, "score", between, f"is not in steps of {kind.step:g} from {lowest:g}")
     return frame.assign(score=score)
 
 
@@ -243,7 +247,7 @@ def _choices(frame: "pd.DataFrame", kind: Method) -> "pd.DataFrame":
             wrong = frame[name].notna() & ~frame[name].isin(_SIDES[name])
             _refuse(frame, name, wrong, f"is not {' or '.join(_SIDES[name])}")
     same = frame["condition_a"] == frame["condition_b"]
-    _refuse(frame, "condition_b", same, "is also condition_a; a pair has two conditions")
+    _refuse(frame, "condition_b", same, "equals condition_a, but a pair needs two different conditions")
     if kind.name == ABX:
         _refuse(frame, "truth", frame["truth"].isna(), "is empty")
         if "correct" in frame.columns:
@@ -260,12 +264,17 @@ def _once(frame: "pd.DataFrame", kind: Method, duplicates: Duplicates) -> "pd.Da
     if duplicates == "last":
         if "voted_utc" not in frame.columns or frame["voted_utc"].isna().any():
             raise AnalysisError(
-                "which vote was the last is not known: voted_utc is needed", column="voted_utc"
+                "duplicates='last' needs a time in every row of voted_utc; add the times, or remove double "
+                "votes",
+                column="voted_utc",
             )
         return frame.sort_values("voted_utc", kind="stable").drop_duplicates(key, keep="last")
     double = frame.duplicated(key, keep=False)
-    what = f"is there twice: a vote is one {', '.join(key)}; duplicates='last' takes the last one"
-    _refuse(frame, "listener", double, what)
+    fault = (
+        f"has two rows for the same vote ({', '.join(key)}); remove one, or pass duplicates='last' to use "
+        "the latest"
+    )
+    _refuse(frame, "listener", double, fault)
     return frame
 
 
@@ -275,25 +284,26 @@ def _conditions(
     columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
     if allowed is not None:
         for name in columns:
-            _refuse(frame, name, ~frame[name].isin(list(allowed)), f"is none of {', '.join(sorted(allowed))}")
+            unknown = ~frame[name].isin(list(allowed))
+            _refuse(frame, name, unknown, f"is not one of {', '.join(sorted(allowed))}")
     names = tuple(sorted({name for column in columns for name in frame[column]}))
     if reference is not None and reference not in names:
         raise AnalysisError(
-            f"the reference {reference!r} is no condition of these votes; there are: {', '.join(names)}",
+            f"the reference {reference!r} is not a condition of these votes; there are: {', '.join(names)}",
             column=columns[0],
         )
     if kind.name == MUSHRA and reference is None:
         raise AnalysisError(
             "mushra needs reference=, the condition that is the hidden reference "
-            f"({', '.join(names)}); without a natural reference the method is 'multi'"
+            f"({', '.join(names)}); if there is no natural reference, use method='multi'"
         )
     return names
 
 
-def _refuse(frame: "pd.DataFrame", column: str, wrong: "pd.Series[bool]", what: str) -> None:
+def _refuse(frame: "pd.DataFrame", column: str, wrong: "pd.Series[bool]", fault: str) -> None:
     rows = [int(position) for position in frame.index[wrong]]
     if not rows:
         return
     shown = ", ".join(f"row {row} ({frame.loc[row, column]!r})" for row in rows[:_SHOWN_ROWS])
     more = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
-    raise AnalysisError(f"{column} {what}: {shown}{more}", column=column, rows=rows)
+    raise AnalysisError(f"{column} {fault}: {shown}{more}", column=column, rows=rows)

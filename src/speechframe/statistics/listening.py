@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from speechframe.errors import AnalysisError
 from speechframe.statistics.discrimination import Discrimination, discrimination
 from speechframe.statistics.figures import Figures, Findings
-from speechframe.statistics.intake import Duplicates, Votes, checked
+from speechframe.statistics.intake import Duplicates, Votes, check_votes
 from speechframe.statistics.methods_text import methods_text
 from speechframe.statistics.power import Power, listeners_needed, power
 from speechframe.statistics.preference import REPLICATES, Strengths, preference_frame, strengths
@@ -121,14 +121,14 @@ class ListeningResult(Findings):
 
     def _headline(self) -> str:
         counts = self.everyone
-        said = (
+        size = (
             f"{self.method.title}: {counted(len(self.conditions), 'condition')}, "
             f"{counted(counts.listeners, 'listener')}, {counted(counts.items, 'item')}, "
             f"{counted(counts.votes, 'vote')}"
         )
         left_out = [(self.practice, "practice vote"), (self.untouched, "untouched clip")]
         out = " and ".join(counted(count, what) for count, what in left_out if count)
-        return f"{said} ({out} left out)" if out else said
+        return f"{size} ({out} left out)" if out else size
 
     def _screening_in_words(self) -> str:
         if not self.screened:
@@ -209,8 +209,10 @@ def analyse(
     True
     """
     if not 0 < confidence < 1:
-        raise AnalysisError(f"confidence is a share between 0 and 1, not {confidence:g}")
-    read = checked(votes, method=method, reference=reference, conditions=conditions, duplicates=duplicates)
+        raise AnalysisError(f"confidence must be between 0 and 1, such as 0.95, not {confidence:g}")
+    read = check_votes(
+        votes, method=method, reference=reference, conditions=conditions, duplicates=duplicates
+    )
     untouched = sum(read.untouched.values())
     if not len(read.frame):
         raise AnalysisError(f"there are no votes to analyse: all {untouched} clips were left untouched")

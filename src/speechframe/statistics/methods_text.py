@@ -73,95 +73,100 @@ def _design(result: Findings) -> Iterator[str]:
     if result.anchors:
         count, names = len(result.anchors), _both(result.anchors)
         yield (
-            f"{_plural('Anchor', count)} of ITU-R BS.1534 {'was' if count == 1 else 'were'} {names}, made of "
-            "the reference by a low-pass filter."
+            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, made from the reference "
+            "with a low-pass filter."
         )
     votes = counted(counts.votes, "vote")
     if method.has_scores:
         steps = f" in steps of {method.step:g}" if method.step is not None else ""
         yield (
             f"They gave {votes} on a scale from {method.lowest:g} to {method.highest:g}"
-            f"{steps}, labelled {', '.join(method.labels)}."
+            f"{steps}, with the labels {', '.join(method.labels)}."
         )
     else:
-        ties = " or neither" if method.name == AB else ""
-        yield f"They gave {votes} for one of two{ties}."
+        ties = " or for neither" if method.name == AB else ""
+        yield f"They gave {votes}, each for one of two clips{ties}."
     if result.untouched:
         untouched = f"{counted(result.untouched, 'vote')} {_were(result.untouched)}"
         yield f"{untouched} left untouched and counted as missing."
     if result.practice:
-        yield f"{counted(result.practice, 'vote')} of practice pages {_were(result.practice)} left out."
+        yield f"{counted(result.practice, 'vote')} on practice pages {_were(result.practice)} left out."
 
 
 def _screening(result: Findings) -> Iterator[str]:
     rules = list(_rules(result))
-    like = ", rules of the kind of ITU-T P.808" if result.method.name == MOS else ""
+    source = ", by rules similar to those of ITU-T P.808" if result.method.name == MOS else ""
     if rules:
-        yield f"Listeners were to be screened out if they {_either(rules)}{like}."
-    out, total = len(result.screened), result.everyone.listeners
+        yield f"Listeners were to be screened out if they {_either(rules)}{source}."
+    out, total = len(result.screened), counted(result.everyone.listeners, "listener")
     if not out:
         yield f"None of the {total} was screened out."
     else:
-        was = "was" if out == 1 else "were"
-        yield f"{out} of {total} {was} screened out; results were computed with and without them."
+        was, them = ("was", "this listener") if out == 1 else ("were", "these listeners")
+        yield f"{out} of {total} {was} screened out. Results were computed with and without {them}."
 
 
 def _rules(result: Findings) -> Iterator[str]:
     name, seen = result.method.name, result.screening.notna().any()
-    many = f"over {FEWEST_VOTES} votes or more"
+    many = f"in {FEWEST_VOTES} votes or more"
     if name == MUSHRA:
         yield (
             f"gave the hidden reference less than {REFERENCE_SCORE:g} in more than {TOLERATED_SHARE:.0%} "
             f"of their trials (ITU-R BS.1534)"
         )
         if result.anchors:
-            yield f"gave {result.anchors[-1]} more than {REFERENCE_SCORE:g} in as many of theirs (BS.1534)"
+            yield (
+                f"gave {result.anchors[-1]} more than {REFERENCE_SCORE:g} in more than {TOLERATED_SHARE:.0%} "
+                f"of their trials (ITU-R BS.1534)"
+            )
     if result.method.has_scores:
         yield f"gave every condition the same score {many}"
     if name == AB:
-        yield f"never preferred anything {many}"
+        yield f"never had a preference {many}"
     if seen["same_side"]:
-        yield f"took the same side every time {many}"
+        yield f"always chose the same side {many}"
     if seen["unheard"]:
-        yield f"voted without playing in more than {TOLERATED_SHARE:.0%} of the votes"
+        yield f"voted without playing a clip in more than {TOLERATED_SHARE:.0%} of their votes"
 
 
 def _statistics(result: Findings) -> Iterator[str]:
     percent = f"{result.confidence:.0%}"
     degrees = min(result.everyone.listeners, result.everyone.items) - 1
-    way = (
+    clustering = (
         "clustered by listener and by item (Cameron et al. 2011; the largest of the three variances, "
         "MacKinnon et al. 2024)"
     )
-    with_t = f"with t of min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
+    with_t = f"t with min(listeners, items) - 1 degrees of freedom ({degrees} over all votes)"
+    both_ways = f"once for independent votes and once {clustering}. The clustered intervals use {with_t}."
     comparisons = len(result.compared) * (len(result.compared) - 1) // 2
     pairs = f"{comparisons} {_plural('pair', comparisons)}"
     if result.method.has_scores:
-        yield f"Mean scores were computed with {percent} intervals {way}, {with_t}."
+        yield f"Mean scores have {percent} intervals, {clustering}. The intervals use {with_t}."
         yield (
-            f"The {pairs} of conditions were compared over the items heard in both by t tests with the same "
-            f"variance, adjusted for all pairs (Holm 1979), and beside it by signed-rank tests over the "
-            f"listeners' mean differences (Wilcoxon 1945), adjusted alike."
+            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were heard in both "
+            "conditions. The t tests use the same clustering. Signed-rank tests use the listeners' mean "
+            "differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs (Holm 1979)."
         )
         if result.compared != result.conditions:
             yield "Anchors were left out of the comparisons."
     elif result.method.name == AB:
         yield (
-            f"Shares among the decided votes were computed with {percent} intervals (Wilson 1927), of single "
-            f"votes and {way}, {with_t}; tests against one half were adjusted for all pairs (Holm 1979)."
+            f"Shares among the votes without ties have {percent} intervals (Wilson 1927), {both_ways} "
+            "Clustered tests against one half were adjusted for all pairs (Holm 1979)."
         )
         if result.everyone.strengths is not None:
             samples = f"{result.everyone.strengths.replicates:,} bootstrap samples"
             yield (
-                f"Strengths were fitted by maximum likelihood (Bradley and Terry 1952), ties as in "
-                f"Davidson 1970, with standard errors from {samples} each of listeners, items and cells."
+                "Strengths were fitted by maximum likelihood (Bradley and Terry 1952), with ties as in "
+                f"Davidson 1970. Their standard errors come from {samples} of listeners, as many of "
+                "items, and as many of combinations of listener and item."
             )
     else:
         yield (
-            f"Correct answers were tested against guessing by exact one-sided binomial tests, by listener "
-            f"and over all answers, and shares given with {percent} intervals (Wilson 1927), of single "
-            f"answers and {way}, {with_t}; tests were adjusted for all pairs and for all listeners "
-            f"(Holm 1979)."
+            "Correct answers were tested against guessing with exact one-sided binomial tests, for each "
+            "pair, for each listener, and over all answers. The p values were adjusted for all pairs, and "
+            f"for all listeners (Holm 1979). Shares of correct answers have {percent} intervals (Wilson "
+            f"1927), {both_ways}"
         )
 
 

@@ -1,7 +1,7 @@
-"""What a listening test found, drawn: for people who see no colours, and for print.
+"""Draw the results of a listening test. The plots are readable in grey and with colour blindness.
 
-Every function draws into `ax` or into a figure of its own, never into pyplot's;
-``ax.figure.savefig("x.pdf")`` writes it. Shapes and words carry what colours say.
+Every function draws into `ax`, or into a new figure that pyplot does not manage. To save a plot, call
+``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Okabe and Ito's blue and vermilion: told apart by everyone, and in grey by their shapes.
+# Blue and vermilion of Okabe and Ito. People with colour blindness can distinguish them.
 _EVERYONE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
 _KEPT: dict[str, Any] = {"color": "#A34700", "marker": "D", "markerfacecolor": "white"}
 _GREY = "#767676"
@@ -35,17 +35,17 @@ def _short(name: str) -> str:
 
 
 def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return the scores of the conditions with their intervals, the best on top.
+    """Return a plot of the scores with their intervals, the best condition on top.
 
-    In ab they are the strengths, in abx the shares of correct answers with the line of guessing. Where
-    listeners were screened out, open diamonds show the figures without them.
+    The plot of ab shows strengths. The plot of abx shows shares of correct answers, with a line at the share
+    of guessing. If listeners were screened out, open diamonds show the figures without these listeners.
 
     Parameters
     ----------
     result
-        What was analysed.
+        The result of :func:`~speechframe.statistics.listening.analyse`.
     ax
-        Where to draw; None makes a figure.
+        Axes to draw into. None makes a figure.
 
     Examples
     --------
@@ -89,7 +89,9 @@ def _estimates(result: ListeningResult, figures: Figures) -> tuple["pd.DataFrame
             "Strength (log odds)",
         )
     if figures.discrimination is None:
-        raise AnalysisError(f"there is nothing to draw in a result of {result.method.name}")
+        raise AnalysisError(
+            f"a result of {result.method.name} without figures cannot be drawn; pass a result of analyse(...)"
+        )
     frame = figures.discrimination.pairs
     names = [
         a if a == b else f"{a} or {b}"
@@ -111,7 +113,7 @@ def _draw_estimates(
     known = frame[frame[value].notna()]
     rows = np.array([names.index(name) for name in known["name"]], float) + shift
     ends = known[value].to_numpy(float)
-    # Without an interval the point stands alone.
+    # A missing interval is drawn as a point with no width.
     reach = np.stack([ends - known["low"].fillna(known[value]), known["high"].fillna(known[value]) - ends])
     ax.errorbar(
         ends, rows, xerr=np.abs(reach), linestyle="none", capsize=3, markersize=5.5, label=label, **style
@@ -159,22 +161,22 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
 
 
 def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    r"""Return the matrix of all pairs: what the row has over the column, and p after Holm.
+    r"""Return a matrix of all pairs. A cell shows the row's score minus the column's score, and p after Holm.
 
-    Cells where p is below .05 are bold with a thick border; the darker a cell the larger the difference. In
-    ab a cell shows the share that preferred the row.
+    Cells with p below .05 are bold and have a thick border. A darker cell means a larger difference. In ab, a
+    cell shows the share of votes that preferred the row.
 
     Parameters
     ----------
     result
-        What was analysed, of any method but abx.
+        The result of :func:`~speechframe.statistics.listening.analyse`, of any method except abx.
     ax
-        Where to draw; None makes a figure.
+        Axes to draw into. None makes a figure.
 
     Raises
     ------
     AnalysisError
-        The result is of abx, or of one condition.
+        The method is abx, or there is only one condition.
 
     Examples
     --------
@@ -213,7 +215,7 @@ def _pairs(result: ListeningResult) -> tuple["pd.DataFrame", str]:
     if frame is None:
         raise AnalysisError(f"a result of {result.method.name} has no matrix of pairs; use plot_scores")
     if not len(frame):
-        raise AnalysisError("there is one condition only, so no pairs")
+        raise AnalysisError("one condition has no pairs to draw; use plot_scores")
     return frame, value
 
 
@@ -232,7 +234,7 @@ def _draw_cell(
         a, b, amount = b, a, 2 * zero - amount
     found = bool(pair["p_holm"] < _FOUND)
     depth = 0.0 if np.isnan(amount) else min(1.0, abs(amount - zero) / most)
-    # From white to a blue on which black still reads.
+    # The darkest blue is still light enough for black text.
     shade = tuple(1 - depth * (1 - part) for part in (0.62, 0.78, 0.90))
     place = (columns.index(b), rows.index(a))
     patches = needed("matplotlib.patches")
@@ -265,17 +267,17 @@ def _p(value: float) -> str:
 
 
 def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return how far listeners and items lie from the mean of their conditions.
+    """Return a plot of the deviations of listeners and items from the mean scores of their conditions.
 
-    Each dot is a listener or an item, crosses are listeners who were screened out; the bar is one standard
-    deviation to each side. The two farthest of each kind carry their names.
+    Each dot is a listener or an item. A cross is a listener who was screened out. The bar has a length of one
+    standard deviation on each side. The lowest and the highest of each kind have their names.
 
     Parameters
     ----------
     result
-        What was analysed, of a method with scores.
+        The result of :func:`~speechframe.statistics.listening.analyse`, of a method with scores.
     ax
-        Where to draw; None makes a figure.
+        Axes to draw into. None makes a figure.
 
     Raises
     ------
@@ -292,7 +294,9 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
     """
     frame = result.spread
     if frame is None:
-        raise AnalysisError(f"votes of {result.method.name} are choices: they have no spread in points")
+        raise AnalysisError(
+            f"votes of {result.method.name} are choices, so there is no spread in points; use plot_scores"
+        )
     ax = axes(ax, _WIDTH_INCHES, 3.0)
     labels = []
     for row, kind in enumerate(("listener", "item")):
@@ -310,7 +314,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
 def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> None:
     deviation = frame["deviation"].to_numpy(float)
-    # Neighbours in value stand at different heights, always the same ones.
+    # Neighbours have different heights, so that their dots do not overlap.
     heights = row + 0.09 * ((np.arange(len(frame)) % 3) - 1)
     crossed = frame["name"].isin(out).to_numpy()
     style: dict[str, Any] = {"linestyle": "none", "markersize": 5, "zorder": 3}

@@ -143,7 +143,9 @@ def power(
     if plan is None:
         plan = _balanced(kind, listeners, items, trials_per_listener, conditions)
     if min(plan.listeners, plan.items, plan.conditions) < _FEWEST or simulations < 1:
-        raise AnalysisError("a study needs two listeners, two items, two conditions and one simulation")
+        raise AnalysisError(
+            "a study needs at least two listeners, two items, two conditions and one simulation"
+        )
     rng = np.random.default_rng(seed)
     if kind.has_scores:
         spread = spread if spread is not None else _assumed(kind)
@@ -201,7 +203,7 @@ def listeners_needed(
     True
     """
     if not 0 < wished_power < 1:
-        raise AnalysisError(f"wished_power is a share between 0 and 1, not {wished_power:g}")
+        raise AnalysisError(f"wished_power must be between 0 and 1, such as 0.8, not {wished_power:g}")
     below, enough = 1, None
     count = 4
     while enough is None:
@@ -211,7 +213,7 @@ def listeners_needed(
         elif count >= most:
             raise AnalysisError(
                 f"{most} listeners find the effect in {tried.power:.0%} of the studies, not in "
-                f"{wished_power:.0%}; more items, or a larger effect, would help"
+                f"{wished_power:.0%}; plan more items, or a larger effect"
             )
         else:
             below, count = count, 2 * count
@@ -241,13 +243,13 @@ class _Plan:
 
 def _refuse_effect(kind: Method, effect: float) -> None:
     if isinstance(effect, bool) or not isinstance(effect, Real):
-        raise AnalysisError(f"an effect is a number, not {effect!r}")
+        raise AnalysisError(f"effect must be a number, not {effect!r}")
     if kind.highest is not None and kind.lowest is not None:
         if not 0 <= effect <= kind.highest - kind.lowest:
             allowed = f"0 to {kind.highest - kind.lowest:g} points"
-            raise AnalysisError(f"an effect of {kind.name} is {allowed}, not {effect:g}")
+            raise AnalysisError(f"the effect of {kind.name} must be {allowed}, not {effect:g}")
     elif not _NO_EFFECT <= effect < 1:
-        raise AnalysisError(f"an effect of {kind.name} is a share from 0.5 to below 1, not {effect:g}")
+        raise AnalysisError(f"the effect of {kind.name} must be a share from 0.5 to below 1, not {effect:g}")
 
 
 def _assumed(kind: Method) -> Spread:
@@ -258,7 +260,7 @@ def _assumed(kind: Method) -> Spread:
 
 def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions: int) -> _Plan:
     if min(listeners, items, trials, conditions) < 1:
-        raise AnalysisError("listeners, items, trials_per_listener and conditions are 1 or more")
+        raise AnalysisError("listeners, items, trials_per_listener and conditions must be 1 or more")
     pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
     ways = conditions if kind.has_scores else len(pairs)
     # A page of mos has one condition of an item, and a page of pair methods has one pair.
@@ -277,8 +279,11 @@ def _from_frame(design: "pd.DataFrame", kind: Method) -> _Plan:
     columns = ["condition"] if kind.has_scores else ["condition_a", "condition_b"]
     missing = [name for name in ("listener", "item", *columns) if name not in design.columns]
     if missing or not len(design):
-        fault = f"misses {', '.join(missing)}" if missing else "has no rows"
-        raise AnalysisError(f"the design {fault}", column=missing[0] if missing else None)
+        fault = f"lacks the columns {', '.join(missing)}" if missing else "has no rows"
+        raise AnalysisError(
+            f"the design {fault}; it needs one row a vote, with listener, item, {', '.join(columns)}",
+            column=missing[0] if missing else None,
+        )
     names = sorted({str(name) for column in columns for name in design[column]})
     place = {name: code for code, name in enumerate(names)}
     codes = [np.array([place[str(name)] for name in design[column]], np.intp) for column in columns]

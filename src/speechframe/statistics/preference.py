@@ -1,4 +1,4 @@
-"""Which of two was preferred: counts and shares of each pair, and the strengths behind all of them."""
+"""Compute preferences from pair votes, as counts and shares of each pair and as strengths of conditions."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,11 +20,11 @@ REPLICATES = 1000
 
 _STEPS = 60
 _CLOSE = 1e-9
-# Holds a replicate in which one condition wins everything within numbers.
+# Keeps strengths finite in a bootstrap sample in which one condition wins every vote.
 _RIDGE = 1e-6
 _LONGEST_STEP = 2.0
 _DRAWN_AT_ONCE = 4_000_000
-# Half of what lies between these is one standard error, and a few replicates without end do not move it.
+# Half the distance between these quantiles is one standard error. Few extreme samples do not change it.
 _ONE_SIGMA = (0.15865525393145707, 0.8413447460685429)
 
 
@@ -35,13 +35,14 @@ class Strengths:
     Parameters
     ----------
     frame
-        One row a condition, the strongest first: ``condition``, ``strength`` (natural logarithm, 0 is the
-        mean), ``low``, ``high``, ``std_error``, ``worth`` (strengths as shares of 1), ``reason``.
+        One row a condition, the strongest first. The columns are ``condition``, ``strength`` (natural
+        logarithm, with mean 0), ``low``, ``high``, ``std_error``, ``worth`` (exponentials of the strengths,
+        as shares with sum 1) and ``reason``.
     tie
-        Davidson's nu: between equals a tie is nu times as likely as either preference; 0 where nobody said
-        tie.
+        Davidson's nu. For two equal conditions, a tie is nu times as likely as each preference. 0 if no vote
+        is a tie.
     replicates
-        Bootstrap samples of each kind.
+        Number of bootstrap samples of each kind.
     """
 
     frame: "pd.DataFrame"
@@ -50,29 +51,30 @@ class Strengths:
 
 
 def preference_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
-    """Return what was preferred in each pair of conditions that was heard, the clearest first.
+    """Return the preferences in each pair of conditions with votes, the clearest first.
 
     Parameters
     ----------
     votes
         Votes of ``ab``.
     confidence
-        How often the intervals shall hold the share.
+        Confidence level of the intervals, between 0 and 1.
 
     Returns
     -------
     pandas.DataFrame
-        One row a pair: ``condition_a`` (preferred more often), ``condition_b``, ``prefer_a``, ``prefer_b``,
-        ``ties``, ``share`` (of a among the decided votes), ``low``, ``high`` (Wilson), ``clustered_low``,
-        ``clustered_high``, ``p`` (clustered), ``p_holm`` (over all pairs), ``p_exact`` (the sign test:
-        binomial, ties left out, votes as if independent), ``votes``, ``listeners``, ``items``, ``reason``.
+        One row a pair. ``condition_a`` is the condition with more votes, and ``condition_b`` the other.
+        Further columns are ``prefer_a``, ``prefer_b``, ``ties``, ``share`` (of a among the decided votes),
+        ``low``, ``high`` (Wilson interval), ``clustered_low``, ``clustered_high``, ``p`` (clustered),
+        ``p_holm`` (adjusted for all pairs), ``p_exact`` (sign test of independent votes without ties),
+        ``votes``, ``listeners``, ``items`` and ``reason``.
 
     Examples
     --------
-    >>> from speechframe.statistics.intake import checked
+    >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": f"l{n % 3}", "item": f"s{n % 4}", "condition_a": "x", "condition_b": "y",
     ...          "choice": "a" if n < 9 else "tie"} for n in range(12)]
-    >>> preference_frame(checked(rows, method="ab"))[["prefer_a", "prefer_b", "ties"]].values.tolist()
+    >>> preference_frame(check_votes(rows, method="ab"))[["prefer_a", "prefer_b", "ties"]].values.tolist()
     [[9, 0, 3]]
     """
     import pandas as pd
@@ -122,7 +124,7 @@ _TIE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Ballots:
-    """Pair votes as codes; the first of a pair is the one whose name comes first."""
+    """Pair votes as codes. Within a pair, the conditions are sorted by name."""
 
     first: Codes
     second: Codes
@@ -151,7 +153,7 @@ class _Ballots:
         return list(combinations(range(self.conditions), 2))
 
     def counts(self, clusters: Codes) -> Array:
-        """Return outcomes by cluster and pair, shape (clusters, pairs, 3)."""
+        """Return the counts of outcomes by cluster and pair, with shape (clusters, pairs, 3)."""
         place = np.zeros((self.conditions, self.conditions), np.intp)
         for code, pair in enumerate(self.pairs):
             place[pair] = code
@@ -164,29 +166,30 @@ class _Ballots:
 def strengths(
     votes: Votes, *, confidence: float = 0.95, replicates: int = REPLICATES, seed: int = 0
 ) -> Strengths:
-    """Return how strong each condition is, by all pairs together.
+    """Return the strength of each condition, fitted to all pairs together.
 
-    A is preferred to B with odds exp(strength of A - strength of B). The standard error is bootstrapped: by
-    drawing listeners anew, items, and single cells of both, joined as the variances of
-    :mod:`~speechframe.statistics.clusters` are; the interval is t with min(listeners, items) - 1 degrees.
+    A is preferred to B with odds exp(strength of A - strength of B). The standard errors come from three
+    kinds of bootstrap samples, of listeners, of items, and of combinations of listener and item. Their
+    variances are joined as in :mod:`~speechframe.statistics.clusters`. The intervals use t with
+    min(listeners, items) - 1 degrees of freedom.
 
     Parameters
     ----------
     votes
         Votes of ``ab``.
     confidence
-        How often an interval shall hold the strength.
+        Confidence level of the intervals, between 0 and 1.
     replicates
-        Bootstrap samples of each of the three kinds.
+        Number of bootstrap samples of each of the three kinds.
     seed
-        Of the bootstrap; the same votes and seed give the same figures.
+        Seed of the bootstrap. The same votes and seed give the same figures.
 
     Examples
     --------
-    >>> from speechframe.statistics.intake import checked
+    >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": f"l{n % 4}", "item": f"s{n % 3}", "condition_a": "x", "condition_b": "y",
     ...          "choice": "a" if n < 9 else "b"} for n in range(12)]
-    >>> found = strengths(checked(rows, method="ab"), replicates=50)
+    >>> found = strengths(check_votes(rows, method="ab"), replicates=50)
     >>> round(float(np.exp(found.frame["strength"][0] - found.frame["strength"][1])), 3)
     3.0
     """
@@ -202,7 +205,8 @@ def strengths(
         fitted, ties = davidson(total[None], ballots.pairs, size)
         value, tie = fitted[0], float(ties[0])
         if degrees + 1 < FEWEST_CLUSTERS:
-            reason = f"one {'listener' if len(votes.listeners) == 1 else 'item'}: nothing is known of others"
+            single = "listener" if len(votes.listeners) == 1 else "item"
+            reason = f"one {single}: an interval needs two or more"
         else:
             std_error = np.sqrt(_variance(ballots, replicates, np.random.default_rng(seed)))
     reach = critical(np.array([float(degrees)]), confidence)[0] * std_error
@@ -223,7 +227,10 @@ def strengths(
 
 
 def _no_strengths(total: Array, pairs: list[tuple[int, int]], conditions: tuple[str, ...]) -> str:
-    """Say why there are no finite strengths; empty where there are (Ford 1957: all reach all by wins)."""
+    """Return the reason if there are no finite strengths, else an empty text.
+
+    Strengths are finite if a chain of wins leads from every condition to every other one (Ford 1957).
+    """
     csgraph = needed("scipy.sparse.csgraph")
     beaten = np.zeros((len(conditions), len(conditions)))
     for (first, second), (wins, losses, ties) in zip(pairs, total, strict=True):
@@ -231,10 +238,11 @@ def _no_strengths(total: Array, pairs: list[tuple[int, int]], conditions: tuple[
         beaten[second, first] = losses + ties
     count, group = csgraph.connected_components(beaten + beaten.T, directed=False)
     if count > 1:
-        return f"never compared, not even through others: {_groups(count, group, conditions)}"
+        return f"groups without a comparison between them: {_groups(count, group, conditions)}"
     count, group = csgraph.connected_components(beaten, directed=True, connection="strong")
     if count > 1:
-        return f"one side won every comparison, so its lead has no end: {_groups(count, group, conditions)}"
+        groups = _groups(count, group, conditions)
+        return f"one group won every comparison, so its strength is infinite: {groups}"
     return ""
 
 
@@ -246,19 +254,20 @@ def _groups(count: int, group: NDArray[Any], conditions: tuple[str, ...]) -> str
 
 
 def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tuple[Array, Array]:
-    """Return the maximum-likelihood strengths of many tables of counts at once, and their nu.
+    """Return maximum-likelihood strengths and nu for many tables of counts at once.
 
-    Without ties this is the model of Bradley and Terry. The likelihood is concave in the strengths and in
-    log nu; Newton's steps, shortened where they are long.
+    Without ties, this is the model of Bradley and Terry. The likelihood is concave in the strengths and in
+    log nu, so Newton's method finds the maximum. Long steps are shortened.
 
     Parameters
     ----------
     counts
-        How often the first, the second and neither was preferred, shape (tables, pairs, 3).
+        Numbers of votes for the first condition, for the second, and for neither, with shape
+        (tables, pairs, 3).
     pairs
         The two conditions of each pair, as codes.
     conditions
-        How many conditions there are.
+        Number of conditions.
 
     Examples
     --------
@@ -274,10 +283,10 @@ def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tu
     products = (ways[:, :, None] * ways[:, None, :]).reshape(len(ways), -1)
     tables, votes = len(counts), counts.sum(axis=2)
     tied = counts[:, :, _TIE].sum(axis=1) > 0
-    # Where no vote is a tie, nu is 0: no way to say tie is left in the likelihood.
+    # In a table without ties, nu is 0, and the outcome "tie" is removed from the likelihood.
     open_ways = np.where(tied[:, None], [[0.0, 0.0, 0.0]], [[0.0, 0.0, -np.inf]])[:, None, :]
     held = np.eye(conditions + 1) * _RIDGE
-    # The likelihood says nothing of the sum of strengths: held at 0, it does not drift with rounding.
+    # The likelihood does not depend on the sum of the strengths. So the sum is held at 0.
     held[:conditions, :conditions] += 1.0
     parameters = np.zeros((tables, conditions + 1))
     for _ in range(_STEPS):
@@ -302,18 +311,18 @@ def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tu
 def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> Array:
     _, cells = np.unique(ballots.listeners * (ballots.items.max() + 1) + ballots.items, return_inverse=True)
     kinds = (ballots.listeners, ballots.items, cells)
-    # Each kind has a stream of its own, so that none changes with the sizes of the others.
+    # Each kind has its own random stream, so that its samples do not depend on the other kinds.
     by_listener, by_item, by_both = (
-        _bootstrapped(ballots, clusters, replicates, stream)
+        _bootstrap(ballots, clusters, replicates, stream)
         for clusters, stream in zip(kinds, rng.spawn(len(kinds)), strict=True)
     )
     return np.asarray(np.maximum.reduce([by_listener + by_item - by_both, by_listener, by_item]), np.float64)
 
 
-def _bootstrapped(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
+def _bootstrap(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
     counts = ballots.counts(clusters)
     size = len(counts)
-    # Some at a time: all replicates of hundreds of thousands of votes would be gigabytes.
+    # Samples are drawn in parts, because all samples of a large test could need gigabytes.
     at_once = max(1, _DRAWN_AT_ONCE // size)
     drawn = (
         rng.multinomial(size, np.full(size, 1 / size), size=min(at_once, replicates - first)).astype(float)
@@ -322,5 +331,5 @@ def _bootstrapped(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.r
     totals = np.concatenate([np.tensordot(some, counts, axes=1) for some in drawn])
     found, _ = davidson(totals, ballots.pairs, ballots.conditions)
     low, high = np.quantile(found, _ONE_SIGMA, axis=0)
-    # A sample of G clusters varies by G - 1 of them.
+    # The bootstrap variance of G clusters is too small by the factor (G - 1) / G.
     return np.asarray(((high - low) / 2) ** 2 * size / (size - 1), np.float64)

@@ -1,4 +1,4 @@
-"""Shares of yes and no votes: Wilson intervals of independent and of clustered votes, and exact tests."""
+"""Compute shares of yes votes, with Wilson intervals (independent and clustered votes) and exact tests."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,17 +19,17 @@ class Share:
     Parameters
     ----------
     share
-        Yes votes among all; NaN without votes.
+        Share of yes votes. NaN without votes.
     low, high
-        The Wilson interval as if every vote were independent.
+        Wilson interval for independent votes.
     p_exact
-        Exact binomial p, as if every vote were independent.
+        p of the exact binomial test for independent votes.
     clustered_low, clustered_high, p_clustered
-        The same with the votes of a listener, and about an item, taken together.
+        Interval and p for votes clustered by listener and by item.
     yes, votes
-        The counts.
+        Number of yes votes and of all votes.
     reason
-        Why a figure is NaN; empty where none is.
+        Reason for a figure that is NaN. Empty if there is none.
     """
 
     share: float
@@ -45,7 +45,7 @@ class Share:
 
 
 def exact_p(yes: int, votes: int, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
-    """Return the exact binomial p of `yes` among `votes` against one half; NaN without votes.
+    """Return p of the exact binomial test of `yes` in `votes` against one half. NaN without votes.
 
     Examples
     --------
@@ -63,11 +63,11 @@ def wilson(share: float, votes: float, reach: float) -> tuple[float, float]:
     Parameters
     ----------
     share
-        What was found, 0 to 1.
+        Observed share, from 0 to 1.
     votes
-        How many independent votes it is worth; not always a whole number.
+        Number of independent votes, or the effective number of clustered votes.
     reach
-        Standard errors to each side, 1.96 for 95 % of independent votes.
+        Standard errors on each side, such as 1.96 for a 95 % interval of independent votes.
 
     Examples
     --------
@@ -90,22 +90,23 @@ def share_of(
     confidence: float = 0.95,
     alternative: Literal["two-sided", "greater"] = "two-sided",
 ) -> Share:
-    """Return the share of ones, with both kinds of interval.
+    """Return the share of yes votes, with intervals for independent and for clustered votes.
 
-    The clustered interval is Wilson's for as many independent votes as would be as unsure, with t of
-    min(listeners, items) - 1 degrees. Where all votes agree no variance can be seen: each listener, or each
-    item if they are fewer, counts as one vote then.
+    The clustered interval is a Wilson interval with an effective number of votes. That many independent votes
+    would have the same variance. It uses t with min(listeners, items) - 1 degrees of freedom. If all votes
+    are equal, the variance is unknown. Then the effective number is the number of listeners or of items,
+    whichever is lower.
 
     Parameters
     ----------
     yes
-        1 or 0, one a vote.
+        1 or 0 for each vote.
     listeners, items
-        Whose vote it is, and about what, as codes from 0.
+        Listener and item of each vote, as codes from 0.
     confidence
-        How often an interval shall hold the share of all listeners and items.
+        Confidence level of the intervals, between 0 and 1.
     alternative
-        What the tests are for: a share other than one half, or a ``greater`` one.
+        Alternative of the tests, which is a share ``greater`` than one half, or ``two-sided``.
 
     Examples
     --------
@@ -124,14 +125,14 @@ def share_of(
     spread = clustered((yes - share) / votes, listeners, items)
     if spread.reason:
         return Share(share, low, high, p_exact, NAN, NAN, NAN, count, votes, spread.reason)
-    worth = float(min(spread.listeners, spread.items))
+    effective_n = float(min(spread.listeners, spread.items))
     if spread.variance > 0:
-        # Never worth more than they are, however evenly they happen to lie.
-        worth = min(float(votes), share * (1 - share) / spread.variance)
+        # The effective number never exceeds the number of votes, even if the votes are very even.
+        effective_n = min(float(votes), share * (1 - share) / spread.variance)
     clustered_low, clustered_high = wilson(
-        share, worth, float(special.stdtrit(spread.degrees, (1 + confidence) / 2))
+        share, effective_n, float(special.stdtrit(spread.degrees, (1 + confidence) / 2))
     )
-    t = (share - 0.5) / np.sqrt(0.25 / worth)
+    t = (share - 0.5) / np.sqrt(0.25 / effective_n)
     tail = float(special.stdtr(spread.degrees, -t if alternative == "greater" else -abs(t)))
     p_clustered = tail if alternative == "greater" else 2 * tail
     return Share(share, low, high, p_exact, clustered_low, clustered_high, p_clustered, count, votes, "")

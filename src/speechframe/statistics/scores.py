@@ -1,4 +1,4 @@
-"""Mean scores of conditions and the differences between them, clustered by listener and item."""
+"""Compute mean scores of conditions and their differences, clustered by listener and item."""
 
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from speechframe.statistics.intake import Codes, Votes
 if TYPE_CHECKING:
     import pandas as pd
 
-# Differences of means that are equal on paper differ in the last bits; ranks must not see that.
+# Differences are rounded, because rounding errors must not change the ranks of equal differences.
 _RANK_DECIMALS = 9
 
 _PAIR_COLUMNS = [
@@ -36,16 +36,16 @@ _PAIR_COLUMNS = [
 
 
 class Table:
-    """Scores as arrays: vote, condition, listener, item; and what compares two of the conditions.
+    """Scores as arrays, with methods that compare two conditions.
 
     Parameters
     ----------
     scores
-        One a vote.
+        Score of each vote.
     conditions, listeners, items
-        Codes from 0, one a vote.
+        Condition, listener and item of each vote, as codes from 0.
     count
-        How many conditions there are.
+        Number of conditions.
     """
 
     def __init__(self, scores: Array, conditions: Codes, listeners: Codes, items: Codes, count: int) -> None:
@@ -56,7 +56,7 @@ class Table:
 
     @classmethod
     def of_votes(cls, votes: Votes) -> "Table":
-        """Return the table of some votes."""
+        """Return votes as a table."""
         return cls(
             votes.frame["score"].to_numpy(float),
             votes.codes("condition", votes.conditions),
@@ -72,13 +72,13 @@ class Table:
         return mean, clustered(influence, self.listeners[rows], self.items[rows])
 
     def shared(self, first: int, second: int) -> tuple[Codes, Codes]:
-        """Return the rows of two conditions about items that were heard in both."""
+        """Return the rows of two conditions, for items that were heard in both conditions."""
         both = self._heard[first] & self._heard[second]
         rows = [self.of[code][both[self.items[self.of[code]]]] for code in (first, second)]
         return rows[0], rows[1]
 
     def difference(self, first: int, second: int) -> tuple[float, Clustered]:
-        """Return mean of `first` minus mean of `second` over the items heard in both, and its variance."""
+        """Return the mean of `first` minus that of `second`, for items heard in both, and its variance."""
         plus, minus = self.shared(first, second)
         rows = np.concatenate([plus, minus])
         if not len(rows):
@@ -97,7 +97,7 @@ def _mean(scores: Array) -> tuple[float, Array]:
 
 
 def p_of_pairs(table: Table, pairs: list[tuple[int, int]]) -> Array:
-    """Return the clustered two-sided p of each difference, NaN where it cannot be known."""
+    """Return the clustered two-sided p of each difference. NaN if it cannot be computed."""
     found = [table.difference(first, second) for first, second in pairs]
     values = np.array([value for value, _ in found], float)
     variances = np.array([spread.variance for _, spread in found], float)
@@ -106,7 +106,7 @@ def p_of_pairs(table: Table, pairs: list[tuple[int, int]]) -> Array:
 
 
 def _t(values: Array, variances: Array) -> Array:
-    """Return the t of differences; NaN where there is no difference and no variance."""
+    """Return the t values of differences. NaN if difference and variance are both 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return values / np.sqrt(variances)
 
@@ -119,21 +119,21 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     votes
         Votes of a method with scores.
     confidence
-        How often the intervals shall hold the mean of all listeners and items.
+        Confidence level of the intervals, between 0 and 1.
 
     Returns
     -------
     pandas.DataFrame
-        One row a condition: ``condition``, ``mean``, ``low``, ``high``, ``std_error``, ``votes``,
-        ``listeners``, ``items``, ``untouched``, ``reason``. Clips that a listener did not touch count in
-        ``untouched`` and nowhere else. A figure that cannot be known is NaN, and ``reason`` says why.
+        One row a condition, with ``condition``, ``mean``, ``low``, ``high``, ``std_error``, ``votes``,
+        ``listeners``, ``items``, ``untouched`` and ``reason``. Clips that a listener did not rate count only
+        in ``untouched``. A figure that cannot be computed is NaN, and ``reason`` has the cause.
 
     Examples
     --------
-    >>> from speechframe.statistics.intake import checked
+    >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": w, "item": i, "condition": "ours", "score": s}
     ...         for w, i, s in [("l1", "s1", 4), ("l1", "s2", 5), ("l2", "s1", 3), ("l2", "s2", 4)]]
-    >>> score_frame(checked(rows, method="mos"))[["condition", "mean", "votes"]].values.tolist()
+    >>> score_frame(check_votes(rows, method="mos"))[["condition", "mean", "votes"]].values.tolist()
     [['ours', 4.0, 4]]
     """
     import pandas as pd
@@ -165,23 +165,24 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
 def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     """Return the difference of every two conditions, the largest first.
 
-    Two conditions are compared over the items that were heard in both. The interval is that of one pair;
-    ``p_holm`` is adjusted for all pairs (Holm 1979). ``p_wilcoxon`` is the signed-rank test over listeners,
-    by their mean differences: it assumes no normal distribution, and knows nothing of items.
+    Two conditions are compared on the items that were heard in both. The intervals are not adjusted for the
+    number of pairs, but ``p_holm`` is (Holm 1979). ``p_wilcoxon`` is a signed-rank test of the listeners'
+    mean differences. This test does not assume a normal distribution, and it ignores differences between
+    items.
 
     Parameters
     ----------
     votes
         Votes of a method with scores.
     confidence
-        How often an interval shall hold the difference for all listeners and items.
+        Confidence level of the intervals, between 0 and 1.
 
     Returns
     -------
     pandas.DataFrame
-        One row a pair: ``condition_a`` (the better), ``condition_b``, ``difference``, ``low``, ``high``,
-        ``std_error``, ``t``, ``degrees``, ``p``, ``p_holm``, ``p_wilcoxon``, ``p_wilcoxon_holm``, ``votes``,
-        ``listeners``, ``items`` (heard in both), ``reason``.
+        One row a pair, with ``condition_a`` (the better one), ``condition_b``, ``difference``, ``low``,
+        ``high``, ``std_error``, ``t``, ``degrees``, ``p``, ``p_holm``, ``p_wilcoxon``, ``p_wilcoxon_holm``,
+        ``votes``, ``listeners``, ``items`` (heard in both) and ``reason``.
     """
     import pandas as pd
 
@@ -192,7 +193,7 @@ def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
         better, other = pair if not value < 0 else pair[::-1]
         reason = spread.reason
         if not reason and spread.variance == 0:
-            reason = "the votes do not vary: there is nothing to judge the difference by"
+            reason = "the votes do not vary, so the difference cannot be tested"
         rows.append(
             {
                 "condition_a": votes.conditions[better],
@@ -224,11 +225,11 @@ def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
 
 
 def _wilcoxon(table: Table, first: int, second: int) -> float:
-    """Return the p of the signed ranks of listeners' mean differences; NaN where no two differ."""
+    """Return p of the signed-rank test of listeners' mean differences. NaN if all differences are 0."""
     plus, minus = table.shared(first, second)
     means = [_listener_means(table, rows) for rows in (plus, minus)]
     differences = np.round(means[0] - means[1], _RANK_DECIMALS)
-    # Zeros have no sign; the test leaves them out too, but only after it chose how to count by all of them.
+    # Zeros are removed here. scipy would also ignore them, but they would affect its choice of the method.
     differences = differences[~np.isnan(differences) & (differences != 0)]
     if not len(differences):
         return float("nan")

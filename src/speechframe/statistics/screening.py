@@ -1,18 +1,18 @@
-"""Which listeners did not do what was asked of them, by rules that were set before.
+"""Find listeners who did not follow the instructions, by rules that are fixed before the test.
 
-Each rule looks only at what a listener did, never at how well it suits the others: somebody who disagrees is
-no bad listener.
+A rule never compares a listener with other listeners, because a different opinion is not a fault. The rules
+are these.
 
 ``reference``
-    mushra: gave the hidden reference less than 90 in more than 15 % of its trials (ITU-R BS.1534).
+    mushra. The hidden reference got less than 90 in more than 15 % of its trials (ITU-R BS.1534).
 ``anchor``
-    mushra: gave the mid-range anchor more than 90 in more than 15 % of its trials (ITU-R BS.1534-3).
+    mushra. The mid-range anchor got more than 90 in more than 15 % of its trials (ITU-R BS.1534-3).
 ``constant``
-    Gave one and the same score to more than one condition, or said tie, every time over eight votes or more.
+    All votes gave the same score to different conditions, or were ties. This needs eight votes or more.
 ``side``
-    ab, abx: took the clip of one side every time, over eight decided votes or more.
+    ab and abx. All decided votes were for the same side. This needs eight decided votes or more.
 ``unheard``
-    Voted without playing anything in more than 15 % of the votes (where plays were recorded).
+    More than 15 % of the votes were given without playing a clip. This needs the column ``plays``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,42 +24,43 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REFERENCE_SCORE = 90.0
-"""What listeners who hear which is which give the hidden reference at least, and an anchor at the most."""
+"""Lowest accepted score of the hidden reference, and highest accepted score of the mid-range anchor."""
 
 TOLERATED_SHARE = 0.15
-"""In how many of their trials listeners may miss it."""
+"""Largest share of a listener's trials that may break a rule."""
 
 FEWEST_VOTES = 8
-"""From how many equal votes on they are no chance: a fair coin does this to one listener in 128."""
+"""Number of equal votes that is unlikely by chance. For a fair coin, it happens once in 128 listeners."""
 
 
 def screen(votes: Votes, *, reference: str | None = None, mid_anchor: str | None = None) -> "pd.DataFrame":
-    """Return what each listener did, and who is screened out.
+    """Return the screening of all listeners.
 
     Parameters
     ----------
     votes
-        The votes.
+        Checked votes of one test.
     reference
-        The hidden reference's condition; its rule is applied in ``mushra`` only.
+        The condition that is the hidden reference. Its rule applies only to ``mushra``.
     mid_anchor
-        The condition of the mid-range anchor (7 kHz); its rule is applied in ``mushra`` only.
+        The condition that is the mid-range anchor (7 kHz). Its rule applies only to ``mushra``.
 
     Returns
     -------
     pandas.DataFrame
-        One row a listener: ``listener``, ``votes``, ``reference_missed`` (share of the hidden reference's
-        trials), ``anchor_missed`` (share of the mid-range anchor's), ``unheard`` (share of the votes; NaN
-        where plays were not recorded), ``same`` (share of the most frequent vote), ``same_side``,
-        ``screened``, ``reason`` (the rules above that speak against them).
+        One row a listener. ``listener`` is the name, ``votes`` the number of votes, and ``screened`` is True
+        if the listener is screened out. ``reason`` has the rules that the listener broke. The other columns
+        are shares, of trials that missed the reference or the anchor (``reference_missed``,
+        ``anchor_missed``), of votes without playing (``unheard``, NaN if plays were not recorded), of the
+        most frequent vote (``same``), and of the most frequent side (``same_side``).
 
     Examples
     --------
-    >>> from speechframe.statistics.intake import checked
+    >>> from speechframe.statistics.intake import check_votes
     >>> rows = [{"listener": w, "item": f"s{n}", "condition": c, "score": s}
     ...         for n in range(5) for w, c, s in
     ...         [("l1", "ref", 100), ("l1", "ours", 60), ("l2", "ref", 80), ("l2", "ours", 90)]]
-    >>> found = screen(checked(rows, method="mushra", reference="ref"), reference="ref")
+    >>> found = screen(check_votes(rows, method="mushra", reference="ref"), reference="ref")
     >>> found[["listener", "screened", "reason"]].values.tolist()
     [['l1', False, ''], ['l2', True, 'reference']]
     """
@@ -136,12 +137,12 @@ def _reasons(facts: dict[str, Any], frame: "pd.DataFrame", votes: Votes) -> list
 def _could_differ(frame: "pd.DataFrame", column: str) -> bool:
     if column == "score":
         return len(set(frame["condition"])) > 1
-    # Choosing condition a every time is a preference; only saying tie every time is no vote.
+    # Always choosing condition a is a preference. Only ties every time are suspicious.
     return column == "choice" and bool((frame[column] == TIE).all())
 
 
 def _sides_differ(frame: "pd.DataFrame") -> bool:
-    """Return whether each condition stood on both sides, so that a side is not a preference."""
+    """Return whether some condition was on both sides, so that choosing a side is not a preference."""
     left = frame["condition_a"].where(frame["left"] == A, frame["condition_b"])
     right = frame["condition_b"].where(frame["left"] == A, frame["condition_a"])
     return bool(set(left) & set(right))

@@ -1,4 +1,4 @@
-"""How much listeners and items differ: their means, and the standard deviations behind the votes."""
+"""Measure how much listeners and items differ, by their deviations and by standard deviations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from speechframe.errors import AnalysisError
 from speechframe.statistics.clusters import Array
-from speechframe.statistics.intake import Codes, Votes, checked
+from speechframe.statistics.intake import Codes, Votes, check_votes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Standard deviations of what makes votes differ, in points of the scale.
+    """Standard deviations of the parts of a score, in points of the scale.
 
     Parameters
     ----------
     listener
-        Of listeners' means: some are lenient.
+        Between listeners, because some are more lenient.
     item
-        Of items' means: some sentences sound better in whatever voice.
+        Between items, because some sentences sound better in every voice.
     listener_condition
-        Of listeners' own liking for single conditions.
+        Between the tastes of listeners for single conditions.
     item_condition
-        Of how single items suit single conditions.
+        Between items for single conditions, because a sentence may suit one voice better.
     residual
-        Of what remains from vote to vote.
+        Between votes of the same listener on the same item and condition.
 
     Examples
     --------
@@ -46,26 +46,27 @@ class Spread:
 
     @property
     def total(self) -> float:
-        """The standard deviation of single votes on one condition."""
+        """Standard deviation of single votes on one condition, from all parts together."""
         parts = (self.listener, self.item, self.listener_condition, self.item_condition, self.residual)
         return float(np.sqrt(np.sum(np.square(parts))))
 
     @classmethod
     def of(cls, votes: Any, *, method: str, reference: str | None = None) -> "Spread":
-        """Return the spread of votes there are, of a pilot for example; to be given to ``power``.
+        """Return the spread of existing votes, for example of a pilot test. Pass it to ``power``.
 
-        Found by the method of moments: what two votes have in common that share a listener, an item, or one
-        of them and the condition. What comes out below zero is 0. Few listeners or items make it too small.
+        The method of moments estimates each part. It uses the covariance of two votes that share a listener
+        or an item, with or without the condition. A negative estimate becomes 0. With few listeners or items,
+        the estimates are too small.
 
         Parameters
         ----------
         votes, method, reference
-            As in :func:`~speechframe.statistics.listening.analyse`; of a method with scores.
+            As in :func:`~speechframe.statistics.listening.analyse`. The method must have scores.
 
         Raises
         ------
         AnalysisError
-            The votes cannot be analysed; are choices, not scores; or no two share what has to be shared.
+            The votes cannot be analysed or are not scores. Or too few votes share a listener or an item.
 
         Examples
         --------
@@ -74,9 +75,9 @@ class Spread:
         >>> Spread.of(rows, method="mos").listener
         0.816
         """
-        read = checked(votes, method=method, reference=reference)
+        read = check_votes(votes, method=method, reference=reference)
         if not read.method.has_scores:
-            raise AnalysisError(f"{method} has no scores, so no spread in points")
+            raise AnalysisError(f"{method} has no scores, so no spread in points; use mos, multi or mushra")
         frame = read.frame
         conditions = read.codes("condition", read.conditions)
         rest = frame["score"].to_numpy(float)
@@ -102,8 +103,8 @@ def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float
     }
     if np.isnan(list(parts.values())).any():
         raise AnalysisError(
-            "the spread cannot be told from these votes: listeners must hear several items and conditions, "
-            "and items be heard by several listeners"
+            "the spread cannot be estimated from these votes; each listener must rate several items and "
+            "conditions, and several listeners must rate each item"
         )
     parts = {name: max(0.0, value) for name, value in parts.items()}
     parts["residual"] = max(0.0, float(np.mean(np.square(rest))) - sum(parts.values()))
@@ -111,28 +112,30 @@ def _components(rest: Array, votes: Votes, conditions: Codes) -> dict[str, float
 
 
 def _pairs(rest: Array, codes: Sequence[Codes]) -> tuple[float, float]:
-    """Return the sum of products of all ordered pairs that share all codes, and how many they are."""
+    """Return the sum of products of all ordered pairs that share all codes, and the number of these pairs."""
     _, cells = np.unique(np.stack(codes), axis=1, return_inverse=True)
     sums, counts = np.bincount(cells, rest), np.bincount(cells).astype(float)
     return float(sums @ sums), float(counts @ counts)
 
 
 def _common(pairs: dict[str, tuple[float, float]], *terms: tuple[str, int]) -> float:
-    """Return the mean product over the pairs that are left when those that share more are taken out."""
+    """Return the mean product of pairs that share certain codes and nothing more, by adding signed terms."""
     products = sum(sign * pairs[names][0] for names, sign in terms)
     count = sum(sign * pairs[names][1] for names, sign in terms)
     return products / count if count > 0 else float("nan")
 
 
 def spread_frame(votes: Votes) -> "pd.DataFrame":
-    """Return how far each listener and each item lies from what its conditions get on the whole.
+    """Return the mean deviation of each listener and each item from the mean scores of the conditions.
+
+    A deviation is the mean of the votes minus the mean scores of the conditions of these votes. So a listener
+    who only rated the worse conditions does not appear to be strict.
 
     Returns
     -------
     pandas.DataFrame
-        One row a listener and one an item: ``kind`` (``listener`` or ``item``), ``name``, ``deviation`` (mean
-        of its votes minus the mean scores of the conditions they were about, so nobody is called strict who
-        only heard the worse ones), ``votes``; sorted by deviation.
+        One row for each listener and each item, with ``kind`` (``listener`` or ``item``), ``name``,
+        ``deviation`` and ``votes``, sorted by deviation.
     """
     import pandas as pd
 

@@ -1,44 +1,44 @@
-"""The votes of a listening test as a table: one row a vote, append-only.
+"""Define the table of votes of a listening test, with one row a vote.
 
-A *vote* is what a listener said about one clip (``mos``, ``multi``, ``mushra``) or about one pair of clips
-(``ab``, ``abx``). Whoever writes votes writes :data:`VOTE_SCHEMA`; whoever analyses them asks only for
-:data:`NEEDED`, so votes of another tool can be analysed too. Further columns (answers to questions, comments)
-may follow; the analysis leaves them alone.
+A *vote* is a listener's score of one clip (``mos``, ``multi``, ``mushra``) or choice between two clips
+(``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis needs only the
+columns of :data:`NEEDED`, so it accepts votes of other tools. It ignores further columns, such as answers to
+questions.
 
 Columns of every method
 
 =================  ====================================================================================
-``test_id``        The test; one frame is one test.
-``listener``       Who voted: an opaque name.
-``seed``           What this listener's order was drawn with.
-``trial``          Number of the page in this listener's order, from 0, training pages included.
-``training``       True for a practice page: kept, never analysed.
-``item``           What was said: the sentence or row that the clips of a trial share.
-``plays``          How often playback was started, of all clips the vote is about together.
-``listened_s``     Seconds of them that were heard, together.
-``first_play_utc`` When the first of them was started; null where none was.
-``voted_utc``      When the vote was given.
+``test_id``        Name of the test. One frame has votes of one test.
+``listener``       Opaque name of the listener.
+``seed``           Seed of the design.
+``trial``          Number of the page in this listener's order, from 0, including practice pages.
+``training``       True for a practice page, which is stored but not analysed.
+``item``           Name of the item (usually the text) that the clips of a trial share.
+``plays``          Number of times that a clip of this vote was started.
+``listened_s``     Seconds for which the clips of this vote were played, in total.
+``first_play_utc`` Time of the first start of a clip. Null if no clip was started.
+``voted_utc``      Time of the vote.
 =================  ====================================================================================
 
 Columns of ``mos``, ``multi``, ``mushra``
 
 =================  ====================================================================================
-``slot``           Place of the clip on the page, from 0; always 0 in ``mos``. With listener and trial
-                   it names a vote.
-``condition``      What made the clip: a voice, a system, the hidden reference, an anchor.
-``score``          The vote, in the method's range; null where the listener did not touch it, never 0.
+``slot``           Place of the clip on the page, from 0. Always 0 in ``mos``. Listener, trial and slot
+                   identify a vote.
+``condition``      Condition of the clip, such as a voice, a system, the hidden reference or an anchor.
+``score``          The score, in the range of the method. Null if the listener did not rate the clip.
 =================  ====================================================================================
 
-Columns of ``ab``, ``abx``; ``a`` and ``b`` always mean the two conditions, never a side of the screen
+Columns of ``ab``, ``abx``. ``a`` and ``b`` always mean the two conditions, not the sides of the page
 
 =================  ====================================================================================
-``condition_a``    One condition of the pair; which of the two is called a does not matter.
-``condition_b``    The other.
-``left``           ``a`` or ``b``: which of them stood on the left (in abx: under the button A).
-``choice``         ab: ``a``, ``b`` or ``tie``, what was preferred.
-``answer``         abx: ``a`` or ``b``, what X was taken for.
-``truth``          abx: ``a`` or ``b``, what X was.
-``correct``        abx: whether both are the same.
+``condition_a``    First condition of the pair. The order of the two has no meaning.
+``condition_b``    Second condition of the pair.
+``left``           ``a`` or ``b``, the condition on the left (in abx, the condition of button A).
+``choice``         Only ab. ``a``, ``b`` or ``tie``, the preferred condition.
+``answer``         Only abx. ``a`` or ``b``, the listener's answer for X.
+``truth``          Only abx. ``a`` or ``b``, the condition of X.
+``correct``        Only abx. Whether ``answer`` equals ``truth``.
 =================  ====================================================================================
 """
 
@@ -94,7 +94,7 @@ VOTE_SCHEMA: Mapping[str, pa.Schema] = MappingProxyType(
         ABX: pa.schema([*_WHO, *_PAIR, *_ANSWER, *_HOW]),
     }
 )
-"""Method to the exact columns of a vote; the module's docstring says what each holds."""
+"""Columns of a vote, by method. The module's docstring explains each column."""
 
 VOTE_KEY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -105,7 +105,7 @@ VOTE_KEY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ABX: ("listener", "trial"),
     }
 )
-"""Method to the columns that name one vote of a test: no two rows may share them."""
+"""Columns that identify a vote of a test, by method. Two votes must not be equal in all of these."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -116,28 +116,28 @@ NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ABX: ("listener", "item", "condition_a", "condition_b", "answer", "truth"),
     }
 )
-"""Method to the columns without which nothing can be analysed; the others only add to it."""
+"""Columns that an analysis requires, by method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way of asking listeners.
+    """A method of listening tests.
 
     Parameters
     ----------
     name
-        As it is typed: ``mos``, ``multi``, ``mushra``, ``ab``, ``abx``.
+        Name of the method: ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     title
-        As it is read.
+        Title of the method for readers.
     source
-        The recommendation it follows, or who described it.
+        The recommendation or the article that describes the method.
     lowest, highest
-        The range of scores; None for methods without scores.
+        Range of scores. None for methods without scores.
     step
-        What the scores differ by; None where any score of the range can be given.
+        Distance between two scores. None allows every score in the range.
     labels
-        The words at the scores: one a step in ``mos``, one a fifth of the scale in the others; the lowest
-        first.
+        Labels of the scale, the lowest first. In ``mos`` each score has a label, and in other methods each
+        fifth of the scale.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Method:
 
     @property
     def has_scores(self) -> bool:
-        """Whether a vote is a score of one clip, not a choice between two."""
+        """Whether a vote is a score of one clip, rather than a choice between two."""
         return self.lowest is not None
 
 
@@ -165,4 +165,4 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ABX: Method(ABX, "discrimination (ABX)", "Munson and Gardner 1950"),
     }
 )
-"""Every method by its name, with its range of scores and its labels."""
+"""All methods by name, with their ranges of scores and their labels."""

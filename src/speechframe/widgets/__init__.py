@@ -1,8 +1,9 @@
-"""Widgets for notebooks: hear, compare, judge and watch. Needs ``pip install 'speechframe[notebook]'``.
+"""Show widgets in notebooks that play clips, compare voices, review rows and watch runs.
 
-Each widget is a Python class of a few typed traits and one script written by hand (`page/static`); the
-functions people type (`play`, ...) stand beside their class. A widget shows plain HTML where there is no
-front end. Nothing is fetched from anywhere, and audio goes to the page when somebody wants to hear it.
+This needs ``pip install 'speechframe[notebook]'``. A widget is a Python class with a few typed traits, and
+one JavaScript module in `page/static`. Functions for users, such as `play`, are in the same file as their
+class. Without a front end, a widget shows plain HTML. Widgets do not load anything from the network. Audio is
+sent to the page when it is played.
 """
 
 try:

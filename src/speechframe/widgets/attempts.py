@@ -1,4 +1,4 @@
-"""What the attempts of a run came to, looked at again and again: each file of its ledger is read once."""
+"""Sum up the attempts of a run, for repeated reading. Each finished file of the ledger is read only once."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,20 +29,20 @@ Times = npt.NDArray[np.datetime64]
 
 @dataclass(frozen=True)
 class Attempts:
-    """What all attempts of a run came to.
+    """Sums over all attempts of a run.
 
     Parameters
     ----------
     points
-        Some moments, the first and the last among them, and thousandths of credits that were spent by then.
+        Pairs of time in seconds and thousandths of credits spent by then, including the first and the last.
     audio_seconds
-        Of all of them.
+        Length of the audio of all attempts.
     balance
-        What the service last said is left on the key, in characters.
+        Latest balance of the key in characters, as the service returned it.
     failed_by
-        Calls that have no answer, by the error code of the last attempt of each.
+        Number of calls without an answer, by the error code of the last attempt.
     retried_by
-        All other attempts that brought no answer, by error code.
+        Number of all other attempts without an answer, by error code.
     """
 
     points: Sequence[tuple[float, int]]
@@ -59,10 +59,10 @@ class Attempts:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the attempts of one segment come to.
+    """Sums over the attempts of one segment of the ledger.
 
-    `codes` are those of all attempts that brought no answer, `lost` the last one of each call that had none
-    when the segment ended.
+    `codes` counts the error codes of all attempts without an answer. `lost` has the last error code of each
+    call that had no answer when the segment ended.
     """
 
     times: Times
@@ -74,13 +74,13 @@ class _Sums:
 
 
 class AttemptReader:
-    """Reads the attempts of a run again and again; files that were read before are not read once more."""
+    """Reader of a run's attempts. It keeps the sums of finished files and reads only new files again."""
 
     def __init__(self) -> None:
         self._files: dict[int, _Sums] = {}
 
     def read(self, run: Run) -> Attempts:
-        """Return what the attempts that have ended came to."""
+        """Return the sums over all attempts that have ended."""
         growing = []
         for number, table in attempts(run.snapshot(), _COLUMNS, known=self._files):
             if number is None:
@@ -91,19 +91,19 @@ class AttemptReader:
         times = np.concatenate([np.empty(0, "datetime64[us]"), *(some.times for some in every)])
         millis = np.concatenate([np.empty(0, np.int64), *(some.millis for some in every)])
         order = np.argsort(times, kind="stable")
-        told = [some.balance for some in every if some.balance is not None]
+        balances = [some.balance for some in every if some.balance is not None]
         failed_by = _still_lost(run, {key: code for some in every for key, code in some.lost.items()})
         return Attempts(
             _spending(times[order], millis[order]),
             audio_seconds=sum(some.audio_seconds for some in every),
-            balance=max(told, key=lambda said: said[0])[1] if told else None,
+            balance=max(balances, key=lambda timed: timed[0])[1] if balances else None,
             failed_by=failed_by,
             retried_by=sum((some.codes for some in every), Counter[str]()) - failed_by,
         )
 
 
 def _still_lost(run: Run, lost: dict[str, str]) -> Counter[str]:
-    """Return the codes of those calls that no later attempt has answered."""
+    """Return the number of calls by error code, without calls that a later attempt has answered."""
     index = run.snapshot().index
     is_lost = index.having(index.find(pa.array(list(lost), pa.string())), _LOST)
     return Counter(code for code, counts in zip(lost.values(), is_lost.tolist(), strict=True) if counts)
@@ -113,21 +113,21 @@ def _sums(ledger: pa.Table) -> _Sums:
     wanted = pa.array(sorted(FAILED_STATUSES))
     failed = ledger.filter(pc.is_in(ledger.column("status"), wanted))
     rows = failed.select(["request_key", "status", "error_code"]).to_pylist()
-    told = ledger.filter(ledger.column("balance_after").is_valid()).sort_by("time")
+    with_balance = ledger.filter(ledger.column("balance_after").is_valid()).sort_by("time")
     credits = np.nan_to_num(ledger.column("credits").to_numpy())
-    balances = told.column("balance_after").to_pylist()
+    balances = with_balance.column("balance_after").to_pylist()
     return _Sums(
         ledger.column("time").to_numpy(),
         np.round(CREDIT * credits).astype(np.int64),
         float(np.nansum(ledger.column("audio_seconds").to_numpy())),
-        balance=(told.column("time").to_numpy()[-1], balances[-1]) if balances else None,
+        balance=(with_balance.column("time").to_numpy()[-1], balances[-1]) if balances else None,
         codes=Counter(str(row["error_code"]) for row in rows),
         lost={row["request_key"]: str(row["error_code"]) for row in rows if row["status"] in _LOST},
     )
 
 
 def _spending(times: Times, millis: Numbers) -> list[tuple[float, int]]:
-    """Return some moments, the first and the last among them, and what was spent by then."""
+    """Return pairs of time and spending, with few enough points for a page. First and last are included."""
     if not len(times):
         return []
     spent = np.cumsum(millis)

@@ -1,4 +1,4 @@
-"""What all widgets have in common: the script, the messages, and what is seen without a front end."""
+"""Base classes and helpers of all widgets, for scripts, messages and the view without a front end."""
 
 import html
 import logging
@@ -22,30 +22,30 @@ log = logging.getLogger(__name__)
 
 @cache
 def _worker() -> ThreadPoolExecutor:
-    # One thread: what a person asked for first is answered first.
+    # One thread keeps the order of the user's actions.
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="speechframe-widgets")
 
 
 def post(work: Callable[[], None]) -> None:
-    """Have something done soon, in a thread of the widgets.
+    """Run `work` soon, in the thread of the widgets.
 
-    Handlers of messages run where the front end's messages are read, on some hosts the kernel's own thread
-    and on others another one. They must neither wait there nor touch what is not theirs: they post.
+    A message handler runs in the thread that reads messages, which may be the kernel's main thread. A handler
+    must not block this thread. So it passes its work to this function.
     """
 
     def done() -> None:
         try:
             work()
         except Exception:
-            log.exception("a widget could not answer its page")
+            log.exception("a widget could not handle a message of its page")
 
     _worker().submit(done)
 
 
 class PageWidget(anywidget.AnyWidget):
-    """A widget with one of our scripts.
+    """A widget with one of the package's scripts.
 
-    Subclasses name their script and answer messages by methods ``on_<kind>(message)``.
+    A subclass sets ``script``. Its methods ``on_<kind>(message)`` handle messages of the page.
     """
 
     script: ClassVar[str]
@@ -58,16 +58,16 @@ class PageWidget(anywidget.AnyWidget):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.on_msg(self._heard)
+        self.on_msg(self._dispatch)
 
-    def _heard(self, _: Any, message: Any, __: Any) -> None:
+    def _dispatch(self, _: Any, message: Any, __: Any) -> None:
         kind = message.get("kind") if isinstance(message, dict) else None
         act = getattr(self, f"on_{kind}", None) if isinstance(kind, str) and kind.isidentifier() else None
         if act is not None:
             post(lambda: act(message))
 
     def to_text(self) -> str:
-        """Return the widget in a line of text."""
+        """Return the widget as one line of text."""
         return f"<{type(self).__name__}>"
 
     def to_table(self) -> str:
@@ -76,7 +76,7 @@ class PageWidget(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        # What a saved notebook, a mail or a page without a kernel shows.
+        # Saved notebooks, mails and pages without a kernel show these texts.
         return {**data, "text/plain": self.to_text(), "text/html": self.to_table()}, metadata
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class PageWidget(anywidget.AnyWidget):
 
 
 class ClipWidget(PageWidget):
-    """A widget that plays clips of a shelf, each sent when it is first asked for.
+    """A widget that plays clips of a shelf. The audio of a clip is sent when the page requests it.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class ClipWidget(PageWidget):
         super().__init__(**kwargs)
 
     def on_load(self, message: dict[str, Any]) -> None:
-        """Send the audio of a clip, or why there is none."""
+        """Send the audio of a clip, or an error."""
         clip_id = str(message.get("clip"))
         try:
             data, mime = self.shelf.playable(clip_id)
@@ -114,26 +114,26 @@ class ClipWidget(PageWidget):
 
 
 def run_of(given: Any) -> Run:
-    """Return a run as it is, or the one in a folder.
+    """Return the run of an argument, which is a run or the folder of a run.
 
     Raises
     ------
     ValueError
-        When it is neither.
+        `given` is neither a run nor a path.
     NotARun
-        When the folder holds no run.
+        The folder does not contain a run.
     """
     if isinstance(given, Run):
         return given
     if not isinstance(given, (str, PathLike)):
-        raise ValueError(  # noqa: TRY004 - as for every other argument
-            f"a {type(given).__name__} is no run; allowed: a run, or the path of its folder"
+        raise ValueError(  # noqa: TRY004 - all argument errors are ValueErrors
+            f"the type {type(given).__name__} is not a run; pass a run, or the path of its folder"
         )
     return open_run(given)
 
 
 def clips_of(shelf: Shelf) -> dict[str, Any]:
-    """Return what a page knows of a shelf's clips at once: the traits ``clips`` and ``outlines``."""
+    """Return the traits ``clips`` and ``outlines``, with the data of all clips except the audio."""
     return {
         "clips": [entry.to_page() for entry in shelf.entries],
         "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
@@ -141,16 +141,16 @@ def clips_of(shelf: Shelf) -> dict[str, Any]:
 
 
 def held_clips(shelf: Shelf) -> Iterator[tuple[str, bytes, str]]:
-    """Yield the audio of a shelf for a page that is one file: id, bytes and content type."""
+    """Yield id, audio and content type of each playable clip, for a page that is one file."""
     for entry in shelf.entries:
         if entry.problem is None:
             yield (entry.clip_id, *shelf.playable(entry.clip_id))
 
 
 def table(head: list[str], rows: list[list[Any]], *, caption: str = "") -> str:
-    """Return a table as HTML; everything in it is text."""
+    """Return a table as HTML. All values are escaped."""
     top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
     cells = ("".join(f'<td dir="auto">{html.escape(str(value))}</td>' for value in row) for row in rows)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
-    said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{said}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

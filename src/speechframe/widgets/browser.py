@@ -10,9 +10,9 @@ import traitlets as t
 
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
-from speechframe.page.arguments import flag, text, whole
+from speechframe.page.arguments import check_flag, check_text, check_whole_number
 from speechframe.page.clips import Entry, Shelf
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import Selection
 from speechframe.store.schema import STATUSES
@@ -122,7 +122,7 @@ class DatasetBrowser(ClipWidget):
         ValueError
             An argument has another value.
         """
-        page = whole("page", page, low=0)
+        page = check_whole_number("page", page, low=0)
         choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATUSES)), "verdict": (verdict, VERDICTS)}
         for name, (given, allowed) in choices.items():
             if given not in allowed:
@@ -130,8 +130,8 @@ class DatasetBrowser(ClipWidget):
                     f"{name}={given!r}; allowed: {', '.join(value or repr('') for value in allowed)}"
                 )
         if not isinstance(search, str):
-            raise ValueError(f"search is a text, not {search!r}")  # noqa: TRY004 - as for the others
-        descending = flag("descending", descending)
+            raise ValueError(f"search must be a text, not {search!r}")  # noqa: TRY004 - as for all arguments
+        descending = check_flag("descending", descending)
         self.run.refresh()
         self._reader.forget_reviews()
         self._arranged = Arranged(search.strip(), status, verdict, by, descending)
@@ -205,22 +205,22 @@ class DatasetBrowser(ClipWidget):
         if not self.editable:
             return
         row_id = str(message["row"])
-        answer = {"kind": "reviewed", "row": row_id, "decision": message.get("decision")}
-        said = {
+        reply = {"kind": "reviewed", "row": row_id, "decision": message.get("decision")}
+        review = {
             name: str(message[name]) for name in ("verdict", "comment", "corrected_text") if name in message
         }
         try:
-            self.run.review(row_id, **said, sha256=message.get("sha256"), reviewer=self.reviewer)
+            self.run.review(row_id, **review, sha256=message.get("sha256"), reviewer=self.reviewer)
         except (SpeechframeError, KeyError, OSError) as error:
-            log.warning("what was said of row %s was not saved: %s", row_id, error)
+            log.warning("the review of row %s was not saved: %s", row_id, error)
             self.trouble = f"row {row_id} was not saved: {error}"
-            self.send({**answer, "problem": str(error)})
+            self.send({**reply, "problem": str(error)})
             return
         self._reader.forget_reviews()
         with self.hold_sync():
             self.trouble = ""
             self.rows = self._reader.page([row["place"] for row in self.rows])
-        self.send(answer)
+        self.send(reply)
         self._open_again()
 
     def _open_again(self) -> None:
@@ -251,7 +251,7 @@ class DatasetBrowser(ClipWidget):
         title
             Title of the page.
         """
-        places = self._reader.places(self._arranged)[: whole("limit", limit)]
+        places = self._reader.places(self._arranged)[: check_whole_number("limit", limit)]
         # The page starts with this order. It contains only the rows that match search and filters.
         by, descending = self._arranged.by, self._arranged.descending
         entries = [self._reader.entry(place) for place in places]
@@ -279,12 +279,12 @@ class DatasetBrowser(ClipWidget):
         held = {e.clip_id: e for e in entries if e.problem is None and self.audible}
         clips = [(clip_id, *shelf.playable(clip_id)) for clip_id in held]
         page = one_file(self.script, state, clips, title=title, fallback=self.to_table(), start=_START)
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the numbers of rows and of verdicts as text."""
-        said = self._reader.reviews
-        kept, rejected = ((said["verdict"] == verdict).sum() for verdict in (KEEP, REJECT))
+        verdicts = self._reader.reviews["verdict"]
+        kept, rejected = ((verdicts == verdict).sum() for verdict in (KEEP, REJECT))
         rows = counted(self.total, "row")
         return f"<DatasetBrowser: {self.found:,} of {rows}, {kept:,} kept, {rejected:,} rejected>"
 
@@ -346,6 +346,6 @@ def browse(
     >>> browser.view.to_pandas()  # doctest: +SKIP
     """
     if reviewer is not None:
-        text("reviewer", reviewer)
-    page_rows = whole("page_rows", page_rows, high=_MOST_PAGE_ROWS)
+        check_text("reviewer", reviewer)
+    page_rows = check_whole_number("page_rows", page_rows, high=_MOST_PAGE_ROWS)
     return DatasetBrowser(run_of(run), page_rows=page_rows, reviewer=reviewer)

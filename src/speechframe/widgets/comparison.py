@@ -11,9 +11,9 @@ import traitlets as t
 from speechframe import aio
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
-from speechframe.page.arguments import text
+from speechframe.page.arguments import check_text
 from speechframe.page.clips import Shelf, shelf_of
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
 from speechframe.processes.loop import run_sync, submit
 from speechframe.store.rows import Selection
 from speechframe.store.schema import PENDING
@@ -70,12 +70,16 @@ class VoiceComparison(ClipWidget):
 
     def _stage_of(self, run: Run | None, shelf: Shelf) -> dict[str, Any]:
         if self._making is None or run is None or run.estimate is None:
-            return {"stage": READY, **_grouped(shelf)}
+            return {"stage": READY, **_group_by_text(shelf)}
         estimate = run.estimate
         amount = counted(estimate.credits, "credit")
         if not estimate.calls:
             # All clips exist already, so the user has nothing to confirm.
-            return {"stage": READY, "cost": "made before: nothing is spent", **_grouped(shelf)}
+            return {
+                "stage": READY,
+                "cost": "the clips exist and cost nothing",
+                **_group_by_text(shelf),
+            }
         wrong = [f"{p['field']} {p['problem']}".lstrip() for p in run.problems]
         return {
             "stage": PLANNED,
@@ -122,7 +126,7 @@ class VoiceComparison(ClipWidget):
     async def _run_through(self) -> None:
         try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
-            live = asyncio.ensure_future(_ended(self.run))
+            live = asyncio.ensure_future(_wait_for_end(self.run))
             while not live.done():
                 await asyncio.wait([live], timeout=_REFRESH_S)
                 if self.run.progress is not None:
@@ -134,7 +138,7 @@ class VoiceComparison(ClipWidget):
             if not self.problem and self.run.stopped_because is not None:
                 self.problem = self.run.state_in_words()
             self.shelf = await asyncio.to_thread(shelf_of, self.run, limit=None)
-            shown = await asyncio.to_thread(_grouped, self.shelf)
+            shown = await asyncio.to_thread(_group_by_text, self.shelf)
             self.outlines = shown["outlines"]
             self.groups = shown["groups"]
 
@@ -174,10 +178,10 @@ class VoiceComparison(ClipWidget):
             "done": 0,
             "problem": self.problem,
             "preferred": dict(self.preferred),
-            **_grouped(self.shelf),
+            **_group_by_text(self.shelf),
         }
         page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the stage and the number of clips as text."""
@@ -189,7 +193,7 @@ class VoiceComparison(ClipWidget):
         return table(["text", "voice", "length"], rows, caption=self.cost or self.to_text())
 
 
-async def _ended(run: Run) -> None:
+async def _wait_for_end(run: Run) -> None:
     await run
 
 
@@ -211,7 +215,7 @@ def _texts(shelf: Shelf) -> list[str]:
     return list(dict.fromkeys(_text(entry) for entry in shelf.entries))
 
 
-def _grouped(shelf: Shelf) -> dict[str, Any]:
+def _group_by_text(shelf: Shelf) -> dict[str, Any]:
     """Return the clips grouped by text, in the format of the page."""
     shown = clips_of(shelf)
     by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _texts(shelf)}
@@ -253,22 +257,28 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
     """
     # `voices` may also be a column of a DataFrame.
-    given = [voices] if isinstance(voices, (str, Run, Selection)) else _listed("voices", voices)
+    given = [voices] if isinstance(voices, (str, Run, Selection)) else _as_list("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
         if texts is not None or options:
-            raise ValueError("runs are compared as they were made: they take neither texts nor options")
+            raise ValueError(
+                "runs are compared as they are and take neither texts nor options; leave these out, or pass "
+                "names of voices"
+            )
         return VoiceComparison(None, shelf_of(given, limit=None))
-    lines = [texts] if isinstance(texts, str) else _listed("texts", () if texts is None else texts)
-    for what, each in [*(("a voice", name) for name in given), *(("a text", line) for line in lines)]:
-        text(what, each)
+    lines = [texts] if isinstance(texts, str) else _as_list("texts", () if texts is None else texts)
+    for what, each in [
+        *(("each of voices", name) for name in given),
+        *(("each of texts", line) for line in lines),
+    ]:
+        check_text(what, each)
     if taken := [name for name in _OWN if name in options]:
-        raise ValueError(f"a comparison sets {', '.join(taken)} itself: its clips are made at the button")
+        raise ValueError(f"a comparison sets {', '.join(taken)} itself; leave {', '.join(taken)} out")
     names, lines = list(dict.fromkeys(given)), list(dict.fromkeys(lines))
-    if len(names) < 2:  # noqa: PLR2004 - to compare takes two
-        raise ValueError(f"a comparison takes two voices or more, not {names}")
+    if len(names) < 2:  # noqa: PLR2004 - a comparison needs two
+        raise ValueError(f"a comparison needs two voices or more, not {names}")
     if not lines:
         raise ValueError(
-            "a comparison takes a text or more, such as compare_voices(voices, ['Good morning.'])"
+            "a comparison needs one text or more, such as compare_voices(voices, ['Good morning.'])"
         )
     import pandas as pd
 
@@ -279,7 +289,7 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     return VoiceComparison(run, shelf_of(run, limit=None), making)
 
 
-def _listed(name: str, given: Any) -> list[Any]:
+def _as_list(name: str, given: Any) -> list[Any]:
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise ValueError(f"{name} are texts in a list, not {given!r}")  # noqa: TRY004 - as for the others
+        raise ValueError(f"{name} must be a list of texts, not {given!r}")  # noqa: TRY004 - as for all arguments
     return list(given)

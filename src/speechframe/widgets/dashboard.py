@@ -209,8 +209,8 @@ class RunDashboard(ClipWidget):
             spent = self.offer.get("spent_credits", 0)
             if isinstance(most, (int, float)) and most <= spent:
                 self.trouble = (
-                    f"max_credits={most:,.10g} allows no further call: {spent:,.10g} credits are spent "
-                    "already; give a higher one"
+                    f"max_credits={most:,.10g} allows no further call, because {spent:,.10g} credits are "
+                    "already spent; give a higher number"
                 )
                 return
             more["max_credits"] = most
@@ -244,7 +244,7 @@ class RunDashboard(ClipWidget):
             spent = await asyncio.to_thread(self._watcher.spent_credits)
             rest = (await self._resumed({"dry_run": True})).estimate
         except (SpeechframeError, OSError) as error:
-            self.offer = {"words": f"what the rest costs is not known: {error}"}
+            self.offer = {"words": f"the price of the rest is not known: {error}"}
             return
         if rest is None or budget is None:
             return
@@ -279,8 +279,8 @@ class RunDashboard(ClipWidget):
 
     def to_table(self) -> str:
         """Return the figures as a table."""
-        said = {"ended", "so_far", "pace", "tallies"}  # the same figures, in words
-        rows = [[k, v] for k, v in self.figures.items() if k not in said and v not in (None, {}, "")]
+        in_words = {"ended", "so_far", "pace", "tallies"}  # these repeat other figures as text
+        rows = [[k, v] for k, v in self.figures.items() if k not in in_words and v not in (None, {}, "")]
         return f"<p>{html.escape(self.folder)}</p>" + table(["figure", "value"], rows, caption=self.to_text())
 
 

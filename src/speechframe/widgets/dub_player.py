@@ -19,6 +19,7 @@ from speechframe.spec.speech import Format
 from speechframe.store.schema import FINISHED
 from speechframe.widgets.base import PageWidget, run_of, table
 from speechframe.wire.subtitles import plain_cues, read
+from speechframe.writing.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +34,11 @@ _LARGEST_BYTES = 200 * _MEBI
 
 @dataclass(frozen=True)
 class Dub:
-    """One medium in one locale, as a page shows it.
+    """The data of one media file in one locale for the page.
 
-    `path` and `original` are files of this machine, or None. Cues are text, start and end in milliseconds.
-    `problem` is the reason why nothing can be shown, and `note` the fault of the cues. `utterances` are there
-    if they can be corrected. Each correction raises `version`.
+    `path` and `original` are local files, or None. A cue is a text with start and end in milliseconds.
+    `problem` is the reason if the dub cannot be shown, and `note` is a fault of the cues. `utterances` is
+    empty if they cannot be corrected. Each correction increases `version` by one.
     """
 
     dub_id: str
@@ -74,16 +75,17 @@ def _media_type(path: Path) -> str:
 
 
 class DubPlayer(PageWidget):
-    """A list of dubs. Each plays with its cues, and a click puts its original in its place.
+    """A list of dubs. Each plays with its cues, and a click switches between dub and original.
 
-    Made by :func:`play` and :func:`review`.
+    :func:`play` and :func:`review` make a player.
 
     Parameters
     ----------
     dubs
         The dubs to show.
     correct
-        Makes a dub again with other texts, and returns the new dub. None forbids corrections.
+        Function that makes a dub again with corrected texts, and returns the new dub. None forbids
+        corrections.
 
     Attributes
     ----------
@@ -110,38 +112,40 @@ class DubPlayer(PageWidget):
         return [dub.to_page() for dub in self._shown.values()]
 
     def on_load(self, message: dict[str, Any]) -> None:
-        """Send a file to the page, or its sound alone, or the reason of a failure."""
-        asked = str(message.get("clip"))
+        """Send a file or only its sound to the page, or an error."""
+        name = str(message.get("clip"))
         try:
-            data, mime = self._playable(asked)
+            data, mime = self._playable(name)
         except (SpeechframeError, OSError) as error:
-            self.send({"kind": "error", "clip": asked, "message": str(error)})
+            self.send({"kind": "error", "clip": name, "message": str(error)})
         else:
-            self.loads.append(asked)
-            self.send({"kind": "audio", "clip": asked, "mime": mime}, buffers=[data])
+            self.loads.append(name)
+            self.send({"kind": "audio", "clip": name, "mime": mime}, buffers=[data])
 
-    def _playable(self, asked: str) -> tuple[bytes, str]:
-        dub_id, side, how, _ = (*asked.rsplit("/", 3), "", "", "")[:4]
+    def _playable(self, name: str) -> tuple[bytes, str]:
+        dub_id, side, how, _ = (*name.rsplit("/", 3), "", "", "")[:4]
         dub = self._shown.get(dub_id)
         path = None if dub is None else dub.path if side == "dub" else dub.original
         if path is None:
-            raise StoreError("there is no such medium here")
+            raise StoreError("this player does not have that file; run the cell again")
         if how == "sound":
             sound = media.read(path, max_seconds=MAX_DUB_SECONDS)
             return codec.encode(sound.samples, sound.sample_rate_hz, format=Format.FLAC), "audio/flac"
         if path.stat().st_size > _LARGEST_BYTES:
             raise StoreError(
-                f"{path} is larger than {_LARGEST_BYTES // _MEBI} MB, which is too much for a notebook: open "
-                "it with a player"
+                f"{path} is larger than {_LARGEST_BYTES // _MEBI} MB, which is too large for a notebook; "
+                "open the file with a media player"
             )
         return path.read_bytes(), _media_type(path)
 
     def on_correct(self, message: dict[str, Any]) -> None:
-        """Have a dub made again with the texts that somebody wrote."""
+        """Make a dub again with the corrected texts of the message."""
         dub, changes = self._shown.get(str(message.get("dub"))), message.get("changes")
         if dub is None or self._correct is None or not isinstance(changes, list) or not changes:
             return
-        self.said = {"text": f"{dub.label}, {dub.locale}: speaking {len(changes)} anew …"}
+        self.said = {
+            "text": f"{dub.label}, {dub.locale}: making {counted(len(changes), 'utterance')} again …"
+        }
         try:
             made = self._correct(dub, changes)
         except SpeechframeError as error:
@@ -173,17 +177,17 @@ class DubPlayer(PageWidget):
 
 
 def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
-    """Return a player of a run's dubs in which the utterances can be corrected.
+    """Return a player of a run's dubs that can correct the utterances.
 
-    Only corrected utterances are spoken anew. The new dub is fetched into the run's folder. It costs
-    nothing.
+    Only corrected utterances are spoken again. The new dub replaces the old one in the run's folder.
+    Corrections cost nothing.
 
     Parameters
     ----------
     run
-        A run of :func:`dub` with ``review=True``, or of a QA project; or its folder.
+        A run of :func:`dub` with ``review=True`` or of a QA project, or its folder.
     service
-        As for :func:`dub`; it must be the one that made the dubs.
+        The service that made the dubs, as in :func:`dub`.
 
     Raises
     ------
@@ -195,18 +199,18 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
     >>> spf.review(run)  # doctest: +SKIP
     """
     run = run_of(run)
-    said = _by_row(api.utterances(run, service=service))
+    utterances = _by_row(api.utterances(run, service=service))
 
     def correct(dub: Dub, changes: list[dict[str, Any]]) -> Dub:
-        asked = [{"row_id": dub.dub_id, **change} for change in changes]
-        now = _by_row(api.correct(run, asked, service=service))
-        return next(one for one in dubs_of(run, now) if one.dub_id == dub.dub_id)
+        corrections = [{"row_id": dub.dub_id, **change} for change in changes]
+        corrected = _by_row(api.correct(run, corrections, service=service))
+        return next(one for one in dubs_of(run, corrected) if one.dub_id == dub.dub_id)
 
-    return DubPlayer(dubs_of(run, said), correct)
+    return DubPlayer(dubs_of(run, utterances), correct)
 
 
-def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})) -> list[Dub]:
-    """Return the rows of a run of :func:`dub` for a page. `said` has utterances to correct, by row id."""
+def dubs_of(run: Run, by_row: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})) -> list[Dub]:
+    """Return the rows of a run of :func:`dub` for a page. `by_row` has utterances to correct, by row id."""
     ours = ("row_id", "locale", "status", "dub_path", "vtt_path", "srt_path", "error_message")
     names = {name: run.name_of(name) for name in ours}
     given = run.manifest.table.arguments.get("media", {}).get("column")
@@ -216,7 +220,7 @@ def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingP
         row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
         dub = Dub(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
         if status not in FINISHED:
-            dubs.append(replace(dub, problem=error or f"there is no dub: it is {status}"))
+            dubs.append(replace(dub, problem=error or f"there is no dub, because the status is {status}"))
             continue
         try:
             path = run.folder.inside(dub_path or _NO_FILE)
@@ -224,24 +228,26 @@ def dubs_of(run: Run, said: Mapping[str, Sequence[Mapping[str, Any]]] = MappingP
             dubs.append(replace(dub, problem=str(refused)))
             continue
         cues, note = _cues(run, vtt or srt)
-        original, utterances = _file(row.get(given or "")), said.get(row_id, ())
+        original, utterances = _file(row.get(given or "")), by_row.get(row_id, ())
         dubs.append(replace(dub, path=path, original=original, cues=cues, note=note, utterances=utterances))
     return dubs
 
 
 def _by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
-    said = frame.groupby("row_id")
-    return {str(row_id): rows.drop(columns=["row_id", "locale"]).to_dict("records") for row_id, rows in said}
+    groups = frame.groupby("row_id")
+    return {
+        str(row_id): rows.drop(columns=["row_id", "locale"]).to_dict("records") for row_id, rows in groups
+    }
 
 
 def _file(given: Any) -> Path | None:
-    """Return the file that a row names as its medium, if it is a medium and still there."""
+    """Return the original media file that a row names, or None if it is missing or not a media file."""
     path = Path(given).expanduser() if isinstance(given, str) else None
     return path if path is not None and path.suffix.casefold() in MEDIA_TYPES and path.is_file() else None
 
 
 def _cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
-    """Return the cues in a file of a run, and what of the file cannot be read."""
+    """Return the cues of a run's subtitle file, and a note on parts that cannot be read."""
     try:
         found = read(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else None
     except (OSError, ValueError, StoreError) as error:

@@ -1,4 +1,4 @@
-"""What a run's dashboard shows: the figures of one moment, and the same in words."""
+"""Hold the figures of a run's dashboard at one moment, and write them as text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ __all__ = ["BY_HAND", "COUNTED", "POINTS", "Burn", "Figures", "to_go"]
 
 BY_HAND: Mapping[str, str] = MappingProxyType(
     {
-        StopReason.STOPPED: "it was told to stop; calls that were in flight have finished",
-        StopReason.INTERRUPTED: "it was interrupted; what was made is kept",
+        StopReason.STOPPED: "somebody stopped it; calls in flight have finished",
+        StopReason.INTERRUPTED: "it was interrupted; finished rows are kept",
     }
 )
-"""Reasons to stop that nobody need be alarmed by, in words; others have an error that says what to do."""
+"""Texts for reasons to stop that are not errors. Other reasons have an error with advice."""
 
 _TALLIES = (
     ("done", "done", ""),
@@ -26,37 +26,38 @@ _TALLIES = (
     ("charged_unknown", "without an answer", "bad"),
     ("retries", "retries", ""),
 )
-"""Counters as a page names them, and whether they are good news."""
+"""Name of each counter, its text on the page, and the tone of its colour."""
 
 _OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
 _STOPS = {"balance": "with an empty key", "budget": "at max_credits"}
 _A_MINUTE_S = 60
 _SHORT = 90
-"""Up to so many seconds, or minutes, they are not yet minutes, or hours."""
+"""Below this number, seconds are not shown as minutes, and minutes are not shown as hours."""
 
 POINTS = 200
-"""Of a line at most: a page has no room for more."""
+"""Largest number of points of a line on the page."""
 
 COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
-"""What becomes of a call, as the counters name it."""
+"""Outcomes of a call. Each has a counter."""
 
 
 @dataclass(frozen=True)
 class Burn:
-    """What is left over time.
+    """The amount left over time.
 
     Parameters
     ----------
     unit
-        ``characters`` of the key's balance; ``credits`` of the run's budget, or of its own price.
+        ``characters`` for the key's balance, ``credits`` for the run's budget or price.
     of
-        What the figures are of: ``balance``, ``budget`` or ``price``.
+        Kind of the amount: ``balance``, ``budget`` or ``price``.
     points
-        Seconds since the run began, and what was left.
+        Pairs of seconds since the start and amount left.
     forecast
-        Where the line goes on at this rate: two points, none where nothing is to come. It ends at zero.
+        Two points that continue the line at the current rate, down to zero at the lowest. Empty if the run
+        has ended.
     stops_at
-        The call at which the forecast reaches zero, such as ``call 37 of 80``; empty where it does not.
+        The call at which the amount left reaches zero, such as ``call 37 of 80``. Empty if it does not.
     """
 
     unit: str = "credits"
@@ -67,9 +68,9 @@ class Burn:
 
     @property
     def words(self) -> str:
-        """What the line shows, for who cannot see it."""
+        """The line as text, for users who cannot see it."""
         if not self.points:
-            return "Nothing was spent yet."
+            return "No credits have been spent yet."
         (_, first), (at, last) = self.points[0], self.points[-1]
         now = f"{_OF[self.of]}: {_short(first)} {self.unit} at the start, {_short(last)} after {to_go(at)}"
         if not self.forecast:
@@ -81,7 +82,7 @@ class Burn:
         return f"{now}; at this rate {stop}, at about {self.stops_at}."
 
     def to_page(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the amounts as plain values for the page."""
         return {
             "unit": self.unit,
             "of": self.of,
@@ -93,22 +94,24 @@ class Burn:
 
 @dataclass(frozen=True)
 class Figures:
-    """A run at one moment.
+    """The figures of a run at one moment.
 
     Parameters
     ----------
     status, because
-        As :attr:`Run.status` and :attr:`Run.stopped_because` say.
+        Values of :attr:`Run.status` and :attr:`Run.stopped_because`.
     words
-        Why it ended early, in words.
+        Reason for an early end, as text.
     is_here
-        It is made, or was made last, in this process.
+        Whether this process makes the run, or made it last.
     counts
-        As ``run.progress.to_dict()`` has them.
+        Counters, with the keys of ``run.progress.to_dict()``.
     failed_by, retried_by
-        Failures and retries by error code.
+        Number of failures and retries, by error code.
+    unit
+        Name of one unit of work, such as ``call``.
     burn
-        What is left over time.
+        The amount left over time.
     """
 
     status: str
@@ -123,23 +126,23 @@ class Figures:
 
     @property
     def is_live(self) -> bool:
-        """Whether more is to come."""
+        """Whether the run is still running."""
         return self.status == RUNNING
 
     @property
     def ended(self) -> int:
-        """How many calls have an outcome."""
+        """Number of calls with an outcome."""
         return sum(self.counts[name] for name in COUNTED)
 
     @property
     def so_far(self) -> str:
-        """How far it is."""
+        """Number of ended calls and of all calls, as text."""
         total = self.counts["total"]
         return f"{self.ended:,} of {_counted(total, self.unit)}"
 
     @property
     def pace(self) -> str:
-        """How far and how fast it is, and what was spent, in a line."""
+        """Progress, rate and spending as one line of text."""
         counts = self.counts
         parts = [self.so_far]
         if counts["rate"]:
@@ -157,7 +160,7 @@ class Figures:
         return " · ".join(parts)
 
     def to_page(self) -> dict[str, Any]:
-        """Return what goes to the page, as plain values."""
+        """Return the figures as plain values for the page."""
         return {
             **self.counts,
             "status": self.status,
@@ -180,7 +183,7 @@ class Figures:
 
 
 def to_go(seconds: float) -> str:
-    """Return how long something takes, as people say it.
+    """Return a duration as text, in seconds, minutes or hours.
 
     Examples
     --------
@@ -194,7 +197,7 @@ def to_go(seconds: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Return a number with no more digits than it needs."""
+    """Return a number as text, without zeros at the end of its decimals."""
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 

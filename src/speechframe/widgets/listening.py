@@ -1,4 +1,4 @@
-"""A blind listening test in a notebook: hear, vote, and know what the votes say."""
+"""Show a blind listening test in a notebook."""
 
 import functools
 import inspect
@@ -28,25 +28,25 @@ log = logging.getLogger(__name__)
 
 
 class ListeningTest(PageWidget):
-    """A listening test, as one listener gets it.
+    """The pages of a listening test for one listener.
 
-    Made by :func:`listening_test`. Until a vote is given, nothing that goes to the page tells what is heard.
+    :func:`listening_test` makes this widget. The page does not get the condition of a sound before its vote.
 
     Parameters
     ----------
     test
         The test.
     listener
-        Who listens: a number, counted from 1, or a name; who the test is for by default.
+        The listener, as a number from 1 or as a name. None uses the default listener of the test.
 
     Attributes
     ----------
     test
-        The test: all listeners' votes, the design, the folder.
+        The test, with the votes of all listeners, the design and the folder.
     plan
-        What the page shows.
+        Content of the page.
     listener
-        Who listens here.
+        Name of the listener.
     """
 
     script = "listening"
@@ -61,62 +61,62 @@ class ListeningTest(PageWidget):
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, of all listeners, practice among them; each is on the disk."""
+        """All votes so far, of all listeners and including practice. All are on disk."""
         return self.test.votes
 
     @property
     def design(self) -> "pd.DataFrame":
-        """Who hears what in which order: a row for each vote that will be given."""
+        """The trials of each listener in order, with one row for each expected vote."""
         return self.test.design
 
     @property
     def results(self) -> "ListeningResult":
-        """What the votes say so far; practice is left out."""
+        """Analysis of the votes so far, without practice."""
         return self.test.results
 
     def analyse(self, votes: "pd.DataFrame | None" = None, **options: Any) -> "ListeningResult":
-        """Return what votes of this test say; see :func:`~speechframe.statistics.listening.analyse`.
+        """Return the analysis of votes of this test. See :func:`~speechframe.statistics.listening.analyse`.
 
         Parameters
         ----------
         votes
-            Those of the folder by default; or others, such as what :func:`~speechframe.read_votes` returns.
+            Votes to analyse, for example from :func:`~speechframe.read_votes`. None uses those of the folder.
         **options
             ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
         """
         return self.test.analyse(votes, **options)
 
     def power(self, *, effect: float, listeners: int = LISTENERS, **options: Any) -> "Power":
-        """Return how likely this test is to find an effect with so many listeners.
+        """Return the probability that this test finds an effect.
 
         Parameters
         ----------
         effect
-            Points of the scale, or in ``ab`` and ``abx`` the share of the votes that are for one side.
+            Points of the scale for methods with scores. Otherwise the share of votes for one side.
         listeners
-            How many take part.
+            Number of listeners.
         **options
             ``simulations``, ``alpha``, ``spread`` or ``seed`` of the simulation.
         """
         return self.test.power(effect=effect, listeners=listeners, **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the paragraph on methods for a paper, by the votes so far; `options` as :meth:`analyse`."""
+        """Return the methods paragraph of a paper for the votes so far. Options are as in :meth:`analyse`."""
         return self.test.methods(**options)
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, listener: int | str | None = None
     ) -> str | Path:
-        """Return one listener's test as a page that works offline, or write it to `path` and return that.
+        """Return one listener's test as an offline page, or write the page to `path` and return `path`.
 
-        Its votes are saved as a file that :func:`speechframe.read_votes` reads.
+        The page saves its votes as a file for :func:`speechframe.read_votes`.
 
         Parameters
         ----------
         path
-            Where to; None returns the page.
+            File to write. None returns the page.
         listener
-            Whose; this widget's own by default.
+            Number or name of the listener. None uses the listener of this widget.
         """
         return self.test.to_html(path, listener=self.listener if listener is None else listener)
 
@@ -126,40 +126,40 @@ class ListeningTest(PageWidget):
         try:
             data, mime = self.test.audio(self.listener, clip_id)
         except (KeyError, SpeechframeError, OSError) as error:
-            # Why would tell which clip it is; that is for the log.
+            # The reason could reveal the condition of the clip. So it is only in the log.
             log.warning("a sound of %s could not be sent: %s", self.test.test_id, error)
             self.send({"kind": "error", "clip": clip_id, "message": "this sound cannot be played"})
         else:
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
     def on_begin(self, message: dict[str, Any]) -> None:
-        """Keep what the listener agreed to and answered."""
-        self._answer(message)
+        """Store the consent and the answers of the listener."""
+        self._reply(message)
 
     def on_vote(self, message: dict[str, Any]) -> None:
-        """Keep a vote; the page is told when it is on the disk."""
-        self._answer(message)
+        """Store a vote. The page gets the reply when the vote is on disk."""
+        self._reply(message)
 
-    def _answer(self, message: dict[str, Any]) -> None:
-        answer = self.test.answer(self.listener, message)
-        self.send(answer)
-        # Whoever opens the notebook's page again goes on from here.
-        if not answer.get("try_again"):
+    def _reply(self, message: dict[str, Any]) -> None:
+        reply = self.test.reply(self.listener, message)
+        self.send(reply)
+        # A page that is opened again continues with the updated plan.
+        if not reply.get("try_again"):
             self.plan = self.test.plan(self.listener)
 
     def to_text(self) -> str:
-        """Return how far this listener is; not what is compared, for it may be the listener who reads it."""
+        """Return the progress of the listener. Conditions are omitted, because the listener may read this."""
         done, trials = len(self.plan["done"]), len(self.plan["trials"])
         return f"<ListeningTest {self.test.test_id}: {self.listener}, {done} of {trials} trials done>"
 
 
-def _shown(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
-    """Return what makes a test and shows it, with the arguments and the words of `make`."""
+def _as_widget(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
+    """Return a function that makes a test and shows it, with the signature and the docstring of `make`."""
     signature = inspect.signature(make).replace(return_annotation=ListeningTest)
 
     @functools.wraps(make, assigned=("__doc__", "__annotations__"))
     def listening_test(*args: P.args, **kwargs: P.kwargs) -> ListeningTest:
-        # An unknown argument is one of this function, not of the one behind it.
+        # This raises the error of an unknown argument with the name of this function.
         signature.bind(*args, **kwargs)
         return ListeningTest(make(*args, **kwargs))
 
@@ -168,4 +168,4 @@ def _shown(make: Callable[P, Test]) -> Callable[P, ListeningTest]:
     return listening_test
 
 
-listening_test = _shown(make_test)
+listening_test = _as_widget(make_test)

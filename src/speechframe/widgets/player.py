@@ -8,9 +8,9 @@ import traitlets as t
 
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
-from speechframe.page.arguments import flag, whole
+from speechframe.page.arguments import check_flag, check_whole_number
 from speechframe.page.clips import Shelf, shelf_of
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 from speechframe.widgets.dub_player import DubPlayer, dubs_of
 from speechframe.widgets.stream_player import StreamPlayer
@@ -84,7 +84,7 @@ class ClipPlayer(ClipWidget):
             "plays": {},
         }
         page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
         """Return the number of clips and their total length as text."""
@@ -145,5 +145,5 @@ def play(
     if isinstance(source, Run) and source.operation == "dub":
         return DubPlayer(dubs_of(source))
     if limit is not None:
-        limit = whole("limit", limit)
-    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=flag("rates", rates))
+        limit = check_whole_number("limit", limit)
+    return ClipPlayer(shelf_of(source, label=label, limit=limit), rates=check_flag("rates", rates))

@@ -1,4 +1,4 @@
-"""The rows of a run as a browser shows them: a page at a time, in any order, without their audio."""
+"""Read the rows of a run for a browser, one page at a time, sorted and filtered, without the audio."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["SORTED_BY", "VERDICTS", "Arranged", "RowReader"]
 
 SORTED_BY = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
-"""What rows can be sorted by; ``row`` is the run's own order."""
+"""Names for sorting rows. ``row`` is the run's own order."""
 
 NO_VERDICT = "none"
 VERDICTS = ("", KEEP, REJECT, NO_VERDICT)
-"""What rows can be filtered by; ``""`` is all of them."""
+"""Verdicts for filtering rows. ``""`` shows all rows."""
 
 _FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
 _TEXTS = ("text", "transcription")
@@ -38,12 +38,12 @@ _SCHEMA = pa.schema(
         "seconds": pa.float64(),
     }
 )  # fmt: skip
-"""What rows are sorted and searched by."""
+"""Columns for sorting and searching rows."""
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """Which rows are shown, and in which order; see :meth:`DatasetBrowser.show`."""
+    """The filters and the order of the shown rows. See :meth:`DatasetBrowser.show`."""
 
     search: str = ""
     status: str = ""
@@ -53,16 +53,16 @@ class Arranged:
 
     @property
     def is_plain(self) -> bool:
-        """Whether that is every row in its place."""
+        """Whether all rows are shown in the run's own order."""
         return self == Arranged()
 
     def to_page(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return filters and order as plain values for the page."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 class RowReader:
-    """Reads a run's rows for pages.
+    """Reader of a run's rows for the pages of a browser.
 
     Parameters
     ----------
@@ -72,19 +72,19 @@ class RowReader:
     Attributes
     ----------
     audible
-        Rows of this run have audio.
+        Whether rows of this run have audio.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.columns = run.columns
-        # A run leaves out of its columns what the caller's table says already.
+        # A run omits columns whose values are already in the caller's table.
         self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
         given = [source] if source in self.columns else []
-        # A row that is not made yet has only the text it was given.
+        # A row without a result has only the text of the caller's table.
         made = [run.name_of(name) for name in _TEXTS if name in kept]
         translated = [run.name_of(name) for name in _TRANSLATED if name in kept]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
@@ -94,25 +94,25 @@ class RowReader:
 
     @property
     def total(self) -> int:
-        """How many rows the run has."""
+        """Number of rows of the run."""
         return self.run.manifest.table.rows
 
     @property
     def reviews(self) -> "pd.DataFrame":
-        """The last words on rows, by row id; read once until :meth:`forget_reviews`."""
+        """The latest review of each row, by row id. It is read once until :meth:`forget_reviews`."""
         if self._reviews is None:
             self._reviews = last_words(self.run.folder)
         return self._reviews
 
     def forget_reviews(self) -> None:
-        """Read the reviews anew when they are wanted next."""
+        """Drop the reviews, so that the next use reads them again."""
         self._reviews = None
 
     def places(self, arranged: Arranged) -> Sequence[int]:
-        """Return where the rows lie that are shown, in the order they are shown in.
+        """Return the positions of the shown rows, in the order of the browser.
 
-        Every row in its own place costs nothing; anything else reads the texts and states of all rows, once
-        until something changes.
+        Without filters and in the run's own order, nothing is read. Otherwise the texts and statuses of all
+        rows are read once, and again after a change of the run.
         """
         if arranged.is_plain:
             return range(self.total)
@@ -131,11 +131,11 @@ class RowReader:
         else:
             values: Any = verdicts if arranged.by == "verdict" else facts[arranged.by]
             ordered = places[_order(values.take(places), descending=arranged.descending)]
-        # Numbers of Python to whoever takes one, eight bytes each till then.
+        # An array takes eight bytes a number, and its items are Python integers.
         return array("q", ordered.astype(np.int64).tobytes())
 
     def _kept(self, arranged: Arranged, facts: pa.Table, verdicts: Any) -> "npt.NDArray[np.bool_]":
-        """Return which rows search and filters leave."""
+        """Return a mask of the rows that match search and filters."""
         kept = np.ones(facts.num_rows, bool)
         if arranged.status:
             kept &= _is(facts["status"], arranged.status)
@@ -145,63 +145,63 @@ class RowReader:
             kept &= _is(verdicts, arranged.verdict)
         if arranged.search:
             sought = arranged.search.casefold()
-            found = [_has_in_it(rows, sought) for rows in facts.select(["row_id", "text"]).to_batches()]
+            found = [_contains(rows, sought) for rows in facts.select(["row_id", "text"]).to_batches()]
             kept &= np.concatenate([np.empty(0, bool), *found])
         return kept
 
     def _verdicts(self, facts: pa.Table) -> Any:
-        """Return the verdict on every row, null for one without."""
+        """Return the verdict on every row. It is null for a row without a verdict."""
         import pyarrow.compute as pc
 
         reviews = self.reviews
-        said = pa.array(reviews["verdict"], pa.string(), from_pandas=True)
-        return pc.take(said, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
+        verdicts = pa.array(reviews["verdict"], pa.string(), from_pandas=True)
+        return pc.take(verdicts, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
 
     def _stamp(self) -> Any:
-        # Records are only ever added.
+        # Records are never removed, so their number changes with every change.
         return self.run.manifest.table.file, len(self.run.snapshot().index)
 
     def _facts(self) -> pa.Table:
-        """Return what all rows are sorted and searched by: no more than their texts and some numbers."""
+        """Return the columns of :data:`_SCHEMA` for all rows, for sorting and searching."""
         stamp = self._stamp()
         if self._known is None or self._known[0] != stamp:
             names = [*map(self.run.name_of, (ROW_ID, *_FACTS.values()))]
             there = [name for name in dict.fromkeys([*names, *self._texts]) if name in self._there]
-            self._known = None  # both would be held until the new one is whole
-            parts = [_packed(self._told(batch.to_pandas())) for batch in self.run.batches(there)]
+            self._known = None  # frees the old table before the new one is built
+            parts = [_to_batch(self._as_page_columns(batch.to_pandas())) for batch in self.run.batches(there)]
             self._known = stamp, pa.Table.from_batches(parts, _SCHEMA)
         return self._known[1]
 
-    def _told(self, rows: "pd.DataFrame") -> "pd.DataFrame":
-        """Return rows of the run under the names of a page."""
+    def _as_page_columns(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """Return rows of the run with the column names of a page."""
         import pandas as pd
 
         text = pd.Series(index=rows.index, dtype=object)
         for name in self._texts:
             text = text.where(text.notna(), rows[name])
-        told = {"row_id": rows[self.run.name_of(ROW_ID)].astype(str), "text": text.fillna("").astype(str)}
+        columns = {"row_id": rows[self.run.name_of(ROW_ID)].astype(str), "text": text.fillna("").astype(str)}
         for name, column in _FACTS.items():
             found = self.run.name_of(column)
-            told[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
-        return pd.DataFrame(told)
+            columns[name] = rows[found] if found in rows else pd.Series(index=rows.index, dtype=object)
+        return pd.DataFrame(columns)
 
     # -- pages -----------------------------------------------------------------------
 
     def page(self, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows as a page lists them; reads these rows only."""
+        """Return rows as the page lists them. Only these rows are read."""
         name_of = self.run.name_of
         more = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
         names = [*map(name_of, (ROW_ID, *_FACTS.values(), *more.values())), *self._texts]
         rows = self.run.rows_at(places, [name for name in dict.fromkeys(names) if name in self._there])
         frame = rows.to_pandas()
-        told = self._told(frame)
+        shown = self._as_page_columns(frame)
         for name, column in more.items():
-            told[name] = frame[name_of(column)]
-        told = told.astype(object).where(told.notna(), None)
-        return [self._line(place, row) for place, row in zip(places, told.to_dict("records"), strict=True)]
+            shown[name] = frame[name_of(column)]
+        shown = shown.astype(object).where(shown.notna(), None)
+        return [self._line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)]
 
     def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
-        said = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
+        review = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
         return {
             "place": int(place),
             "row": row["row_id"],
@@ -212,16 +212,16 @@ class RowReader:
             "seconds": round(row["seconds"] or 0.0, 3),
             "why": row["why"],
             "sha256": row["sha256"],
-            "verdict": None if said is None else said["verdict"],
-            "comment": None if said is None else said["comment"],
-            "corrected_text": None if said is None else said["corrected_text"],
-            "reviewer": None if said is None else said["reviewer"],
-            # It was said of audio that another take has replaced since.
-            "is_old": said is not None and said["sha256"] != row["sha256"],
+            "verdict": None if review is None else review["verdict"],
+            "comment": None if review is None else review["comment"],
+            "corrected_text": None if review is None else review["corrected_text"],
+            "reviewer": None if review is None else review["reviewer"],
+            # The review is old if another take has replaced the reviewed audio.
+            "is_old": review is not None and review["sha256"] != row["sha256"],
         }
 
     def entry(self, place: int) -> Entry:
-        """Return all that is known of a row but its audio."""
+        """Return all data of a row except its audio."""
         name_of = self.run.name_of
         ours = [name_of(ROW_ID), name_of("request_key")]
         columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO)]
@@ -230,7 +230,7 @@ class RowReader:
         ]
         row_id, key = str(fields.pop(ours[0])), fields[ours[1]]
         status, why = fields[name_of("status")], fields[name_of("error_message")]
-        silent = f"row {row_id!r} has no audio: it is {status}" + (f" ({why})" if why else "")
+        silent = f"row {row_id!r} has no audio, because its status is {status}" + (f" ({why})" if why else "")
         words = fields.get(name_of("word_durations")) or ()
         return Entry(
             key or f"row {place}",
@@ -247,7 +247,7 @@ class RowReader:
         )
 
     def shelf(self, entries: Iterable[Entry]) -> Shelf:
-        """Return the clips of rows; their names are those of their calls."""
+        """Return the clips of rows. The id of a clip is the request key of its call."""
         held = list({entry.clip_id: entry for entry in entries}.values())
         return Shelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
 
@@ -265,30 +265,30 @@ class RowReader:
         }
 
 
-def _packed(told: "pd.DataFrame") -> pa.RecordBatch:
-    """Return rows as :data:`_SCHEMA` has them."""
+def _to_batch(rows: "pd.DataFrame") -> pa.RecordBatch:
+    """Return rows as a record batch with the schema :data:`_SCHEMA`."""
     columns: list[Any] = []
     for f in _SCHEMA:
         is_few = f.type == _FEW
-        column: Any = pa.array(told[f.name], pa.string() if is_few else f.type, from_pandas=True)
+        column: Any = pa.array(rows[f.name], pa.string() if is_few else f.type, from_pandas=True)
         columns.append(column.dictionary_encode() if is_few else column)
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _has_in_it(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
-    """Return which rows have this in id or text, in small letters or capitals."""
+def _contains(rows: pa.RecordBatch, sought: str) -> "npt.NDArray[np.bool_]":
+    """Return a mask of the rows whose id or text contains `sought`. Case is ignored."""
     import pyarrow.compute as pc
 
     columns: list[Any] = [rows.column("row_id"), rows.column("text"), "\n"]
     both: Any = pc.binary_join_element_wise(*columns)
     if pc.all(pc.string_is_ascii(both)).as_py():
         return _true(pc.match_substring(pc.ascii_lower(both), sought))
-    # Arrow's small letters are not those that Python compares: it leaves "ß" what it is.
+    # Only Python's casefold converts "ß" to "ss". Arrow keeps "ß".
     return np.array([sought in one.casefold() for one in both.to_pylist()], bool)
 
 
 def _is(values: Any, one: str) -> "npt.NDArray[np.bool_]":
-    """Return where a value is this one."""
+    """Return a mask of the values that equal `one`."""
     import pyarrow.compute as pc
 
     wanted: Any = pa.scalar(one)
@@ -296,17 +296,17 @@ def _is(values: Any, one: str) -> "npt.NDArray[np.bool_]":
 
 
 def _true(mask: Any) -> "npt.NDArray[np.bool_]":
-    """Return where a mask is true; null is not."""
+    """Return a mask of Arrow as an array. Null becomes False."""
     return np.asarray(mask.fill_null(False), bool)
 
 
 def _order(values: Any, *, descending: bool) -> "npt.NDArray[np.int64]":
-    """Return the order of values; those that are missing come last, whichever way."""
+    """Return the positions that sort the values. Missing values are last in both directions."""
     import pyarrow.compute as pc
 
     plain = values.cast(pa.string()) if values.type == _FEW else values
     way = "descending" if descending else "ascending"
     keys: Any = [("value", way)]
-    # Arrow puts nulls at the end by itself.
+    # Arrow places nulls at the end by default.
     order = pc.sort_indices(pa.table({"value": plain}), sort_keys=keys)
     return np.asarray(order, np.int64)

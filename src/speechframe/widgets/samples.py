@@ -1,4 +1,4 @@
-"""Samples of voices. A process asks for each sample once, even if many galleries show it."""
+"""Make samples of voices. A process makes each sample once, even if many galleries show it."""
 
 import asyncio
 import json
@@ -12,50 +12,50 @@ from speechframe.settings import fingerprint
 __all__ = ["sample"]
 
 _MOST = 500
-"""Most clips that stay in memory. Each gallery keeps its own clips as well."""
+"""Largest number of clips that stay in memory. Each gallery keeps its own clips as well."""
 
 _Key = tuple[str, str, str, str, str]
 
-_asked: dict[_Key, asyncio.Future[Clip]] = {}
-"""Samples that were asked for. Only the package's own loop reads and writes them."""
+_samples: dict[_Key, asyncio.Future[Clip]] = {}
+"""Requested samples, finished or not. Only the package's own event loop reads and writes this."""
 
-# A forked child has no loop that would finish them.
-os.register_at_fork(after_in_child=_asked.clear)
+# A forked child has no event loop that would finish these samples.
+os.register_at_fork(after_in_child=_samples.clear)
 
 
-async def sample(said: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
-    """Return a line spoken by a voice. Each key pays for a sample once.
+async def sample(text: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
+    """Return a text spoken by a voice. Each API key pays for a sample once.
 
     Parameters
     ----------
-    said
-        What is said.
+    text
+        Text to speak.
     voice
-        Who says it.
+        Id or name of the voice.
     service
-        Where; what is configured by default.
+        Service to use. None uses the configured service.
     **options
-        Of :func:`speechframe.aio.say`.
+        Options of :func:`speechframe.aio.say`.
 
     Raises
     ------
     SpeechframeError
-        As :func:`~speechframe.aio.say`; the next one who asks tries again.
+        As :func:`~speechframe.aio.say`. The next request for the sample tries again.
     """
     settings = await aio.resolve_service(service)
     # The repr of settings hides their keys, so two keys would look equal.
     owner = "" if settings.api_key is None else fingerprint(settings.api_key)
-    key = (owner, repr(settings), said, voice, json.dumps(options, sort_keys=True, default=str))
-    if key not in _asked:
-        asked = _asked[key] = asyncio.ensure_future(aio.say(said, voice, service=settings, **options))
-        asked.add_done_callback(lambda done: _settle(key, done))
-    # A caller that is cancelled must not end the sample for the others.
-    return await asyncio.shield(_asked[key])
+    key = (owner, repr(settings), text, voice, json.dumps(options, sort_keys=True, default=str))
+    if key not in _samples:
+        request = _samples[key] = asyncio.ensure_future(aio.say(text, voice, service=settings, **options))
+        request.add_done_callback(lambda done: _settle(key, done))
+    # The shield keeps the request alive for other callers if this caller is cancelled.
+    return await asyncio.shield(_samples[key])
 
 
 def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
     if done.cancelled() or done.exception() is not None:
         # The next caller tries again.
-        del _asked[key]
-    elif len(_asked) > _MOST:
-        del _asked[next(old for old, one in _asked.items() if one.done())]
+        del _samples[key]
+    elif len(_samples) > _MOST:
+        del _samples[next(old for old, one in _samples.items() if one.done())]

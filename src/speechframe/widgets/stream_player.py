@@ -1,4 +1,4 @@
-"""A stream, heard while it arrives."""
+"""Play a stream while it arrives."""
 
 import logging
 import threading
@@ -18,8 +18,8 @@ from speechframe.audio.peaks import peaks
 from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
 from speechframe.page.clips import Entry, Shelf
-from speechframe.page.guessed import guessed_words
-from speechframe.page.html import one_file, saved
+from speechframe.page.html import one_file, save_page
+from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
 from speechframe.widgets.base import ClipWidget, held_clips, table
 
@@ -30,33 +30,34 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 _SHOW_S = 0.25
 _SHARE = 5
-"""Of the time, at most a fifth goes into reading what has come: all of it is read each time."""
+"""Reading takes at most one part in so many of the time, because each read decodes the whole audio."""
 _UNSETTLED_FRAMES = {Format.MP3: 2400, Format.OGG: 4096}
-"""The end of what has come of a lossy format may sound different once more has come."""
+"""Frames at the end of the received audio that may still change, by lossy format."""
 _FULL_SCALE = 32767
 _CLIP = "0"
 
 
 class StreamPlayer(ClipWidget):
-    """A stream that is heard while it arrives; at its end a clip like any other.
+    """A player of a stream. It plays the stream while it arrives, and afterwards as a clip.
 
-    Made by :func:`play` of a stream, which it reads to its end, whether anybody listens or not. It begins to
-    play by itself where the browser lets it, and by its button or the space bar elsewhere. The service does
-    not say when words of a stream are heard: what is lit is guessed from their lengths, and the page says so.
+    :func:`play` makes this widget for a stream. The widget reads the stream to its end, even if nobody
+    listens. It starts by itself if the browser allows this. Otherwise press its button or the space bar. The
+    service does not return word times for streams. So the highlighted words are estimated from their lengths,
+    and the page shows a note on this.
 
     Parameters
     ----------
     stream
-        What is heard; nobody else may read from it.
+        The stream. Nothing else may read from this stream.
 
     Attributes
     ----------
     stream
-        The stream: its ``summary``, ``audio``, ``save`` ...
+        The stream, with ``summary``, ``audio``, ``save`` and so on.
     arrived_seconds
-        How much of it has come.
+        Length of the audio that has arrived.
     trouble
-        Why it ended before its end; empty where it did not.
+        Reason if the stream broke off. Empty if it did not.
     """
 
     script = "stream_player"
@@ -70,7 +71,7 @@ class StreamPlayer(ClipWidget):
     def __init__(self, stream: Stream | SyncStream) -> None:
         self.stream = stream
         self.arrived_seconds = 0.0
-        self._telling = threading.Lock()
+        self._sending = threading.Lock()
         self._samples: npt.NDArray[np.int16] = np.zeros((0, stream.channels), np.int16)
         self._rate_hz = stream.sample_rate_hz
         self._bytes_seen = 0
@@ -80,7 +81,7 @@ class StreamPlayer(ClipWidget):
         self._follower = threading.Thread(target=self._follow, name="speechframe-stream-player", daemon=True)
         self._follower.start()
 
-    # -- as it arrives, in a thread of its own -----------------------------------------
+    # -- while the stream arrives, in a separate thread -----------------------------------
 
     def _follow(self) -> None:
         pause_s, shown_s, is_over = _TICK_S, 0.0, False
@@ -98,16 +99,16 @@ class StreamPlayer(ClipWidget):
             pause_s = max(_TICK_S, (_SHARE - 1) * (time.monotonic() - began_s))
 
     def _take(self, *, last: bool) -> None:
-        """Send what has come since the last time to the pages that listen."""
+        """Send the audio that arrived since the last call to pages that follow the stream."""
         if (size := len(self.stream.audio)) == self._bytes_seen and not last:
             return
         try:
             samples = self.stream.samples()
         except AudioError:
-            return  # not enough of it yet to be decoded
+            return  # too little audio for the decoder
         self._bytes_seen = size
         settled = len(samples) - (0 if last else _UNSETTLED_FRAMES.get(self.stream.format, 0))
-        with self._telling:
+        with self._sending:
             done = len(self._samples)
             fresh = (samples[:, None] if samples.ndim == 1 else samples)[done : max(settled, done)]
             if not len(fresh):
@@ -122,22 +123,22 @@ class StreamPlayer(ClipWidget):
 
     def _send_from(self, at: int) -> None:
         data = self._samples[at:]
-        told = {"kind": "piece", "at": at, "rate_hz": self._rate_hz, "channels": data.shape[1]}
-        self.send(told, buffers=[data.tobytes()])
+        message = {"kind": "piece", "at": at, "rate_hz": self._rate_hz, "channels": data.shape[1]}
+        self.send(message, buffers=[data.tobytes()])
 
     def on_follow(self, message: dict[str, Any]) -> None:
-        """Send a page what has come so far; what comes is sent as it comes from now on."""
+        """Send the audio so far to a page. From now on, new audio is sent as it arrives."""
         del message
-        with self._telling:
+        with self._sending:
             self._is_followed = True
             if len(self._samples):
                 self._send_from(0)
 
     def _entry(self, *, over: bool = False) -> Entry:
         text, seconds = self.stream.text, self.arrived_seconds
-        words = guessed_words(text, seconds if over else None)
+        words = estimate_word_times(text, seconds if over else None)
         if not over and words and words[-1][2] < seconds * 1000:
-            words = guessed_words(text, seconds)  # it takes longer than usual
+            words = estimate_word_times(text, seconds)  # the audio is longer than the usual estimate
         return Entry(_CLIP, "stream", "stream", text, words, seconds)
 
     def _show(self) -> None:
@@ -146,7 +147,7 @@ class StreamPlayer(ClipWidget):
             self.outline = peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
 
     def _end(self) -> None:
-        """Make a clip of it, whole or as far as it came."""
+        """Make a clip of the audio that arrived, even if the stream broke off."""
         try:
             self._reading.result()
         except CancelledError:
@@ -154,7 +155,7 @@ class StreamPlayer(ClipWidget):
         except (SpeechframeError, OSError) as error:
             trouble = str(error)
         except Exception as error:
-            # Whoever wrote the text failed: people who look at the page want to know of it.
+            # The caller's iterator of texts raised this. The page shows the error as well.
             log.exception("a stream ended before its end")
             trouble = str(error) or type(error).__name__
         else:
@@ -180,29 +181,29 @@ class StreamPlayer(ClipWidget):
         )
         return Clip(audio, Format.WAV, self._rate_hz, channels, self.stream.text)
 
-    # -- the end, and without a front end ----------------------------------------------
+    # -- the end, and the view without a front end ---------------------------------------
 
     def wait(self) -> "StreamPlayer":
-        """Return the player when all of the stream has come, or no more comes."""
+        """Wait for the end of the stream, and return the player."""
         self._follower.join()
         return self
 
     def close(self) -> None:
-        """Take the player away, and stop the stream where it is not over."""
+        """Close the player. A stream that has not ended is stopped."""
         self._closed = True
         self._reading.cancel()
         super().close()
 
     def to_html(self, path: str | PathLike[str] | None = None, *, title: str = "A stream") -> str | Path:
-        """Return what was heard as one page with its audio in it, or write it to `path` and return that.
+        """Return the clip as one page that contains its audio, or write the page and return `path`.
 
         Raises
         ------
         StoreError
-            While it is still arriving; :meth:`wait` waits for it.
+            The stream is still arriving. Call :meth:`wait` first.
         """
         if not self.over:
-            raise StoreError("the stream is still arriving: player.wait().to_html(...) waits for its end")
+            raise StoreError("the stream is still arriving; call player.wait().to_html(...)")
         state = {
             "clip": self.clip,
             "outline": self.outline,
@@ -211,23 +212,23 @@ class StreamPlayer(ClipWidget):
             "fresh": False,
         }
         page = one_file(self.script, state, held_clips(self.shelf), title=title, fallback=self.to_text())
-        return saved(page, path)
+        return save_page(page, path)
 
     def to_text(self) -> str:
-        """Return how much of it has come."""
+        """Return the state of the stream and the length of its audio as text."""
         state = "arriving" if not self.over else "broken off" if self.trouble else "complete"
         return f"<StreamPlayer: {state}, {self.arrived_seconds:,.1f} s>"
 
     def to_table(self) -> str:
-        """Return what is said, and how much of it has come, as a table."""
+        """Return text, length and problem of the stream as a table."""
         row = [self.stream.text, f"{self.arrived_seconds:.2f} s", self.trouble]
         return table(["text", "length", "problem"], [row], caption=self.to_text())
 
 
 def _shelf_of(entry: Entry, clip: Clip | None) -> Shelf:
-    def heard() -> Clip:
+    def load() -> Clip:
         if clip is None:
-            raise StoreError("the stream is still arriving")
+            raise StoreError("the stream is still arriving; wait for its end")
         return clip
 
-    return Shelf([entry], [heard], 1)
+    return Shelf([entry], [load], 1)

@@ -1,4 +1,4 @@
-"""The voices of a catalogue as cards: filtered, heard by a sample, chosen, compared."""
+"""Show the voices of a catalogue as cards, with filters, samples and a comparison of selected voices."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from speechframe import aio
 from speechframe.audio.clip import Clip
 from speechframe.client import Client
 from speechframe.errors import InvalidRows, SpeechframeError
-from speechframe.page.arguments import text as said
+from speechframe.page.arguments import check_text
 from speechframe.processes.loop import run_sync, submit
 from speechframe.spec.locales import is_within, language_of, nearest
 from speechframe.spec.speech import Voice
@@ -39,24 +39,22 @@ SAMPLES = {
     "zh": "早上好。今天天气晴朗。火车七点出发。",
     "hi": "सुप्रभात। आज धूप निकली है और ट्रेन सात बजे चलेगी।",
 }
-"""What a voice says as a sample, by language; other languages hear the English one."""
+"""Texts of samples, by language. Voices of other languages speak the English text."""
 
 
 class VoiceGallery(PageWidget):
-    """Voices to look through, hear and choose.
-
-    Made by :func:`gallery`.
+    """A list of voices with filters and samples. :func:`gallery` makes this widget.
 
     Attributes
     ----------
     query, gender, locale, style
-        The filters as they stand; setting one filters, as its control does.
+        The current filters. Setting one has the same effect as its control.
     value
-        Id of the voice that was heard last.
+        Id of the voice whose sample was played last.
     selection
-        Ids of the voices that are marked for a comparison.
+        Ids of the voices that are selected for a comparison.
     samples
-        What was heard: (voice, locale, style) to clip.
+        Clips of the samples so far, by voice, locale and style.
     """
 
     script = "gallery"
@@ -76,23 +74,23 @@ class VoiceGallery(PageWidget):
         self._text, self._options = text, options
         self._catalogue = {voice.voice_id: voice for voice in voices}
         self.samples: dict[tuple[str, str, str], Clip] = {}
-        lengths = [billed_characters(said) for said in ([text] if text else SAMPLES.values())]
+        lengths = [billed_characters(line) for line in ([text] if text else SAMPLES.values())]
         super().__init__(
             voices=[_card(voice) for voice in voices],
             shown=list(self._catalogue),
-            cost=f"A sample costs {_between(lengths)} credits when it is first heard.",
+            cost=f"A sample costs {_between(lengths)} credits the first time you play it.",
         )
         self.observe(self._filter, ["query", "gender", "locale", "style"])
 
     def _filter(self, _: Any) -> None:
-        """Show what the filters leave. The page does the same by itself: it needs no kernel for it."""
+        """Apply the filters. The page also does this itself, so that filters work without a kernel."""
         voices = list(self._catalogue.values())
         left = _passing(voices, query=self.query, gender=self.gender, locale=self.locale)
         style, warning = self.style, ""
         if style and not any(style in _styles(voice, self.locale) for voice in left):
-            style, warning = "", f"No voice here has the style {style}: it is not filtered by any more."
+            style, warning = "", f"No voice here has the style {style}, so the style filter was removed."
         shown = [voice.voice_id for voice in left if not style or style in _styles(voice, self.locale)]
-        # What the page has set is as it should be; its warning, too.
+        # If the page has already applied the same filters, its values and its warning are kept.
         if warning or shown != self.shown:
             with self.hold_trait_notifications():
                 self.style, self.shown, self.warning = style, shown, warning
@@ -105,11 +103,11 @@ class VoiceGallery(PageWidget):
         return listed.get(given.lower(), given)
 
     def sample_text(self, locale: str) -> str:
-        """Return what is said as a sample in a locale."""
+        """Return the text of a sample in a locale."""
         return self._text or SAMPLES.get(language_of(locale), SAMPLES["en"])
 
     def on_load(self, message: dict[str, Any]) -> None:
-        """Have a sample spoken and send it, or say why there is none."""
+        """Make a sample and send it to the page, or send an error."""
         submit(self._load(str(message.get("clip"))))
 
     async def _load(self, clip_id: str) -> None:
@@ -123,22 +121,22 @@ class VoiceGallery(PageWidget):
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
     async def _sample(self, voice_id: str, locale: str, style: str) -> Clip:
-        asked = (voice_id, locale, style)
-        if asked not in self.samples:
+        key = (voice_id, locale, style)
+        if key not in self.samples:
             own = self._catalogue[voice_id].locale if voice_id in self._catalogue else None
             wanted: dict[str, Any] = {"locale": locale} if locale and locale != own else {}
             if style:
                 wanted["style"] = style
             text = self.sample_text(locale or own or "en")
-            self.samples[asked] = await sample(text, voice_id, **{**self._options, **wanted})
-        return self.samples[asked]
+            self.samples[key] = await sample(text, voice_id, **{**self._options, **wanted})
+        return self.samples[key]
 
-    def _seen(self) -> list[Voice]:
+    def _shown_voices(self) -> list[Voice]:
         return [self._catalogue[voice_id] for voice_id in self.shown]
 
     @property
     def filtered(self) -> "pd.DataFrame":
-        """The voices that pass the filters, a row each."""
+        """The voices that match the filters, one row a voice."""
         import pandas as pd
 
         rows = [
@@ -149,37 +147,38 @@ class VoiceGallery(PageWidget):
                 "locale": voice.locale,
                 "locales": list(voice.supported_locales),
             }
-            for voice in self._seen()
+            for voice in self._shown_voices()
         ]
         return pd.DataFrame(rows, columns=["voice_id", "name", "gender", "locale", "locales"])
 
     def compare(self, texts: list[str] | str | None = None, **options: Any) -> VoiceComparison:
-        """Return a comparison of the voices in :attr:`selection`; see :func:`compare_voices`.
+        """Return a comparison of the voices in :attr:`selection`. See :func:`compare_voices`.
 
         Parameters
         ----------
         texts
-            What each of them says; the sample of the first one's language by default.
+            Texts that each voice speaks. None uses the sample in the language of the first voice.
         **options
-            Of :func:`speechframe.generate`.
+            Options of :func:`speechframe.generate`.
         """
         first = self._catalogue[self.selection[0]].locale if self.selection else None
-        said = texts if texts is not None else [self.sample_text(self.locale or first or "en")]
-        return compare_voices(self.selection, said, **{**self._options, **options})
+        lines = texts if texts is not None else [self.sample_text(self.locale or first or "en")]
+        return compare_voices(self.selection, lines, **{**self._options, **options})
 
     def to_text(self) -> str:
-        """Return how many voices there are."""
+        """Return the numbers of shown voices and of all voices as text."""
         return f"<VoiceGallery: {len(self.shown):,} of {len(self._catalogue):,} voices>"
 
     def to_table(self) -> str:
-        """Return the voices that pass the filters as a table."""
-        rows = [[voice.voice_id, str(voice.gender or ""), voice.locale or ""] for voice in self._seen()]
+        """Return the voices that match the filters as a table."""
+        voices = self._shown_voices()
+        rows = [[voice.voice_id, str(voice.gender or ""), voice.locale or ""] for voice in voices]
         return table(["voice", "gender", "locale"], rows, caption=self.to_text())
 
 
 def _card(voice: Voice) -> dict[str, Any]:
     own = voice.supported_locales.get(voice.locale or "")
-    licence = f"What speaks is under {voice.licence}." if voice.licence else ""
+    licence = f"The licence of this voice is {voice.licence}." if voice.licence else ""
     return {
         "id": voice.voice_id,
         "name": voice.display_name or voice.voice_id,
@@ -201,29 +200,29 @@ def _between(lengths: list[int]) -> str:
 def gallery(
     model: str = "gen2", *, locale: str = "", text: str | None = None, service: Any = None, **options: Any
 ) -> VoiceGallery:
-    """Return the voices of a catalogue to look through, hear and choose.
+    """Return a gallery of the voices of a catalogue, with filters and samples.
 
     Parameters
     ----------
     model
-        ``"gen2"`` or ``"falcon-2"``: whose catalogue is shown, and who speaks the samples and comparisons.
+        Model of the voices, samples and comparisons: ``"gen2"`` or ``"falcon-2"``.
     locale
-        Show this locale (``"fr-FR"``) or language (``"fr"``) first.
+        Locale (``"fr-FR"``) or language (``"fr"``) of the filter at the start. ``""`` shows all voices.
     text
-        What samples say; a sentence in each voice's own language by default.
+        Text of the samples. None uses a sentence in the language of each voice.
     service
-        Whose voices; see :func:`speechframe.aio.resolve_service`.
+        Service with the voices. See :func:`speechframe.aio.resolve_service`.
     **options
-        Of :func:`speechframe.say`: ``format``, ``rate`` ...
+        Options of :func:`speechframe.say`, such as ``format`` and ``rate``.
 
     Raises
     ------
     InvalidRows
-        When no voice speaks the locale, or there is no such option.
+        No voice speaks the locale, or an option does not exist.
     ValueError
-        When an argument is no text.
+        An argument is not a text.
     ServiceError, ConnectionFailed, SettingsError
-        When the service cannot be asked.
+        The service could not return its voices.
 
     Examples
     --------
@@ -232,16 +231,16 @@ def gallery(
     >>> voices.value  # doctest: +SKIP
     """
     if text is not None:
-        said("text", text)
+        check_text("text", text)
     if locale:
-        said("locale", locale)
+        check_text("locale", locale)
     known = {*ARGUMENTS, "format", "take"}
     for name in options:
         if name not in known:
             raise InvalidRows(
-                [problem(name, "is no argument of a gallery", allowed=", ".join(sorted(known)))]
+                [problem(name, "is not an argument of a gallery", allowed=", ".join(sorted(known)))]
             )
-    found = run_sync(_listed(said("model", model), service))
+    found = run_sync(_fetch_voices(check_text("model", model), service))
     if service is not None:
         options["service"] = service
     made = VoiceGallery(found, text=text, model=model, **options)
@@ -249,19 +248,19 @@ def gallery(
     if locale and not made.shown:
         spoken = sorted({tag for voice in found for tag in voice.supported_locales})
         allowed = ", ".join(nearest(locale, spoken) or spoken)
-        raise InvalidRows([problem("locale", "is spoken by no voice", value=locale, allowed=allowed)])
+        raise InvalidRows([problem("locale", "is not spoken by any voice", value=locale, allowed=allowed)])
     return made
 
 
 def _passing(voices: list[Voice], *, query: str = "", gender: str = "", locale: str = "") -> list[Voice]:
-    """Return the voices that pass filters; those whose own locale is asked for come first."""
+    """Return the voices that match the filters. Voices whose own locale matches come first."""
     words = query.lower().split()
     left = []
     for voice in voices:
         card = _card(voice)
-        said = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender")).lower()
+        searched = " ".join(str(card[name] or "") for name in ("id", "name", "description", "gender"))
         if (
-            all(word in said for word in words)
+            all(word in searched.lower() for word in words)
             and gender in ("", card["gender"])
             and (not locale or any(is_within(tag, locale) for tag in voice.supported_locales))
         ):
@@ -270,12 +269,12 @@ def _passing(voices: list[Voice], *, query: str = "", gender: str = "", locale: 
 
 
 def _styles(voice: Voice, locale: str) -> set[str]:
-    """Return the styles of a voice in what is asked for; in all its locales when nothing is."""
+    """Return the styles of a voice in a locale or language. Without a locale, return all styles."""
     spoken = voice.supported_locales.items()
-    heard = [details for tag, details in spoken if not locale or is_within(tag, locale)]
-    return {style for details in heard for style in details.available_styles}
+    matching = [details for tag, details in spoken if not locale or is_within(tag, locale)]
+    return {style for details in matching for style in details.available_styles}
 
 
-async def _listed(model: str, service: Any) -> list[Voice]:
+async def _fetch_voices(model: str, service: Any) -> list[Voice]:
     async with Client(await aio.resolve_service(service)) as client:
         return await client.voices(model)

@@ -29,7 +29,7 @@ class _Ahead(NamedTuple):
 
 
 class Watcher:
-    """Looks at a run again and again.
+    """Reader of a run's figures, for repeated reading.
 
     Parameters
     ----------
@@ -48,21 +48,21 @@ class Watcher:
 
     @property
     def max_credits(self) -> float | None:
-        """The budget that the run was given; None for none."""
+        """Budget of the run in credits. None if it has no budget."""
         budget = self.run.manifest.max_credits
         return None if budget is None or math.isinf(budget) else budget
 
     def spent_credits(self) -> float:
-        """Return the credits that the run has spent, resumes included."""
+        """Return the credits that the run has spent, including those before a resume."""
         return to_credits(self._attempts.read(self.run).spent_millis)
 
     def look(self) -> Figures:
-        """Return the run as it is now."""
+        """Return the current figures of the run."""
         return self._here() if self.run.progress is not None else self._elsewhere()
 
     def _here(self) -> Figures:
         run, p = self.run, self.run.progress
-        assert p is not None  # noqa: S101 - asked before
+        assert p is not None  # noqa: S101 - the caller has checked this
         if p is not self._progress:
             if self._progress is not None:
                 self._keep_earlier(self._progress)
@@ -99,9 +99,9 @@ class Watcher:
         )
 
     def _with_earlier(self, progress: Any) -> dict[str, Any]:
-        """Return the counters, with those of earlier drives that this watcher has seen.
+        """Return the counters plus those from before a resume, if this watcher has seen them.
 
-        So a run that is resumed goes on from its figures, and does not begin again at zero on the page.
+        So the page of a resumed run continues from its figures instead of zero.
         """
         counts: dict[str, Any] = progress.to_dict()
         for name, value in self._earlier.items():
@@ -157,7 +157,7 @@ class Watcher:
         )
 
     def _rate(self, ended: int) -> float | None:
-        # The folder has no times of this drive, so measure from the first look.
+        # The folder has no start time of a resumed run. So the rate is measured from the first look.
         now = time.monotonic()
         if self._seen is None:
             self._seen = now, ended
@@ -166,10 +166,10 @@ class Watcher:
 
 
 def _why(run: Run, status: str) -> tuple[str | None, str]:
-    """Return why a run ended early, as a word and in words."""
+    """Return the reason for an early end, as a code and as text."""
     if status == RUNNING or (because := run.stopped_because) is None:
         return None, ""
-    return because, BY_HAND.get(because) or run.manifest.stopped_words or "the log says more"
+    return because, BY_HAND.get(because) or run.manifest.stopped_words or "see the log for details"
 
 
 def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
@@ -200,9 +200,9 @@ class _Line:
         Parameters
         ----------
         unit, of, start
-            Of the line.
+            Unit, kind and first amount of the line.
         ahead
-            What is still to come; None where nothing is.
+            The rest of the run. None if the run has ended.
         """
         points = tuple((round(at, 2), round(start - to_credits(spent), 3)) for at, spent in self._points)
         if not points or ahead is None or ahead.seconds <= 0:

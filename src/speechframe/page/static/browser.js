@@ -1,4 +1,4 @@
-// A run's rows by pages: a list, a player below it, and keys that keep, reject, comment and correct.
+// Browse the rows of a run: a list, a player below the list, and keys for reviews.
 
 import { alertLine, button, choice, el, onKeys, tell } from "./core/dom.js";
 import { counted, inWords } from "./core/words.js";
@@ -9,11 +9,11 @@ const COLUMNS = [["row", "Row"], ["text", "Text"], ["voice", "Voice"], ["seconds
 const STATUSES = ["done", "cached", "suspect", "failed", "charged_unknown", "pending", "invalid"];
 const TONES = { suspect: "warn", failed: "bad", invalid: "bad", charged_unknown: "bad", keep: "good", reject: "bad", "not saved": "bad" };
 const KEYS = "Space plays · ↑ ↓ other row · PgUp PgDn other page";
-const REVIEW_KEYS = "K keeps · R rejects · U takes it back · C comments · T corrects the text";
+const REVIEW_KEYS = "K keeps · R rejects · U removes the verdict · C comments · T corrects the text";
 const WAIT_MS = 250;
 const PATIENCE_MS = 10000;
 
-/** The rows that a page without a notebook shows: what Python does there, over the rows that the page holds. */
+/** Return the filtered and sorted rows of a saved page. In a notebook, Python does this. */
 export function arranged(all, { search = "", status = "", verdict = "", by = "row", descending = false }) {
   const sought = search.trim().toLowerCase();
   const found = all.filter((row) => (!status || row.status === status)
@@ -25,7 +25,7 @@ export function arranged(all, { search = "", status = "", verdict = "", by = "ro
   return found.sort((a, b) => none(a) - none(b) || (none(a) ? 0 : order(a, b)));
 }
 
-/** Answer the widget's messages in a page that holds its rows. */
+/** Handle the widget's messages in a saved page, which contains its rows. */
 export function heldRows(model, message) {
   if (message.kind === "show") {
     const found = arranged(model.get("all"), message);
@@ -47,13 +47,13 @@ const badge = (text, title) => el("span.badge", { "data-tone": TONES[text] ?? ""
 export default makeWidget("Rows", (shell) => {
   const { get, send, say } = shell;
   const editable = get("editable");
-  let at = null; // the place of the row that is chosen
+  let at = null; // place of the chosen row
   let view = null;
-  let eager = false; // play it when it is there
+  let eager = false; // whether to play the row when its data arrives
   let timer = 0;
   let searching = 0;
 
-  // What was asked for counts at once: Python's answer to the last question may not be here yet.
+  // The next request starts from the last request, because Python's reply may not have arrived.
   let asked = get("wanted");
   const ask = (more) => {
     asked = { ...asked, ...more };
@@ -70,7 +70,7 @@ export default makeWidget("Rows", (shell) => {
   const search = el("input", {
     type: "search", placeholder: "Search in texts and ids", label: "Search in texts and ids",
     dir: "auto", value: asked.search, input: () => {
-      // Whoever chooses a row at once wants both.
+      // A row that is chosen now must not cancel the search.
       clearTimeout(searching);
       searching = setTimeout(() => ask({ search: search.value, page: 0 }), WAIT_MS);
     },
@@ -101,7 +101,7 @@ export default makeWidget("Rows", (shell) => {
   const body = el("tbody");
   const grid = el("table.table.rows", { role: "grid", label: "Rows of the run" },
     el("thead", el("tr", ...heads.map(({ cell }) => cell))), body);
-  // Apart from the panel: what somebody is writing stays when the panel shows another row.
+  // The form is outside the panel, so that a text stays when the panel shows another row.
   const desk = el("div");
   const panel = el("div.panel", { role: "region", label: "The chosen row" });
   shell.root.append(
@@ -138,15 +138,15 @@ export default makeWidget("Rows", (shell) => {
       send({ kind: "open", place: at });
     }
   };
-  // What was said and is not on the disk yet, by row: it stays here, and is sent again, until Python has it.
+  // Reviews by row that are not on disk yet. They are sent again until Python confirms them.
   const unsaved = new Map();
   let decisions = 0;
   const deliver = () => {
     for (const entry of unsaved.values()) {
-      if (entry.isFailed === false) continue; // on its way
+      if (entry.isFailed === false) continue; // already sent
       entry.isFailed = false;
       send({ kind: "review", ...entry.said });
-      setTimeout(() => fail(entry, "no answer from the notebook"), PATIENCE_MS);
+      setTimeout(() => fail(entry, "the notebook did not reply"), PATIENCE_MS);
     }
     again.hidden = true;
   };
@@ -166,14 +166,14 @@ export default makeWidget("Rows", (shell) => {
     const row = rowAt(place);
     if (!row) return;
     const { row: name, sha256 } = row;
-    // Without those of `said` that are still waiting it would lose them.
+    // Earlier parts of the review that are not confirmed yet are sent again with the new part.
     unsaved.set(name, { words, said: { ...unsaved.get(name)?.said, row: name, sha256, ...said, decision: decisions += 1 } });
     deliver();
   };
   shell.hear((message) => {
     if (message?.kind !== "reviewed") return;
     const entry = unsaved.get(message.row);
-    if (entry?.said.decision !== message.decision) return; // an earlier one on this row
+    if (entry?.said.decision !== message.decision) return; // reply to an earlier review of this row
     if (message.problem) {
       fail(entry, message.problem);
       return;
@@ -191,20 +191,20 @@ export default makeWidget("Rows", (shell) => {
     const label = name === "comment" ? "Comment" : "Corrected text";
     const field = el("textarea", { rows: "2", label: `${label} for row ${row.row}` });
     field.value = row[name] ?? (name === "comment" ? "" : row.text);
-    const form = el("div.write", el("p.dim", `${label} for row ${row.row} · Ctrl+Enter saves, Escape leaves it`), field);
+    const form = el("div.write", el("p.dim", `${label} for row ${row.row} · Ctrl+Enter saves, Escape cancels`), field);
     const leave = () => {
       form.remove();
       nodeAt(row.place)?.focus();
     };
     const save = () => {
       if (!rowAt(row.place)) {
-        say(`row ${row.row} is not on this page: go back to it to save`, true);
+        say(`row ${row.row} is not on this page; return to its page to save`, true);
         return;
       }
       review(row.place, { [name]: field.value.trim() }, `${label.toLowerCase()} saved`);
       leave();
     };
-    form.append(el("div.row", button("Save", save, { class: "spf-main" }), button("Leave it", leave)));
+    form.append(el("div.row", button("Save", save, { class: "spf-main" }), button("Cancel", leave)));
     form.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Escape") leave();
@@ -226,7 +226,7 @@ export default makeWidget("Rows", (shell) => {
   });
   onKeys(body, ({ key }) => ({ ...acts, " ": play, Enter: play })[key]);
 
-  // No row is higher than a few lines: the panel below has all of it.
+  // Rows are cut to a few lines. The panel below shows the whole text.
   const cell = (tag, attrs, ...kids) => el(tag, attrs, el("div.cut", { dir: "auto" }, ...kids));
   const line = (row) => {
     const said = [unsaved.get(row.row)?.isFailed && badge("not saved"), row.verdict && badge(row.verdict, row.reviewer && `by ${row.reviewer}`),
@@ -257,13 +257,13 @@ export default makeWidget("Rows", (shell) => {
     }
     const found = get("found");
     const part = found === get("total") ? "" : ` (of ${counted(get("total"))})`;
-    range.textContent = rows.length ? `${counted(start + 1)}–${counted(start + rows.length)} of ${counted(found, "row")}${part}` : "no row is like that";
+    range.textContent = rows.length ? `${counted(start + 1)}–${counted(start + rows.length)} of ${counted(found, "row")}${part}` : "no rows match";
     back.disabled = page === 0;
     on.disabled = page + 1 >= pages();
     verdicts?.();
   };
 
-  let verdicts = null; // shows the chosen row's verdict on its buttons
+  let verdicts = null; // function that marks the verdict of the chosen row on the buttons
   const open = () => {
     const clip = get("opened");
     const had = panel.contains(document.activeElement);

@@ -1,4 +1,4 @@
-// Clips one under the other; ratings by key or by click.
+// Play a list of clips. Ratings are given with keys or clicks.
 
 import { button, el, onKeys } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -8,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 const RATINGS = [1, 2, 3, 4, 5];
 const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
-/** The marks of a clip as radio buttons: the chosen one, or the first, is reached by Tab. */
+/** Make radio buttons for the rating of a clip. Tab reaches the chosen one, or the first. */
 function ratingGroup(clip, rate) {
   const marks = RATINGS.map((mark) => button(mark, () => rate(mark), {
     role: "radio", "aria-checked": "false", label: `${mark} of 5`,

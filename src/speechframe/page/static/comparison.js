@@ -1,5 +1,5 @@
-// The same texts by several voices, side by side: switching keeps the place.
-// Each text is a grid of its own, so that what the voices say of it stands on one line.
+// Compare voices on the same texts, side by side. Switching the voice keeps the playing position.
+// Each text has its own grid, so that its clips are on one line.
 
 import { button, el, onKeys, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -8,7 +8,7 @@ import { makeWidget } from "./core/widget.js";
 
 const KEYS = "Space plays · ← → by word · S switches to the next voice at the same place";
 
-/** One text: a clip a voice, of which one is the active one. */
+/** Make the group of one text, with one clip for each voice. One clip is active. */
 function textGroup(shell, group, place) {
   const { get, put } = shell;
   const sides = group.clips.map((clip) => {
@@ -30,7 +30,7 @@ function textGroup(shell, group, place) {
     const { seconds, playing } = from.sound;
     from.sound.pause();
     activate(next());
-    // The space bar and the arrows are for what is heard now.
+    // The space bar and the arrows control the active clip.
     if (from.node.contains(document.activeElement)) active.node.focus({ preventScroll: true });
     const to = active;
     await to.sound.seek(seconds);

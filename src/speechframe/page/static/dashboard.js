@@ -1,4 +1,4 @@
-// A run while it is made: figures, what is left, the newest clips, Stop and Resume.
+// Show a run: its figures, the amount left, the newest clips, and the buttons Stop and Resume.
 
 import { alertLine, button, el, onKeys, tell, write } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -16,7 +16,7 @@ function svg(tag, attrs, ...kids) {
   return node;
 }
 
-/** What was left over time, and where it goes on, in seconds and in what was left below zero. */
+/** Draw the amount left over time and its forecast. Amounts are negated, because y grows downwards in SVG. */
 function chart({ points, forecast, words }) {
   const all = [...points, ...forecast];
   const lefts = all.map(([, y]) => y);
@@ -27,7 +27,7 @@ function chart({ points, forecast, words }) {
   },
   svg("polyline", { points: path(points), class: "spf-line" }),
   svg("polyline", { points: path(forecast), class: "spf-ahead", "stroke-dasharray": "7 5" }));
-  // Beside the plot, not in it: it is stretched, and letters are not.
+  // The texts are outside the plot, because the plot is stretched.
   const scale = el("div.scale", { "aria-hidden": "true" }, el("span", counted(most)), el("span", counted(least)));
   return el("div.chart", { role: "img", label: words }, scale, plot);
 }
@@ -85,7 +85,7 @@ export default makeWidget("Run", (shell) => {
     stop.disabled = !f.can_stop || asked !== "";
     resume.disabled = !f.can_resume || asked !== "";
     const now = f.status + f.because + asked;
-    // The banner is an alert already: what it says is not said twice.
+    // Screen readers read the banner, so the status line does not repeat its text.
     const calm = f.alarms ? "" : f.words;
     if (said !== null && now !== said && !asked) say(calm ? `${f.status}: ${calm}` : f.status);
     else if (said === null) say(calm || (f.status === "running" && !f.can_stop ? AFAR : ""));
@@ -103,7 +103,7 @@ export default makeWidget("Run", (shell) => {
     newest.hidden = !wanted.length;
     const ids = new Set(wanted.map((clip) => clip.id));
     for (const [id, view] of views) {
-      // A clip that is heard stays until it was heard.
+      // A clip that is playing stays until its end.
       if (ids.has(id) || view.sound.playing || view.node.contains(document.activeElement)) continue;
       view.dispose();
       view.node.remove();

@@ -1,13 +1,13 @@
-// Dubs: a video with its cues, original and dub switched in place, and what is said in it, to be corrected.
+// Play dubs with their cues. Dub and original can be switched, and utterances can be corrected.
 
 import { alertLine, button, el, tell } from "./core/dom.js";
 import { counted, inWords, wordAt } from "./core/words.js";
 import { makeWidget } from "./core/widget.js";
 
-const SOUND_ONLY = "This browser does not show this video: here are its sound and its cues.";
+const SOUND_ONLY = "This browser cannot show this video. Its sound and its cues are here.";
 const SIDES = [["dub", "Dub"], ["original", "Original"]];
 
-/** The medium of a dub: loaded when it is first wanted, and exchanged for the other side at the same second. */
+/** Make the player of a dub. A file is loaded on first use. Switching to the other side keeps the position. */
 function mediumOf(shell, dub, { change, fail, soundOnly }) {
   const place = el("div");
   let medium = null;
@@ -45,7 +45,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
       medium.addEventListener("play", () => shell.solo.begins(medium));
       place.replaceChildren(medium);
     }
-    // One handler each: the next source has its own second to begin at.
+    // Each source needs its own handler, because each starts at a different position.
     medium.onerror = () => withoutPicture(at, play);
     medium.onloadedmetadata = () => {
       if (!isSound && !medium.videoWidth) return withoutPicture(at, play);
@@ -58,7 +58,7 @@ function mediumOf(shell, dub, { change, fail, soundOnly }) {
   return state;
 }
 
-/** What is said, a row an utterance; what was changed goes to Python by `correct(changes)`. */
+/** Make a table with one row an utterance. `correct(changes)` sends changed texts to Python. */
 function script(dub, { seek, correct }) {
   const fields = dub.utterances.map((one) => el("textarea", { rows: 2, label: `Text ${one.utterance_id}` }, one.text));
   const changes = () => dub.utterances
@@ -128,7 +128,7 @@ export default makeWidget("Dubs", (shell) => {
   const list = el("div");
   shell.root.append(shell.status, list);
   let views = new Map();
-  // What did not change stays as it is: somebody may be looking at it.
+  // Dubs without a change keep their elements, because the user may be playing them.
   const build = () => {
     const old = views;
     views = new Map(shell.get("dubs").map((dub) => {

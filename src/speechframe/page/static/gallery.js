@@ -1,4 +1,4 @@
-// The voices of a catalogue: filtered, heard by a sample, chosen.
+// Show the voices of a catalogue, with filters, samples and a selection.
 
 import { alertLine, button, choice, el, tell } from "./core/dom.js";
 import { counted } from "./core/words.js";
@@ -7,18 +7,18 @@ import { makeWidget } from "./core/widget.js";
 
 const localesOf = (voice) => Object.keys(voice.locales);
 
-/** Whether a locale is the one asked for, or of that language. */
+/** Return whether a locale equals the filter, or belongs to the language of the filter. */
 function isIn(tag, wanted) {
   const [low, sought] = [tag.toLowerCase(), wanted.toLowerCase()];
   return low === sought || low.startsWith(`${sought}-`);
 }
 
-/** The styles of a voice in a locale; in all of them where none is asked for. */
+/** Return the styles of a voice in a locale. Without a locale, return its styles in all locales. */
 export function stylesOf(voice, wanted) {
   return [...new Set(localesOf(voice).filter((tag) => !wanted || isIn(tag, wanted)).flatMap((tag) => voice.locales[tag]))];
 }
 
-/** The voices that pass all filters, those of the locale asked for first. */
+/** Return the voices that match all filters. Voices whose own locale matches come first. */
 export function passing(voices, { query, gender, locale, style }) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = voices.filter((voice) => {
@@ -29,12 +29,12 @@ export function passing(voices, { query, gender, locale, style }) {
   return locale ? found.sort((a, b) => isIn(b.locale, locale) - isIn(a.locale, locale)) : found;
 }
 
-/** The locale a voice is heard in. */
+/** Return the locale in which a voice speaks its sample. */
 export function heardIn(voice, locale) {
   return localesOf(voice).find((tag) => !locale || isIn(tag, locale)) ?? voice.locale;
 }
 
-/** A voice's error in a locale, as words; the least of all voices is marked. */
+/** Return a voice's error in a locale as text. The voice with the smallest error is marked. */
 export function clarity(voice, voices, locale) {
   const tag = heardIn(voice, locale);
   const errorOf = (each) => each.clarity?.[tag] ?? Infinity;
@@ -57,7 +57,7 @@ export default makeWidget("Voices", (shell) => {
   root.append(filters, el("div.row", compare, el("span.dim", get("cost"))), shell.status, panel, cards);
   let sounds = [];
   let compared = [];
-  const open = new Set(); // voices whose styles are open
+  const open = new Set(); // voices whose list of styles is open
   const silence = (players) => players.forEach((player) => player.dispose());
 
   const current = () => Object.fromEntries(["query", "gender", "locale", "style"].map((name) => [name, get(name)]));
@@ -66,7 +66,7 @@ export default makeWidget("Voices", (shell) => {
     const left = passing(voices, { ...next, style: "" });
     let warning = "";
     if (next.style && !left.some((voice) => stylesOf(voice, next.locale).includes(next.style))) {
-      warning = `No voice here has the style ${next.style}: it is not filtered by any more.`;
+      warning = `No voice here has the style ${next.style}, so the style filter was removed.`;
       next.style = "";
     }
     put({ ...next, shown: passing(voices, next).map((voice) => voice.id), warning });
@@ -80,7 +80,7 @@ export default makeWidget("Voices", (shell) => {
     const had = [...choices.children].indexOf(document.activeElement);
     const one = (name, values) =>
       choice(name, [["", `any ${name}`], ...values.map((value) => [value, value])], now[name], (value) => set({ [name]: value }));
-    // The box stays: anew it would lose the cursor of who types.
+    // The search box is kept, because a new box would lose the user's cursor.
     choices.replaceChildren(one("gender", genders), one("locale", languages), one("style", styles));
     if (had >= 0) choices.children[had].focus();
   };
@@ -108,7 +108,7 @@ export default makeWidget("Voices", (shell) => {
       put({ selection: chosen.checked ? [...kept, voice.id] : kept });
     } });
     const facts = [[voice.locale, voice.language], [voice.gender], [voice.engine, "Engine and kind"]].filter(([text]) => text);
-    const error = el("span", { title: `Share of words in ${heardIn(voice, get("locale"))} that a recogniser hears wrong` },
+    const error = el("span", { title: `Share of words in ${heardIn(voice, get("locale"))} that a recogniser gets wrong` },
       clarity(voice, voices, get("locale")));
     return el("li.card", { "data-voice": voice.id },
       el("div.head", play, el("strong", voice.name), el("label", chosen, "compare")),

@@ -1,10 +1,10 @@
-// A listening test: hear, then vote. What is heard is called A, B, ... and nothing here knows what it is.
+// Run a listening test. Sounds are called A, B and so on. The page does not have their conditions.
 
 import { alertLine, el, tell } from "./core/dom.js";
 import { makeWidget } from "./core/widget.js";
 import { trialView } from "./listening/trial.js";
 
-/** What stands before the first trial: what it is about, consent, questions. */
+/** Make the view before the first trial, with the introduction, the consent and the questions. */
 function startView(plan, { send }) {
   const fields = plan.questions.map(({ name, label, kind, choices: offered, required }) => {
     const input = kind === "choice"
@@ -50,7 +50,7 @@ export default makeWidget("Listening test", (shell) => {
     if (!hasBegun) {
       view = startView(plan, shell);
     } else if (place < 0) {
-      const text = "Thank you. That was the last trial, and all your votes are kept.";
+      const text = "Thank you. That was the last trial. All your votes are saved.";
       view = { node: el("p.lt-prompt", { tabindex: "-1" }, text), dispose() {} };
     } else {
       view = trialView(plan.trials[place], plan, shell, { place: place + 1, total: plan.trials.length });
@@ -63,7 +63,7 @@ export default makeWidget("Listening test", (shell) => {
     const started = plan.begun && !hasBegun;
     hasBegun ||= plan.begun;
     plan.done.forEach((trial) => done.add(trial));
-    // Another view of this test may have gone on.
+    // The listener may have voted in another view of this test.
     if (!view || started || (done.has(view.trial) && !view.waiting && !reveals)) show(view !== null || document.activeElement === document.body);
   };
   shell.hear((message) => {

@@ -1,4 +1,4 @@
-// A stream: heard while it arrives, with words lit when they are guessed to be heard; then a clip like any other.
+// Play a stream while it arrives, and afterwards as a clip. Highlighted words have estimated times.
 
 import { el } from "./core/dom.js";
 import { clipView } from "./core/clip.js";
@@ -6,12 +6,12 @@ import { liveSound } from "./core/live.js";
 import { makeWidget } from "./core/widget.js";
 import { view } from "./core/wave.js";
 
-const GUESSED = "When words are heard is guessed from their lengths.";
+const ESTIMATED = "The times of the words are estimated from their lengths.";
 
 export default makeWidget("A stream", (shell) => {
   const { get } = shell;
   const place = el("div");
-  shell.root.append(place, shell.status, el("p.dim", GUESSED));
+  shell.root.append(place, shell.status, el("p.dim", ESTIMATED));
   let shown = null;
   let live = null;
 
@@ -43,7 +43,7 @@ export default makeWidget("A stream", (shell) => {
     shell.hear((message, buffers) => {
       if (message?.kind !== "piece" || !live) return;
       live.take(message, view(buffers[0]));
-      // Whoever ran the cell wants to hear it, once: where the browser does not let us, the button waits.
+      // The stream starts by itself once. If the browser forbids this, the user presses the button.
       if (!get("fresh")) return;
       shell.put({ fresh: false });
       live.play();

@@ -1,10 +1,10 @@
-// Audio comes when somebody wants to hear it, once, and one clip is heard at a time.
+// Load and play audio. A clip is loaded once, on first use, and only one clip plays at a time.
 
 /**
- * Ask for clips by message, and keep what came.
+ * Request clips by message, and keep their audio.
  *
- * load(id)   a promise of the clip's address; a rejected one says what is wrong, and may be asked again
- * forget()   gives the memory back
+ * load(id)   returns a promise of the clip's address. After an error, the next call tries again
+ * forget()   frees the memory
  */
 export function loader({ send, hear }) {
   const asked = new Map();
@@ -36,9 +36,9 @@ export function loader({ send, hear }) {
   };
 }
 
-const SLACK_S = 0.25; // a clip's clock may be ahead of the page's
+const SLACK_S = 0.25; // the clock of a clip may be this far ahead of the clock of the page
 
-/** One audio at a time: who begins stops whoever is heard. */
+/** Let only one audio play at a time. An audio that begins pauses the other one. */
 export function soloist() {
   let now = null;
   return {
@@ -50,11 +50,12 @@ export function soloist() {
 }
 
 /**
- * An audio element that loads when it is first played; `shell` has clips, solo and signal.
+ * Make an audio element that loads on first use. The first argument has clips, solo and signal of a shell.
  *
- * on.change()       after every change that is to be seen: time, playing or not, loading, error
- * play, pause, toggle, seek(s), dispose; playing, seconds, loading, started, problem, plays
- * heardSeconds      how much of it was played, for tests where one must listen before one votes
+ * on.change()       is called after every visible change: time, playing, loading or error
+ * methods           play, pause, toggle, seek(s), dispose
+ * values            playing, seconds, loading, started, problem, plays
+ * heardSeconds      seconds that were played, for tests that require listening before a vote
  */
 export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   const audio = document.createElement("audio");
@@ -68,7 +69,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
     const now = audio.currentTime;
     const before = ms;
     ms = performance.now();
-    // A clip goes on while its page stands still; what went further than time was a jump.
+    // A clip keeps playing while the page is blocked. Only a step that is longer than the elapsed time is a seek.
     const most = (ms - before) / 1000 + SLACK_S;
     if (last != null && now > last && now - last < most) state.heardSeconds += now - last;
     last = audio.paused ? null : now;
@@ -80,9 +81,9 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
   };
   const fail = (error) => {
     if (error.name === "AbortError") return;
-    // What the browser says of a format it does not know helps nobody who listens.
+    // The browser's own message for an unknown format does not help listeners.
     const unknown = audio.error || error.name === "NotSupportedError";
-    state.problem = unknown ? "this clip cannot be played: the browser does not know its format" : error.message;
+    state.problem = unknown ? "this clip cannot be played, because the browser does not support its format" : error.message;
     on.change();
   };
   const load = async () => {
@@ -107,7 +108,7 @@ export function sound({ clips, solo, signal }, { id, audioSeconds, on }) {
       try {
         await load();
         solo.begins(audio);
-        // Where it begins: when the browser says that it plays, some of it was heard already.
+        // The position is read here, because some audio has already played when the event "play" arrives.
         from = audio.ended ? 0 : audio.currentTime;
         ms = performance.now();
         await audio.play();

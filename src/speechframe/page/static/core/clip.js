@@ -1,4 +1,4 @@
-// One clip, in every widget that plays: button, waveform, words that light up, and the keys.
+// Show one clip with its button, waveform, highlighted words and keys. All players use this view.
 
 import { alertLine, button, el, onKeys, tell } from "./dom.js";
 import { inWords, wordAt, wordBeside } from "./words.js";
@@ -10,15 +10,15 @@ const STEP_S = 0.5;
 /**
  * Make the view of a clip.
  *
- * shell     of `makeWidget`
- * clip      { id, label, words, seconds, problem }: what the page knows of it
- * outline   the waveform's outline, as `view` takes it
- * name      what it is called here (by default its label)
- * hint      what else screen readers say of its keys
- * keys      further keys: key -> what it does
- * extra     elements at the end of the head (buttons, badges)
- * on        { play(), ended() }, both optional
- * make      `sound`, or what makes another one of its kind
+ * shell     the shell from `makeWidget`
+ * clip      data of the clip: { id, label, words, seconds, problem }
+ * outline   outline of the waveform, in a format for `view`
+ * name      name of the clip on the page (by default its label)
+ * hint      further text on keys for screen readers
+ * keys      functions of further keys, by key
+ * extra     elements at the end of the head, such as buttons and badges
+ * on        handlers { play(), ended() }, both optional
+ * make      `sound`, or a function that returns an object with the same methods
  *
  * Returns { node, sound, change(clip, outline), dispose }.
  */
@@ -43,7 +43,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
     words = clip.words ?? [];
     data = view(newOutline);
     canvas.ariaLabel = `Waveform of ${name}, ${inWords(clip.seconds)}`;
-    // Words that only have other times stay: somebody may be reading them.
+    // If only the times changed, the elements of the words are kept, so that the text does not move.
     if (spans.length && spans.length === words.length && spans.every((span, k) => span.textContent === words[k][0])) return;
     lit = -1;
     spans = words.map(([word], place) =>
@@ -58,7 +58,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
         span.ariaCurrent = span.classList.toggle("spf-lit") || null;
       }
       lit = now;
-      // A long text scrolls by itself; the page stays where it is.
+      // Only the text scrolls to the current word. The page does not scroll.
       if (spans[now]) line.scrollTop = spans[now].offsetTop - line.clientHeight / 2;
     }
     sign.textContent = player.playing ? "❚❚" : "▶";
@@ -82,7 +82,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   const acts = { " ": () => player.toggle(), ArrowRight: () => move(1), ArrowLeft: () => move(-1), ...keys };
   canvas.addEventListener("click", (event) =>
     player.seek((event.offsetX / canvas.clientWidth) * clip.seconds), { signal });
-  // A button does by itself what the space bar asks of it.
+  // The browser handles the space bar on buttons and fields.
   onKeys(node, ({ key, target }) => (key !== " " || !target.closest("button, input, select, textarea")) && acts[key], { signal });
 
   const resized = new ResizeObserver(() => {
@@ -109,7 +109,7 @@ export function clipView(shell, clip, outline, { name = clip.label, hint = "", k
   };
 }
 
-/** Put views of clips into `list` instead of the old ones, and return them. */
+/** Replace the old views of clips in `list` by new ones, and return the new ones. */
 export function shelve(list, old, views) {
   old.forEach((view) => view.dispose());
   list.replaceChildren(...views.map((view) => view.node));

@@ -1,12 +1,13 @@
-// Elements, their texts and their keys.
+// Make elements, set their texts and handle keys.
 
-// What holds texts of the user: each runs in its own direction. Not spans: what is in them would not count for the
-// text around them.
+// Elements with texts of the user. Each gets its own writing direction. Spans are not in the list, because a span
+// with its own direction would not count for the direction of the text around it.
 const TEXTS = ["p", "h2", "strong", "dd", "textarea", "option", "legend", "label"];
 
 /**
- * Make an element: el("p.dim", { role: "note" }, "text", node). Attributes may be left out; of them, false and
- * null ones are not set, true ones stand without a value, functions listen, and `label` is what screen readers read.
+ * Make an element: el("p.dim", { role: "note" }, "text", node). Attributes are optional. Attributes that are false
+ * or null are not set, and true becomes an attribute without a value. A function becomes an event listener. `label`
+ * is the text for screen readers.
  */
 export function el(what, ...kids) {
   const [tag, ...classes] = what.split(".");
@@ -34,21 +35,21 @@ export function choice(label, options, current, onChange) {
   return select;
 }
 
-/** Make a line that screen readers read out when `tell` puts something there. */
+/** Make a line for errors. Screen readers read a text that `tell` writes into this line. */
 export const alertLine = (name = "error") => el(`p.${name}`, { role: "alert", hidden: true });
 
-/** Set a text if it is another one: what is set again is read out again. */
+/** Set a text if it changes. Screen readers would read the same text again if it were set again. */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Set a text, and hide its element where there is none. */
+/** Set a text, and hide the element if the text is empty. */
 export function tell(node, text) {
   node.hidden = !text;
   write(node, text || "");
 }
 
-/** Let keys act in an element: `actOf(event)` finds what they do. With Ctrl, Alt or Meta they are the browser's. */
+/** Handle keys in an element. `actOf(event)` returns the handler. Keys with Ctrl, Alt or Meta are ignored. */
 export function onKeys(node, actOf, options) {
   node.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

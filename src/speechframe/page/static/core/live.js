@@ -1,20 +1,20 @@
-// Audio that is heard while it arrives: pieces of samples, played one right behind the other.
+// Play audio while it arrives. It comes in pieces of samples, which are played without gaps.
 
 const LEAD_S = 0.08;
 
 /**
- * A sound like `sound` of audio.js, made of the pieces of a stream.
+ * Make a sound from the pieces of a stream, with the methods of `sound` of audio.js.
  *
- * take(message, samples)   the next piece: { at, rate_hz, channels }, and 16 bit samples of all channels
- * finish()                 nothing more comes
- * on                       { change(), ended() }
+ * take(message, samples)   adds a piece: { at, rate_hz, channels }, and 16 bit samples of all channels
+ * finish()                 marks the end of the stream
+ * on                       handlers { change(), ended() }
  */
 export function liveSound({ on }) {
-  let context = null; // has the stream's own rate: pieces meet to the sample
+  let context = null; // uses the sample rate of the stream, so that pieces meet without gaps
   let rate = 0;
-  let have = 0; // frames
-  let origin = 0; // the context's time of the first frame
-  let from = -1; // where somebody went; what is on its way to the ear does not count as before it
+  let have = 0; // frames that have arrived
+  let origin = 0; // time of the first frame, on the clock of the context
+  let from = -1; // position of the last seek, which is the lowest position to show despite the output latency
   let frame = 0;
   let complete = false;
   let started = false;
@@ -69,7 +69,7 @@ export function liveSound({ on }) {
       have += frames - known;
       pieces.push(piece);
       if (!started) return;
-      // It came too late: the silence lasts until it is here.
+      // A late piece moves the clock, so that the silence lasts until the piece is here.
       if (origin + piece.at < context.currentTime) origin = exact(context.currentTime + LEAD_S - piece.at);
       begin(piece);
       tick();
@@ -81,7 +81,7 @@ export function liveSound({ on }) {
     async play() {
       if (!open()) return;
       if (!started) goTo(-LEAD_S);
-      // Before anybody touched the page, browsers keep this waiting.
+      // Browsers delay this until the user has clicked on the page.
       await context.resume();
       tick();
     },

@@ -1,11 +1,11 @@
-// A listening test as one file: votes stay in this browser until the listener saves them as a file.
+// Run a listening test from one file. Votes stay in this browser until the listener saves them as a file.
 
 import { button, el } from "./dom.js";
 import { heldClip, heldState, madeModel, stored } from "./page.js";
 
 const FORMAT = "speechframe listening votes 1";
 
-/** The seal of a text: a file that somebody changed by hand has another one. */
+/** Return the seal of a text. A file that was changed by hand does not fit its seal. */
 async function sealed(text, keyHex) {
   const bytes = Uint8Array.from(keyHex.match(/../g), (pair) => parseInt(pair, 16));
   const key = await crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
@@ -13,12 +13,12 @@ async function sealed(text, keyHex) {
   return Array.from(new Uint8Array(seal), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** The model of a page that is one file. Below the test it puts a bar to save the votes. */
+/** Make the model of an offline page, and add a bar below the test for saving the votes. */
 export function offlineModel() {
   const { plan, listener, seal_key: key } = heldState();
   const store = stored(`speechframe:${plan.test_id}:${listener}`);
   let mine = [];
-  // Read anew each time: other tabs say something, too.
+  // The messages are read again each time, because other tabs may add some.
   const said = () => {
     mine = (store.lasting && store.read()) || mine;
     return mine;
@@ -49,11 +49,11 @@ export function offlineModel() {
     keep.disabled = !given || !crypto.subtle;
     keep.classList.toggle("spf-main", all);
     const words = [`${given} of ${plan.trials.length} trials done.`];
-    if (!crypto.subtle) words.push("This browser cannot save votes: please open the file in another one.");
-    else if (given && saved === given) words.push("Saved: send the file to who sent you this page.");
-    else if (all) words.push("Save your votes, and send the file to who sent you this page.");
-    if (!store.lasting) words.push("This browser forgets them when the page is closed: save them before.");
-    else if (!all) words.push("They are kept in this browser: you can close the page and go on later.");
+    if (!crypto.subtle) words.push("This browser cannot save votes. Please open this page in another browser.");
+    else if (given && saved === given) words.push("Saved. Please send the file to the person who sent you this page.");
+    else if (all) words.push("Please save your votes, and send the file to the person who sent you this page.");
+    if (!store.lasting) words.push("This browser loses your votes when you close the page, so save them before.");
+    else if (!all) words.push("Your votes are kept in this browser. You can close the page and continue later.");
     line.textContent = words.join(" ");
   };
   addEventListener("beforeunload", (event) => {
@@ -67,8 +67,8 @@ export function offlineModel() {
     }
     const { trial } = content;
     if (votes().some((vote) => vote.trial === trial)) {
-      // In another tab, or before a reload that was not seen.
-      return [{ kind: "refused", trial, done: true, message: "This trial has its vote already." }];
+      // The listener may have voted in another tab.
+      return [{ kind: "refused", trial, done: true, message: "This trial has a vote already." }];
     }
     add(content);
     show();

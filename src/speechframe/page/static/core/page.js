@@ -1,4 +1,4 @@
-// A page without a notebook: the page itself holds what Python would send.
+// Support pages without a notebook. The page contains the data that Python would send.
 
 export function heldState() {
   return JSON.parse(document.getElementById("spf-state").textContent);
@@ -6,12 +6,12 @@ export function heldState() {
 
 export function heldClip(clip) {
   const held = document.getElementById(`spf-clip-${clip}`);
-  if (!held) return [{ kind: "error", clip, message: "this page does not hold the clip's audio" }, []];
+  if (!held) return [{ kind: "error", clip, message: "this page does not contain the audio of this clip" }, []];
   const bytes = Uint8Array.from(atob(held.textContent), (c) => c.charCodeAt(0));
   return [{ kind: "audio", clip, mime: held.dataset.mime }, [bytes]];
 }
 
-/** What is kept under a name over a reload; `lasting` tells whether the browser lets us, as private windows may not. */
+/** Keep a value under a name across reloads. `lasting` is false if the browser forbids this, as in private windows. */
 export function stored(name) {
   const safely = (act) => {
     try {
@@ -31,8 +31,8 @@ export function stored(name) {
 }
 
 /**
- * A model, as widgets take it, over a state. `answer(content)` gets what the widget sends, and returns a
- * message and its buffers (or a promise of them); no message is no answer.
+ * Make a widget's model from a state. `answer(content)` handles a message of the widget. It returns a reply and its
+ * buffers, or a promise of these. Without a reply, nothing is sent back.
  */
 export function madeModel(state, answer) {
   const handlers = new Map();
@@ -57,8 +57,8 @@ export function madeModel(state, answer) {
 }
 
 /**
- * A model over what stands in the page: its state, and the audio of its clips.
- * `receive(content)` may answer other messages of the widget; it returns a message or nothing.
+ * Make the model of a saved page, from the state and the audio in the page.
+ * `receive(content)` may handle other messages of the widget. It returns a reply or nothing.
  */
 export function pageModel(receive) {
   return madeModel(heldState(), async (content) =>

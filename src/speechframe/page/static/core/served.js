@@ -1,4 +1,4 @@
-// A page of the server of a listening test: clips come from there, and what is said goes there until it has it.
+// Run a listening test from its server. Messages are sent again until the server has accepted them.
 
 import { tell } from "./dom.js";
 import { heldState, madeModel, stored } from "./page.js";
@@ -6,18 +6,18 @@ import { heldState, madeModel, stored } from "./page.js";
 const WAITS_MS = [300, 1000, 2000, 4000, 8000];
 
 /**
- * The model of a served page. What was left from before a reload is sent first; the page is then asked for
- * anew, because what it holds was written before.
+ * Make the model of a served page. A message that was not sent before a reload is sent first. Then the page is
+ * loaded again, because its plan is older than this message.
  */
 export async function servedModel() {
   const state = heldState();
-  // It stands above the test and belongs to no trial.
+  // This line is above the test, because it does not belong to a trial.
   const net = (text) => tell(document.getElementById("spf-net"), text);
-  // What was not yet taken by the server.
+  // The message that the server has not accepted yet.
   const box = stored(`speechframe:${state.plan.test_id}:${state.plan.listener}`);
   const unsent = new Set();
 
-  /** Ask until there is an answer that is not the network's or a failing server's; null is a 4xx. */
+  /** Repeat a request after network errors and 5xx until there is a reply. Return null after a 4xx. */
   const asked = async (address, how) => {
     for (let tries = 0; ; tries += 1) {
       let why = "No connection.";
@@ -27,17 +27,17 @@ export async function servedModel() {
           net("");
           return answer.ok ? { answer, tries } : null;
         }
-        why = unsent.size ? "The server could not keep your answer." : "The server cannot answer right now.";
-      } catch { /* no connection: asked again below */ }
+        why = unsent.size ? "The server could not save your answer." : "The server is not available right now.";
+      } catch { /* no connection, so the loop tries again */ }
       net(unsent.size
-        ? `${why} It is kept here and sent again: please leave this page open.`
+        ? `${why} This page keeps your answer and sends it again. Please leave this page open.`
         : `${why} This page tries again by itself.`);
       await new Promise((done) => setTimeout(done, WAITS_MS[Math.min(tries, WAITS_MS.length - 1)]));
     }
   };
   const deliver = async (content) => {
     const trial = content.trial ?? null;
-    // Somebody who clicks again while it is on its way says nothing new.
+    // A second click while the message is being sent is ignored.
     if (unsent.has(trial)) return null;
     unsent.add(trial);
     box.keep(content);
@@ -46,15 +46,15 @@ export async function servedModel() {
     });
     unsent.delete(trial);
     box.drop();
-    if (!taken) return { kind: "refused", trial, message: "This link is not served any more. Please tell who sent it to you." };
+    if (!taken) return { kind: "refused", trial, message: "This link does not work any more. Please inform the person who sent it to you." };
     const said = await taken.answer.json();
-    // It may have been taken the first time, and only the answer was lost: a new page knows.
+    // The first attempt may have succeeded although its reply was lost. The reloaded page shows this.
     if (said.kind === "refused" && taken.tries) location.reload();
     return said;
   };
   const fetched = async (clip) => {
     const found = await asked(`clips/${encodeURIComponent(clip)}`);
-    if (!found) return [{ kind: "error", clip, message: "this sound is not there" }, []];
+    if (!found) return [{ kind: "error", clip, message: "the server does not have this sound" }, []];
     const { answer } = found;
     return [{ kind: "audio", clip, mime: answer.headers.get("content-type") }, [await answer.arrayBuffer()]];
   };

@@ -1,6 +1,6 @@
-// The waveform of a clip, from its outline: int8 pairs of lowest and highest value.
+// Paint the waveform of a clip from its outline, which has int8 pairs of lowest and highest value.
 
-/** What a buffer of a message or a string of Base64 holds, as a DataView; null for nothing. */
+/** Return a message's buffer or a Base64 text as a DataView, or null if it is empty. */
 export function view(data) {
   if (data == null || data === "") return null;
   if (data instanceof DataView) return data.byteLength ? data : null;
@@ -11,7 +11,7 @@ export function view(data) {
   return new DataView(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
 }
 
-/** Lowest and highest value of the outline between two places from 0 to 1. */
+/** Return the lowest and highest value of the outline between two positions from 0 to 1. */
 export function extremes(outline, from, to) {
   const pairs = outline ? outline.byteLength / 2 : 0;
   if (!pairs) return [0, 0];
@@ -26,7 +26,7 @@ export function extremes(outline, from, to) {
   return [low / 127, high / 127];
 }
 
-/** Paint the waveform; what was played already has the colour of the accent. */
+/** Paint the waveform. The played part has the accent colour. */
 export function paint(canvas, outline, played) {
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
@@ -34,7 +34,7 @@ export function paint(canvas, outline, played) {
   const dense = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * dense);
   canvas.height = Math.round(height * dense);
-  // Resolved colours: of a custom property the canvas would get the text "light-dark(...)", and paint black.
+  // The colours are read as computed values, because a canvas cannot use "light-dark(...)" of a custom property.
   const style = getComputedStyle(canvas);
   const pen = canvas.getContext("2d");
   pen.scale(dense, dense);

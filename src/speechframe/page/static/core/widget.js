@@ -1,22 +1,22 @@
-// What all widgets are: a frame in its host, the model behind it, and sounds of which one is heard at a time.
+// The frame that all widgets share. It connects the page to the model, and lets one sound play at a time.
 
 import { el } from "./dom.js";
 import { loader, soloist } from "./audio.js";
 
 /**
- * Make a widget as notebooks take it. `build(shell)` puts it together; the shell has
+ * Make a widget in the format of anywidget. `build(shell)` adds the elements. The shell has
  *
- * root, status        where the widget puts its elements, and the line of `say`
- * say(text, isError)  tells screen readers something, and people who look
- * signal              ends all listeners that were added with it
- * onTheme(paint)      is called when light turns to dark: canvases do not repaint themselves; returns what ends it
- * onEnd(finish)       is called when the widget goes away
- * get(name)           a trait of the model
- * put(values)         sets traits, and sends them to Python
+ * root, status        element of the widget, and its status line
+ * say(text, isError)  writes the status line, which screen readers read
+ * signal              signal that ends event listeners when the widget is removed
+ * onTheme(paint)      calls `paint` after a change between light and dark. It returns a function that stops this
+ * onEnd(finish)       calls `finish` when the widget is removed
+ * get(name)           returns a trait of the model
+ * put(values)         sets traits and sends them to Python
  * send(message)       sends a message to Python
- * hear(act)           gives messages of Python to `act`
- * follow(names, act)  calls `act` now and whenever one of the traits changes
- * clips, solo         of `loader` and `soloist`
+ * hear(act)           calls `act` for each message of Python
+ * follow(names, act)  calls `act` now and after each change of one of the traits
+ * clips, solo         objects from `loader` and `soloist`
  */
 export function makeWidget(label, build) {
   return { render: ({ model, el: host }) => begin(model, host, label, build) };
@@ -24,7 +24,7 @@ export function makeWidget(label, build) {
 
 function begin(model, host, label, build) {
   const status = el("p.status", { role: "status" });
-  // Notebooks have shortcuts on single letters: none of them may act while somebody is in here.
+  // Notebooks have shortcuts on single letters. They must not act while the focus is in the widget.
   const root = el("section", { class: "spf", label, "data-lm-suppress-shortcuts": "true" });
   root.addEventListener("keydown", (event) => event.stopPropagation());
   host.append(root);

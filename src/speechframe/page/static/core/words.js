@@ -1,23 +1,23 @@
-// Which word is heard when, and lengths in words; no page is needed for it.
+// Find words by time, and write numbers as text. These functions need no page.
 
-/** The place of the last word that has begun at a time. */
+/** Return the index of the last word that starts at or before a time. */
 const begun = (words, ms) => words.findLastIndex(([, start]) => start <= ms);
 
 /**
- * The place of the word that is heard at a time, -1 in gaps, before the first word and after the last.
- * A word is [text, start_ms, end_ms] and is heard while start <= time < end.
+ * Return the index of the word at a time, or -1 in gaps, before the first word and after the last.
+ * A word is [text, start_ms, end_ms], and lasts while start <= time < end.
  */
 export function wordAt(words, ms) {
   const place = begun(words, ms);
   return ms < words[place]?.[2] ? place : -1;
 }
 
-/** The place of the word one step from a time, for the arrow keys; -1 where there are no words. */
+/** Return the index of the word one step from a time, for the arrow keys. It is -1 if there are no words. */
 export function wordBeside(words, ms, step) {
   return Math.min(words.length - 1, Math.max(0, begun(words, ms) + step));
 }
 
-/** Seconds as people read them: "3.25 s", "2:05 min". */
+/** Return a duration as text, such as "3.25 s" or "2:05 min". */
 export function inWords(seconds) {
   if (seconds < 60) return `${seconds.toFixed(2)} s`;
   const whole = Math.floor(seconds);

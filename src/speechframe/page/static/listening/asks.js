@@ -1,4 +1,4 @@
-// What is asked of a trial, by each method: { node, keys, help, isDone(), missing(), vote(), enable(can), played(slot) }.
+// Make the question of a trial, by method: { node, keys, help, isDone(), missing(), vote(), enable(can), played(slot) }.
 
 import { el } from "../core/dom.js";
 
@@ -6,9 +6,9 @@ const FIFTHS = [10, 30, 50, 70, 90];
 
 export const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 
-/** One choice of several, [value, text] each; `keys(choose, step)` and `vote(value)` are what it is asked for. */
+/** Make a choice between options [value, text]. `keys(choose, step)` returns the keys, `vote(value)` the vote. */
 function choices({ prompt }, changed, { options, keys, vote, help }) {
-  // Other tests of the same document have groups of their own.
+  // The random name separates these radio buttons from those of other tests on the same page.
   const name = `spf-lt-${Math.random().toString(36).slice(2)}`;
   const inputs = options.map(([value]) => el("input", { type: "radio", name, value, change: () => changed() }));
   const node = el("fieldset.lt-choices", el("legend.hidden", prompt),
@@ -37,7 +37,7 @@ function ab(trial, { rules: { ties } }, changed) {
     keys: (choose) => ({
       ArrowLeft: () => choose(0), ArrowRight: () => choose(2), ...(ties ? { ArrowDown: () => choose(1) } : {}),
     }),
-    help: `A and B play; arrow left A, right B${ties ? ", down no difference" : ""}; Enter goes on`,
+    help: `A and B play; left arrow chooses A, right arrow B${ties ? ", down arrow no difference" : ""}; Enter continues`,
     vote: (choice) => ({ choice }),
   });
 }
@@ -46,7 +46,7 @@ function abx(trial, plan, changed) {
   return choices(trial, changed, {
     options: [["A", "X is A"], ["B", "X is B"]],
     keys: (choose) => ({ ArrowLeft: () => choose(0), ArrowRight: () => choose(1) }),
-    help: "A, B and X play; arrow left X is A, right X is B; Enter goes on",
+    help: "A, B and X play; left arrow chooses X is A, right arrow X is B; Enter continues",
     vote: (answer) => ({ answer }),
   });
 }
@@ -58,12 +58,12 @@ function mos(trial, { scale: { low, labels } }, changed) {
       ...Object.fromEntries(labels.map((_, place) => [low + place, () => choose(place)])),
       ArrowLeft: () => step(-1), ArrowDown: () => step(-1), ArrowRight: () => step(1), ArrowUp: () => step(1),
     }),
-    help: `Space plays; ${low} to ${low + labels.length - 1} or arrows choose; Enter goes on`,
+    help: `Space plays; ${low} to ${low + labels.length - 1} or arrows choose; Enter continues`,
     vote: (score) => ({ scores: { [trial.slots[0].slot]: score } }),
   });
 }
 
-/** A scale for each sound of a page; what was not touched has no score. */
+/** Make a scale for each sound of a page. An untouched scale has no score. */
 function page(trial, { scale }, changed, plays, heard) {
   const { low, high, labels } = scale;
   const scales = new Map();
@@ -86,7 +86,7 @@ function page(trial, { scale }, changed, plays, heard) {
         changed();
       },
     };
-    // A click on the middle changes nothing, and is a score all the same.
+    // A click on the middle does not change the value, so "pointerup" is needed to count it as a score.
     for (const name of ["input", "pointerup"]) input.addEventListener(name, one.take);
     scales.set(slot, one);
     return el("div.lt-row", plays.get(slot).node, input, out);
@@ -106,7 +106,7 @@ function page(trial, { scale }, changed, plays, heard) {
     node: el("div.lt-page", head, ...rows),
     keys: Object.fromEntries(FIFTHS.map((part, place) => [place + 1, ({ target }) =>
       set(slots.find((slot) => scales.get(slot).input === target) ?? heard.now, low + ((high - low) * part) / 100)])),
-    help: `${slots[0]} to ${slots.at(-1)}${trial.reference ? " and R" : ""} play; arrows move the score, 1 to 5 set a step; Enter goes on`,
+    help: `${slots[0]} to ${slots.at(-1)}${trial.reference ? " and R" : ""} play; arrows move the score, 1 to 5 choose a label; Enter continues`,
     isDone: () => !open().length,
     missing: () => `rate ${listed(open())}`,
     vote: () => ({ scores: Object.fromEntries(slots.map((slot) => [slot, scales.get(slot).score])) }),

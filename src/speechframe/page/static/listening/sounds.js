@@ -7,7 +7,7 @@ export const OPEN = "R";
 
 export const called = (slot) => (slot === OPEN ? "the reference" : slot);
 
-/** The sounds of a trial: one is heard at a time, and the next one goes on where it was. */
+/** Make the sounds of a trial. One plays at a time, and switching keeps the position. */
 export function trialSounds(trial, shell, changed) {
   const { clips } = shell;
   const ending = new AbortController();
@@ -20,7 +20,7 @@ export function trialSounds(trial, shell, changed) {
       on: { change: () => changed(), play: () => { firstPlayMs ??= Date.now(); } },
     });
     all.set(slot, Object.assign(one, { length: seconds, needed, failed: false }));
-    // All are fetched before the first is heard: how long one takes to come must not tell it from the others.
+    // All sounds are loaded at the start, so that loading times do not reveal differences between them.
     clips.load(clip).catch(() => {
       one.failed = true;
       changed();
@@ -47,7 +47,7 @@ export function trialSounds(trial, shell, changed) {
       before?.pause();
       now = slot;
       await next.seek(at);
-      // Whoever asked for another one meanwhile wants to hear that.
+      // The listener may have chosen another sound while this one was loading.
       if (now === slot && !isFailed(slot)) next.play();
     },
     report: () => ({

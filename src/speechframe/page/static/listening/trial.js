@@ -1,4 +1,4 @@
-// A trial on the page: what is played, what is asked, and a vote that waits until all was heard.
+// Show a trial with its sounds and its question. A vote is possible after all sounds were heard.
 
 import { alertLine, button, el, onKeys, tell, write } from "../core/dom.js";
 import { ASKS, listed } from "./asks.js";
@@ -15,7 +15,7 @@ export function trialView(trial, plan, shell, { place, total }) {
   const next = button("Next", () => vote(), { class: "spf-main" });
   const hint = el("span.dim", { role: "status" });
   const trouble = alertLine();
-  // On pages of several each button stands beside its scale.
+  // On a page with several scales, each play button is beside its scale.
   const isOnTop = (slot) => !ask.played || slot === OPEN;
   const order = trial.x ? ["A", "X", "B"] : heard.slots;
   const name = `Trial ${place} of ${total}`;
@@ -38,7 +38,7 @@ export function trialView(trial, plan, shell, { place, total }) {
   const can = () => !waiting && !unheard().length && (ask.isDone() || broken().length > 0);
   const hints = () => {
     if (waiting) return "Saving…";
-    if (unheard().length) return `Listen to ${listed(unheard().map(called))} first: ${plan.rules.listen_s} s, or all of it.`;
+    if (unheard().length) return `Listen to ${listed(unheard().map(called))} first, for ${plan.rules.listen_s} s or to the end.`;
     return ask.isDone() ? "" : `Now ${ask.missing()}.`;
   };
   function show() {
@@ -46,7 +46,7 @@ export function trialView(trial, plan, shell, { place, total }) {
     ask.enable(!unheard().length);
     next.disabled = !can();
     write(hint, hints());
-    if (broken().length && trouble.hidden) tell(trouble, `${listed(broken().map(called))} cannot be played; go on without.`);
+    if (broken().length && trouble.hidden) tell(trouble, `${listed(broken().map(called))} cannot be played. Please continue without.`);
   }
   function settle() {
     clearTimeout(patience);
@@ -58,7 +58,7 @@ export function trialView(trial, plan, shell, { place, total }) {
     waiting = true;
     show();
     patience = setTimeout(() => {
-      tell(trouble, "No answer yet. Your vote is still here: try again.");
+      tell(trouble, "Your vote is not saved yet, because there was no reply. Please try again.");
       settle();
     }, PATIENCE_MS);
     shell.send({ kind: "vote", trial: trial.trial, ...ask.vote(), ...heard.report(), voted_ms: Date.now() });
@@ -71,7 +71,7 @@ export function trialView(trial, plan, shell, { place, total }) {
   const keys = { Enter: vote, " ": () => play(heard.now ?? heard.slots[0]), ...ask.keys };
   heard.slots.forEach((slot) => { keys[slot.toLowerCase()] = () => play(slot); });
   onKeys(node, ({ key, target }) => {
-    // Buttons and sliders do by themselves what these keys ask of them.
+    // The browser handles these keys on buttons and sliders.
     if (target.matches("button") && (key === "Enter" || key === " ")) return null;
     if (target.matches("input[type=range]") && key.startsWith("Arrow")) return null;
     return keys[key] ?? keys[key.toLowerCase()];
@@ -87,7 +87,7 @@ export function trialView(trial, plan, shell, { place, total }) {
     reveal(told, goOn) {
       clearTimeout(patience);
       const text = Object.entries(told).map(([slot, of]) => `${slot} was ${of}`).join(", ");
-      const on = button("Go on", goOn, { class: "spf-main", "aria-description": text });
+      const on = button("Continue", goOn, { class: "spf-main", "aria-description": text });
       heard.dispose();
       node.replaceChildren(node.firstChild, el("p.lt-prompt", text), el("div.row", on));
       on.focus();

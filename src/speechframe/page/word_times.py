@@ -1,40 +1,40 @@
-"""When words are heard, where nobody said it: by how long they are."""
+"""Estimate the times of words from their lengths, for speech without measured times."""
 
 from speechframe.spec.texts import Pause, split_pauses
 
-__all__ = ["SECONDS_PER_CHARACTER", "guessed_words"]
+__all__ = ["SECONDS_PER_CHARACTER", "estimate_word_times"]
 
 SECONDS_PER_CHARACTER = 0.065
-"""Of a text with its blanks, spoken at a usual rate."""
+"""Usual speaking time of a character, including spaces."""
 
 _PAUSES_AFTER = {".": 6, "!": 6, "?": 6, ":": 4, ";": 4, ",": 3}
-"""How many characters' time is heard as silence after one of these."""
+"""Length of the pause after a punctuation mark, in units of the time of one character."""
 
 
-def guessed_words(text: str, audio_seconds: float | None = None) -> tuple[tuple[str, int, int], ...]:
-    """Return when each word is heard, roughly: time is divided by characters, with pauses between sentences.
+def estimate_word_times(text: str, audio_seconds: float | None = None) -> tuple[tuple[str, int, int], ...]:
+    """Return estimated times of all words, in proportion to their lengths and with pauses at punctuation.
 
     Parameters
     ----------
     text
-        What is said, with pause markers such as ``[pause 1s]``.
+        Spoken text, with pause markers such as ``[pause 1s]``.
     audio_seconds
-        How long all of it is; by default what such a text usually takes.
+        Length of the audio. None uses the usual length for this text.
 
     Returns
     -------
     tuple
-        Word, start and end in milliseconds. Nothing is measured here: on a voice of even pace a word is off
-        by some tenths of a second.
+        Each word, with start and end in milliseconds. The times are not measured. With a voice of even pace,
+        the error is some tenths of a second.
 
     Examples
     --------
-    >>> guessed_words("Go on. Now [pause 1s] then", 3.0)
+    >>> estimate_word_times("Go on. Now [pause 1s] then", 3.0)
     (('Go', 0, 190), ('on.', 286, 571), ('Now', 1238, 1524), ('then', 2619, 3000))
     """
     pieces = split_pauses(text)
     pauses_s = sum(piece.seconds for piece in pieces if isinstance(piece, Pause))
-    # Words and the silences after them, in characters; pauses that were asked for, in seconds.
+    # A unit is a word with its length and the pause after it in characters, or a requested pause in seconds.
     units: list[tuple[str, int, int] | float] = []
     for piece in pieces:
         if isinstance(piece, Pause):
