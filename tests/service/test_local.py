@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 from socket_lab import at_work
 
-from speechframe import local
 from speechframe.errors import SettingsError
+from speechframe.local import start as local
 from speechframe.local.start import default_data_dir, local_service, shared_service
 from speechframe.spec import chosen
 

@@ -167,6 +167,8 @@ def addresses():
 def try_everything(name, service, connection, link, **how):
     def call(case):
         with_known_names(case, name, link)
+        # The client of these tests takes an interim answer for the last one.
+        case.headers.pop(chosen.PROGRESS_HEADER, None)
         excluded = list(EXCLUDED.get(name, ()))
         if tolerated(case, name):
             excluded.append(negative_data_rejection)
