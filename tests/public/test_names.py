@@ -94,6 +94,6 @@ def test_the_figures_people_read_are_those_of_the_document():
     assert re.findall(r"\b\d{4,5}\b", text) == rates
     assert f"{PITCH.low} to {PITCH.high}." in text
     assert (PITCH.low, PITCH.high) == (RATE.low, RATE.high)
-    assert f"{VARIATION.low} to {VARIATION.high}:" in text
+    assert f"from {VARIATION.low} to {VARIATION.high} " in text
     assert f"(default {VARIATION.default})" in text
     assert [f for f in Format if f"``{f.value}``" not in text] == []
