@@ -19,7 +19,7 @@ class Rate:
         self.frames_in = self._frames_out = 0
 
     def add(self, samples: Samples) -> Samples:
-        """Return the output samples that later input cannot change."""
+        """Convert samples. Return the output that later samples cannot change."""
         if not self.frames_in:
             self._open(samples)
         elif samples.shape[1:] != self._shape:
@@ -47,7 +47,7 @@ class Rate:
         if self._stream is None:
             changed = samples
         else:
-            # Do not pass the total length that the input so far would have.
+            # In total, return no more frames than the input so far has at the output rate.
             converted = self._stream.resample_chunk(np.ascontiguousarray(samples), last=last)
             changed = converted[: self._frames_whole() - self._frames_out]
         self._frames_out += len(changed)
@@ -59,7 +59,7 @@ class Rate:
 
 
 def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
-    """Yield samples at another rate in blocks of `size` frames, cut or filled with silence to `frames`.
+    """Yield samples at another rate in blocks of `size` frames. Cut or fill the whole to `frames` frames.
 
     `rates_hz` are the input and the output rate. `size` and `frames` count at the output rate. The last block
     may be shorter. `samples` must have at least one frame.

@@ -73,7 +73,7 @@ class Clip:
         Parameters
         ----------
         path
-            If the path ends with this clip's format, its bytes are written unchanged. Other endings
+            If the path ends with this clip's format, the audio is not converted. Other endings
             (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) convert the audio. In both cases an existing file is
             replaced. A path without an ending gets the ending of this format, and a number if that file
             exists.
@@ -81,7 +81,7 @@ class Clip:
         Raises
         ------
         AudioError
-            If the ending is not an audio format.
+            If audio cannot be saved with this ending, or this clip cannot be converted.
         """
         return save_audio(
             path, self.audio, format=self.format, sample_rate_hz=self.sample_rate, channels=self.channels

@@ -1,4 +1,4 @@
-"""Encoding of samples as they arrive, as one continuous file in each of the seven formats (section 2.2).
+"""Encode samples as they arrive, as one file in one of the seven formats of the service (section 2.2).
 
 The first bytes are sent before the length is known:
 
@@ -66,16 +66,11 @@ class StreamEncoder:
     input_rate_hz, output_rate_hz
         Sample rates in Hz of the samples and of the file. By default both are the same.
 
-    Raises
-    ------
-    AudioError
-        If the format does not have the rate, or no resampler is installed.
-
     Notes
     -----
-    ``codec.encode`` turns down loud audio as a whole. A stream has already been sent by then, so samples
-    outside [-1, 1] are clipped. If samples stay within 0.99, lossless formats have the same samples as with
-    ``codec.encode``.
+    ``codec.encode`` turns down loud audio as a whole. In a stream, earlier bytes are already sent when a loud
+    sample arrives, so samples outside [-1, 1] are clipped. If samples stay within 0.99, lossless formats have
+    the same samples as with ``codec.encode``.
 
     Examples
     --------
@@ -102,7 +97,7 @@ class StreamEncoder:
         self._begun = self._finished = False
 
     def add(self, samples: ArrayLike) -> bytes:
-        """Return the bytes that can be sent after these samples. There may be none yet.
+        """Encode samples, and return the bytes that are ready to be sent. There may be none yet.
 
         Parameters
         ----------
@@ -112,12 +107,13 @@ class StreamEncoder:
         Raises
         ------
         AudioError
-            If the samples are unusable, or the stream is finished.
+            If the samples are unusable, the stream is finished, the format does not have the rate, or
+            resampling is needed and soxr is not installed.
         """
         if self._finished:
             raise AudioError("the stream is finished. Make a new StreamEncoder for a new stream.")
         array = np.asarray(samples)
-        # Stay mono until the end, so that a doubled channel is resampled only once.
+        # `_write` doubles a single channel after resampling, so that it is resampled only once.
         return self._write(self._rate.add(self._match_channels(array))) if array.size else self._write(None)
 
     def finish(self) -> bytes:
@@ -195,7 +191,7 @@ class StreamEncoder:
 
 
 class _Sink(io.RawIOBase):
-    """A file that keeps only the bytes not yet taken. Writes before that position are dropped.
+    """A file that keeps only the bytes not yet taken. Writes before the first of them are dropped.
 
     At the end, encoders go back to write the length into their header. The header of a stream is already
     sent.
@@ -223,7 +219,8 @@ class _Sink(io.RawIOBase):
     def write(self, data: object) -> int:
         given = bytes(data)  # type: ignore[call-overload]
         if self._without_tag:
-            # MP3 reserves its first frame for the length. Players would play this frame as silence.
+            # The first frame of an MP3 is empty and reserved for the length. Players would play it as
+            # silence, so it is dropped.
             self._without_tag = False
             self._take = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
         where = self._at - self._take

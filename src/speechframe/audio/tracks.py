@@ -1,6 +1,6 @@
-"""The tracks of a medium in PyAV: the choice of a track, its start, and the times of its sound.
+"""The tracks of a media file in PyAV: the choice of a track, its start, and the times of its sound.
 
-Time zero is the start of the medium, as in players. This is the start of its first sound or picture.
+Time zero is the start of the file, as in players. This is the start of its first sound or picture.
 """
 
 import itertools
@@ -23,7 +23,8 @@ __all__ = [
     "track_warning",
 ]
 
-# A block may begin this far from the end of the block before, because containers such as MKV round times.
+# Containers such as MKV round times. So a block that begins less than this from the end of the block before
+# is joined to it.
 _ROUNDED_SECONDS = 0.05
 _BLOCK_FRAMES = 48_000
 _SHOWN_TRACKS = 8
@@ -46,7 +47,7 @@ def audio_tracks(source: Any) -> list[Any]:
 def audio_track(source: Any, locale: str | None = None) -> Any:
     """Return the audio stream in the language of `locale`, else the default stream, else the first.
 
-    Commentaries and descriptions of the pictures come last.
+    Of streams with equal language and default flag, a commentary or a description of the pictures comes last.
     """
     from av.stream import Disposition
 
@@ -64,7 +65,8 @@ def audio_track(source: Any, locale: str | None = None) -> Any:
 def track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
     """Return a warning with the chosen track if a medium has several audio tracks.
 
-    `use` is the verb of the warning, and `instead` describes how to use another track.
+    `use` is a past participle, such as "read" for "track 2 was read". `instead` describes how to use another
+    track.
     """
     tracks = source.streams.audio
     if len(tracks) < 2:  # noqa: PLR2004 - several
@@ -101,7 +103,7 @@ def _codes(locale: str) -> Sequence[str]:
 def start_seconds(source: Any) -> float:
     """Return the time of the first sound or picture of a PyAV container, in seconds.
 
-    Some recorders begin at a later time. The time before the start is not part of the length.
+    In files of some recorders, this time is not zero. The time before it is not part of the length.
     """
     video = moving_pictures(source)
     starts = [
@@ -109,12 +111,12 @@ def start_seconds(source: Any) -> float:
         for each in (*source.streams.audio, *([] if video is None else [video]))
         if each.start_time is not None and each.time_base is not None
     ]
-    # MP3 and Opus have samples before time zero, which players skip.
+    # With pictures, samples of MP3 and Opus before time zero are skipped, as in players.
     return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
 
 
 def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
-    """Yield blocks of samples, each with the frame of the medium at which the block begins.
+    """Yield pairs of a position and a block of samples. The position counts sample frames from time zero.
 
     `track` is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a
     packed format at `rate_hz`. Blocks have the shape ``(frames, channels)``. AudioError if audio is damaged.
@@ -140,7 +142,7 @@ def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tu
 def gapless(
     blocks: Iterable[tuple[int, npt.NDArray[Any]]], frames: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield blocks with silence in place of gaps. With `frames`, later samples are cut off."""
+    """Yield blocks with silence in place of gaps. Samples after the first `frames` frames are dropped."""
     end = 0
     for at, samples in blocks:
         start = at if frames is None else min(at, frames)

@@ -55,11 +55,11 @@ _HEALTH_S = 20.0  # a health page may take so long on a busy machine
 class ServiceBackend(Backend):
     """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
-    A subclass implements :meth:`send`. It implements :meth:`look_up` if it needs more from the service than
-    the limits.
+    A subclass implements :meth:`send` and the other required parts of :class:`Backend`. It implements
+    :meth:`look_up` if it needs more from the service than the limits.
     """
 
-    pool: Pool = Pool.OTHER  # the cap of the service on concurrent calls that counts these calls
+    pool: Pool = Pool.OTHER  # which cap of the service on concurrent calls counts these calls
     client: Client  # set while the backend is open
     limits: Mapping[str, Any]  # the service's published limits, or empty
 
@@ -73,7 +73,7 @@ class ServiceBackend(Backend):
 
     @classmethod
     def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with these constant arguments."""
+        """Return a backend for `settings`. A subclass may use the constant arguments."""
         del constants
         return cls(settings)
 
@@ -108,7 +108,7 @@ class ServiceBackend(Backend):
         )
 
     async def is_answering(self) -> bool:
-        """Return whether a service of ours answers its health page, although calls have timed out."""
+        """Return whether the health page answers. It is not asked if the service publishes no limits."""
         if not self.limits:
             return False
         try:
@@ -118,7 +118,7 @@ class ServiceBackend(Backend):
         return True
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Fetch the data that checks need through :attr:`client`, and return facts for run.json."""
+        """Fetch the data that checks need through :attr:`client`, and return entries for run.json."""
         return {}
 
     async def close(self) -> None:
@@ -127,7 +127,7 @@ class ServiceBackend(Backend):
             await self.client.close()
 
     def _identity(self) -> str:
-        """Return the name of the service in keys and run.json, which is never an address or port."""
+        """Return the service's name for call keys and run.json: published, or the profile, or the host."""
         by_operation, name = self.limits.get("identities"), self.limits.get("identity")
         if isinstance(by_operation, dict):
             name = by_operation.get(self.operation, name)
@@ -145,7 +145,7 @@ class ServiceBackend(Backend):
     def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
         """Return a lane for each region. The global address is the fallback if the settings name regions."""
         published, named = published_cap(self.limits, self.pool), self.settings.regions
-        # The document's caps of regions only start the search, because a key may have another cap.
+        # The caps in the service document are a first guess, because a key may have another cap.
         known = REGIONS if self.pool is Pool.STREAMING else {}
         return tuple(
             LaneSpec(
@@ -173,9 +173,9 @@ class CallBackend(ServiceBackend):
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Make one attempt. ``data`` of the result has the call, the raw answer, and any downloaded audio.
 
-        An answer with a URL is noted before the download. If an earlier attempt noted an answer, this attempt
-        only downloads, because the call is paid. It repeats the call only if the download fails and repeats
-        are free.
+        An answer with a URL is written to disk before the download. If an earlier attempt wrote an answer,
+        this attempt only downloads, because the call is paid. It repeats the call only if the download fails
+        and repeats are free.
         """
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
@@ -185,7 +185,7 @@ class CallBackend(ServiceBackend):
                 raw = Raw(body.encode(), CIMultiDict(headers), *facts)
                 return await self._with_audio(call, raw, attempt, began)
             except BadAnswer:
-                # The download failed. Repeat the call for a new URL if the service bills repeats once.
+                # The download failed. Repeat the call for a new URL if the service does not bill repeats.
                 if attempt.idempotency_key is None:
                     raise
         raw = await self.client.send_raw(
@@ -224,7 +224,7 @@ class CallBackend(ServiceBackend):
         return Answer((call, raw, audio), raw.trace_id)
 
 
-def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - called with one value, see Answer
+def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - Answer.release passes this one argument
     """Return the connection of an answer to the pool, or close it if the answer may be another call's."""
     if not fits:
         raw.reply.drop()
@@ -245,11 +245,11 @@ class Resolved(NamedTuple):
 
 
 class VoiceBook:
-    """The voices of a model from its listing (section 2.4), in which names are looked up.
+    """The voices of one model, from the voice listing of the service (section 2.4).
 
-    :meth:`resolve` accepts a full id (``<locale>-<name>``) or bare name in any case, and the requested locale
-    and style. A language is enough if the voice speaks only one locale of that language. If the voice belongs
-    to another model (`others`), the problem names that model.
+    :meth:`resolve` accepts a full id (``<locale>-<name>``) or a bare name, in upper or lower case, with the
+    requested locale and style. A language is enough if the voice speaks only one locale of that language. If
+    the voice belongs to another model (`others`), the problem names that model.
     """
 
     def __init__(
@@ -288,7 +288,9 @@ class VoiceBook:
                 locale = within[0]
             else:
                 words, allowed = (
-                    ("is more than one locale of", "one of") if within else ("is not spoken by", "nearest")
+                    ("matches more than one locale of", "one of")
+                    if within
+                    else ("is not spoken by", "nearest")
                 )
                 close = ", ".join((within or nearest(locale, tags) or sorted(tags))[:_MOST_SHOWN])
                 problems.append(
@@ -299,7 +301,9 @@ class VoiceBook:
         if style is not None and details and style not in (styles := details[0].available_styles):
             close = ", ".join(difflib.get_close_matches(style, styles, n=_MOST_SHOWN, cutoff=0.4) or styles)
             words = f"is not a style of {voice.voice_id}"
-            problems.append(FieldProblem("style", words, style, close or "no style, so leave it out"))
+            problems.append(
+                FieldProblem("style", words, style, close or "none: this voice has no styles in this locale")
+            )
         return Resolved(voice.voice_id, locale, spoken, tuple(problems))
 
     def _voice_problem(self, name: str, found: list[str]) -> FieldProblem:
@@ -375,7 +379,7 @@ class SpokenBackend(CallBackend):
         return request, facts, problems
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the name of the engine that speaks for a request, or the operation."""
+        """Return the engine of the request's voice, or the operation if the engine is not known."""
         voice = self.book.voices.get(facts.get("voice_id") or "")
         return self.operation if voice is None or voice.engine is None else voice.engine
 
@@ -407,7 +411,7 @@ class SpokenBackend(CallBackend):
         return [record]
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return findings against an answer, from its request and the usual values of its voice."""
+        """Return findings against an answer. `learned` has the usual pace of its voice, and is updated."""
         return judge(record, request.facts, learned) if isinstance(record, SpokenRecord) else []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class _Entry(NamedTuple):
 
 
 _OWN = MappingProxyType({"dub": "dub"})
-"""Modules of the verbs whose command does more than the verb. All other verbs share one module."""
+"""The module of a verb that has a command module of its own. The commands of all other verbs share one."""
 
 _FIRST: Mapping[str, _Entry] = MappingProxyType(
     {
@@ -43,17 +43,20 @@ _FIRST: Mapping[str, _Entry] = MappingProxyType(
 )
 _LAST: Mapping[str, _Entry] = MappingProxyType(
     {
-        "resume": _Entry("Continue a run. Make the missing rows and keep the finished rows.", "resume"),
-        "jobs": _Entry("Show the status of dubbing jobs, of a run or by their ids.", "jobs"),
-        "runs": _Entry("List run folders, check their files, or remove them.", "folders"),
+        "resume": _Entry(
+            "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
+        ),
+        "jobs": _Entry("Show the status of dubbing jobs: those of a run, or those with given ids.", "jobs"),
+        "runs": _Entry("List, check or remove run folders.", "folders"),
         "usage": _Entry("Show spending by run, user, voice and more, or check budgets.", "usage"),
         "reconcile": _Entry("Compare a bill with the ledger.", "usage"),
         "report": _Entry("Write a page about spending.", "usage"),
         "cache": _Entry("List or prune the cache of answers that runs share.", "cache"),
         "listening-test": _Entry(
-            "Serve a listening test to people without a notebook, and collect their votes.", "listening"
+            "Run a listening test without a notebook: serve it or write its pages, and collect votes.",
+            "listening",
         ),
-        "spec": _Entry("Print the service document as tables, JSON Schema or OpenAPI.", "spec"),
+        "spec": _Entry("Print the description of the service as tables, JSON Schema or OpenAPI.", "spec"),
         "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
     }
 )
@@ -92,7 +95,10 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             continue
         # Use SUPPRESS, because a default here would override a --debug before the command's name.
         command.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show the traceback of an error, and the log",
         )
         command.epilog = "speechframe --help lists the exit codes."
         command.set_defaults(module=entry.module, parser=command)
@@ -105,7 +111,9 @@ def _module(name: str) -> Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. See :data:`speechframe.cli.exits.EXIT_CODES`.
+    """Run a command and return its exit code (:data:`speechframe.cli.exits.EXIT_CODES`).
+
+    SystemExit is raised for ``--help``, ``--version`` and wrong usage.
 
     Parameters
     ----------
@@ -114,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     show.settle_output()
     if argv is None:
-        # The process belongs to this command alone.
+        # The process runs this command only, so settings of the whole process may be changed.
         tune_allocator()
         raise_descriptor_limit()
     try:
@@ -157,7 +165,8 @@ def _main(argv: list[str]) -> int:
     except SystemExit as ended:
         code, options = ended.code, None
     if options is None:
-        # Raise a new error without the frames of argparse, because their locals contain the words.
+        # Raise a new error without the frames of argparse, because their locals
+        # contain the command line, which may contain a key.
         raise SystemExit(code)
     if unknown:
         # argparse would show the usage of speechframe, which does not list the options of the command.

@@ -32,7 +32,7 @@ NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
 _OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
         "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: "
-        "SPEECHFRAME_CACHE, or cache in speechframe.toml; both hold for every run.",
+        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Each of them applies to every run.",
         "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
         "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
@@ -58,7 +58,7 @@ class Parameter:
         The type of the value: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict``
         (JSON).
     help
-        The text of the docstring.
+        The description of the parameter in the docstring, or words of the command.
     required
         True if it has no default.
     is_data
@@ -66,7 +66,7 @@ class Parameter:
     takes_column
         True if it takes a constant or a column.
     choices
-        The only words allowed. Empty if the type allows any word.
+        The words of a ``Literal`` in the type. They apply only to text. Empty if any word is allowed.
     is_path
         True if it names a folder or file.
     can_be_off
@@ -85,7 +85,7 @@ class Parameter:
 
 
 def verb_of(name: str) -> Callable[..., Any]:
-    """Return a function with the signature and docstring of a verb, but without its body.
+    """Return an empty function with the docstring and the named parameters of a verb.
 
     They are read from the source, because the verb's module loads Arrow and the web client.
     """
@@ -119,7 +119,7 @@ def command_name(verb: str) -> str:
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
     """Return the keyword parameters of `function`, with types from annotations and help from the docstring.
 
-    A parameter whose default is its own name names a column of the table.
+    A parameter whose default equals its name, such as ``text="text"``, takes the name of a column.
     """
     helps = docstrings.read(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
@@ -131,7 +131,7 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
-    """Return the run options that every verb shares, except those in `without`."""
+    """Return the run options that commands offer, except those in `without`."""
     helps = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
@@ -193,7 +193,7 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
                 dest=f"{_PREFIX}.{parameter.name}.column",
                 default=argparse.SUPPRESS,
                 metavar="COLUMN",
-                help="take it from this column, row by row",
+                help="column that has the value for each row",
             )
         elif parameter.can_be_off:
             either = group.add_mutually_exclusive_group(required=parameter.required)
@@ -261,7 +261,7 @@ def json_object(words: str) -> dict[str, Any]:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{words[1:]} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not valid JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"the value is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError('is not a JSON object; write an object such as {"word": {...}}')
     return value

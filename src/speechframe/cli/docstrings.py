@@ -20,9 +20,9 @@ class Help:
     Parameters
     ----------
     summary
-        The first line.
+        The first paragraph as one line, without "Return a ... with" at its start.
     body
-        The paragraphs up to the first section.
+        The paragraphs between the summary and the first section.
     parameters
         Parameter name to its description on one line.
     """
@@ -83,7 +83,7 @@ def plain(words: str) -> str:
 
 
 def with_options(words: str, parameter: str) -> str:
-    """Return `words` about a parameter with ``col("x")`` as a command writes it.
+    """Replace each ``col("x")`` in `words` by the option for columns of the parameter.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def with_options(words: str, parameter: str) -> str:
 
 
 def without_columns(words: str) -> str:
-    """Return help without its words about columns, for a command that takes no table.
+    """Cut a help text before its words about columns, for a command that takes no table.
 
     Examples
     --------

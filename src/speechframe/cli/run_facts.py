@@ -1,4 +1,4 @@
-"""Read the facts of a run folder, without loading its verb, a service or a web client."""
+"""Read the facts of a run folder. This imports no verb, no service and no web client."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -38,11 +38,12 @@ class RunFacts:
     rows, done
         Number of rows of the run's table, and of rows with an answer.
     clips
-        Number of different answers. Equal rows share an answer. Answers to rows of earlier tables count, too.
+        Number of different answers. Equal rows share an answer. Answers to rows that only an earlier table of
+        this run had count, too.
     has_audio
         True if the answers are audio, False if they are translations.
     audio_seconds
-        Total length of the audio. 0 for translations.
+        Total length of the answers. An answer that several rows share counts once. 0 for translations.
     credits
         Credits that all attempts spent.
     """

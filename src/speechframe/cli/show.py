@@ -55,7 +55,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | No
     rows
         Values. None becomes an empty cell. Line breaks become spaces.
     width
-        Largest number of characters in a line. The last column is cut to fit. None cuts nothing.
+        Width of a line in columns of the terminal. The last column is cut to fit, but not below 8. None cuts
+        nothing.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def terminal_width() -> int | None:
 
 
 def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return the first problems as a table, with the option names of the command line."""
+    """Return the first problems as a table. Their words name options of the command line."""
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
     rows = [
@@ -159,18 +160,18 @@ def _short(value: Any) -> str:
 def settle_output() -> None:
     """Make both outputs accept every character. Otherwise a character could end a command with an error.
 
-    Standard output escapes characters that an ASCII terminal cannot show, like standard error. The null
-    device replaces a closed output (``2>&-``). Otherwise the next socket would get the number of the output.
+    Standard output then escapes characters that its encoding lacks, as standard error does. The null device
+    replaces a closed output (``2>&-``). Otherwise the next open file would get its descriptor and its text.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def redirect_output(number: int = 1) -> None:
-    """Redirect an output to the null device after its reader has closed the pipe. The exit then succeeds."""
+    """Redirect an output to the null device after its reader has closed the pipe. Python can then exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)

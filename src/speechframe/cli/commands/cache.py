@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _SHOWN, _MOST = 20, 10**9
 _DESCRIPTION = (
-    "The cache is a folder of answers that runs share. A call in the cache is free. Runs use the cache with "
-    "--cache, or if SPEECHFRAME_CACHE is set."
+    "The cache is a folder of answers that several runs can use. A call whose answer is there is free. "
+    "Runs use the cache with --cache, or if SPEECHFRAME_CACHE is set."
 )
 _HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
 
@@ -29,21 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("used", "size"),
         default="used",
-        help="list the last used entries first, or the largest (%(default)s)",
+        help="order: last used first, or largest first (default: %(default)s)",
     )
     ls.add_argument(
         "--most",
         type=whole_number(0, _MOST),
         default=_SHOWN,
         metavar="N",
-        help="number of entries to list (%(default)s)",
+        help="number of entries to list (default: %(default)s)",
     )
     prune = _action(below, "prune", "Remove entries until the limits hold, the least recently used first.")
     prune.add_argument(
         "--max-gb",
         type=_limit,
         metavar="NUMBER",
-        help="largest size of the cache afterwards, in GB (default: cache_max_gb of the settings)",
+        help="largest size of the cache afterwards, in GB of 2**30 bytes (default: setting cache_max_gb)",
     )
     prune.add_argument(
         "--max-age-days",
@@ -57,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(below: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser = add_action(below, name, summary)
     parser.add_argument(
-        "--cache", metavar="PATH", help="the folder of the cache (default: the settings', else the user's)"
+        "--cache",
+        metavar="PATH",
+        help="the folder of the cache (default: the one in the settings, or else the user's)",
     )
     return parser
 
@@ -83,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         cache = open_cache(True, **cache_rules(settings.read(cache=options.cache)))
     except SettingsError as error:
         options.parser.error(str(error))
-    assert cache is not None  # noqa: S101 - only False gives none
+    assert cache is not None  # noqa: S101 - open_cache(True) returns a cache
     return _list(cache, options) if options.action == "ls" else _prune(cache, options)
 
 
@@ -130,12 +132,12 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
     if options.json:
         show.print_json({"cache": str(cache.folder), "dry_run": options.dry_run, **done})
         return exits.OK
-    verb = "would go" if options.dry_run else "removed"
-    gone = (
-        f"{show.counted(done['entries'], 'entry', 'entries')} {verb}, {show.size(done['bytes_freed'])} freed"
+    entries, left = (
+        f"{show.counted(done[count], 'entry', 'entries')} ({show.size(done[size])})"
+        for count, size in (("entries", "bytes_freed"), ("entries_left", "bytes_left"))
     )
-    left = f"{show.counted(done['entries_left'], 'entry', 'entries')}, {show.size(done['bytes_left'])} left"
-    show.write(f"{cache.folder}: {gone}; {left}")
+    verbs = ("would be removed", "would be left") if options.dry_run else ("removed", "left")
+    show.write(f"{cache.folder}: {entries} {verbs[0]}; {left} {verbs[1]}")
     return exits.OK
 
 

@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Make a listening test in Python (spf.listening_test) and give its folder to these commands."
     )
     below = add_actions(parser)
-    serve = _action(below, "serve", "Serve a test until all listeners have finished, each with a link.")
+    serve = _action(
+        below, "serve", "Give each listener a link to the test, and serve it until all have finished."
+    )
     serve.add_argument(
         "--port", type=whole_number(0, _MOST_PORT), default=0, metavar="N", help="port (default: a free port)"
     )
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pages = _action(below, "pages", "Write one page for each listener. A page is a file that works offline.")
     pages.add_argument("--out", required=True, type=Path, metavar="PATH", help="the folder for the pages")
     _add_listeners(pages, "number of pages (%(default)s)")
-    votes = _action(below, "votes", "Count the votes, or write them into a table.")
+    votes = _action(below, "votes", "Count the votes. With --out, also write them into a table.")
     votes.add_argument(
         "--files", type=Path, metavar="PATH", help="folder of the files that listeners sent back"
     )
@@ -136,7 +138,7 @@ def _pages(options: argparse.Namespace) -> int:
     else:
         size = show.size(sum(path.stat().st_size for path in paths))
         show.write(
-            f"{options.out}: {show.counted(len(paths), 'page', 'pages')}, {size}, one for each listener"
+            f"{options.out}: {show.counted(len(paths), 'page', 'pages')} ({size}), one for each listener"
         )
     return exits.OK
 

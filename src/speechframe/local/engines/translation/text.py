@@ -8,11 +8,13 @@ from speechframe.spec.placeholders import TAG, find
 
 __all__ = ["has_letters", "portions", "shielded"]
 
-# In portions of this length, no model produces endless output. The time grows linearly with the text.
+# In portions of this length, no model produces endless output. So the time of a translation grows linearly
+# with the length of the text.
 PORTION_CHARACTERS = 1000
 
 _LETTER = re.compile(r"[^\W\d_]")
-# Possessive, and each run of marks is tried at its first one only. So the time is linear for any text.
+# The repetitions are possessive, and a run of marks such as ?! matches from its first mark only. So matching
+# takes linear time for any text.
 _ENDS = re.compile(
     r"\n+"
     r"|(?<![.!?\u2026\u3002\uff01\uff1f])[.!?\u2026\u3002\uff01\uff1f]++[\"')\]\u201d\u2019]*+(?=\s|$)"
@@ -28,7 +30,8 @@ _LONG_CHUNK = 40
 _NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]"
 _ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}++|(?<!{_NOT_SEEN}){_NOT_SEEN}++\Z")
 
-# Tokens that survived translation unchanged in at least 637 of 640 lines, the best first.
+# Prefixes of tokens. A number follows, as in PZ0. Lines with such tokens survived translation unchanged in at
+# least 637 of 640 cases. The best prefix is first.
 _FORMS = ("PZ", "XPH", "ZQX", "K7Q")
 _MOST_TOKENS = 20
 
@@ -70,9 +73,9 @@ def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
 def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:
     """Return the translation of a text. Words that the model cannot read stay unchanged.
 
-    Tokens replace placeholders, addresses, and words with characters outside of the alphabet. If a token is
-    lost in translation, the parts between these words are translated one by one. Tags, lines, and whitespace
-    around lines stay in their places.
+    Tokens replace placeholders, addresses, and words that the model cannot read in any spelling. If a token
+    does not come back exactly once, or if tokens cannot be used, only the text between the protected words is
+    translated, piece by piece. Tags, lines, and whitespace around lines stay in their places.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> 
     alphabet
         Characters that the model can read.
     translate
-        Translates one line. The line contains a letter and has no whitespace around it.
+        Translates a line or a piece of a line. The piece has a letter, and no whitespace around it.
     """
     pieces = []
     for portion in portions(text):
@@ -110,7 +113,8 @@ def _line(core: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str
             if not is_kept:
                 sent.append(words)
                 continue
-            # A letter or digit beside a token would belong to it.
+            # A token and a letter or digit beside it would be one word, so a space separates them. `_filled`
+            # removes the space again.
             before = " " * parts[number - 1][1][-1:].isalnum() if number else ""
             after = " " * parts[number + 1][1][:1].isalnum() if number + 1 < len(parts) else ""
             sent.append(f"{before}{form}{len(spaces)}{after}")
@@ -129,7 +133,7 @@ def _around(words: str, translate: Callable[[str], str]) -> str:
 
 
 def _filled(translated: str, form: str, kept: list[str], spaces: list[tuple[str, str]]) -> str | None:
-    """Replace the tokens of a translation. Return None unless each occurs exactly once."""
+    """Put the protected words back in place of the tokens. Return None unless each occurs exactly once."""
     token = re.compile(rf"( ?){form}(\d+)( ?)")
     if sorted(int(match[2]) for match in token.finditer(translated)) != list(range(len(kept))):
         return None
@@ -143,7 +147,7 @@ def _filled(translated: str, form: str, kept: list[str], spaces: list[tuple[str,
 
 
 def _parts(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
-    """Cut a line into protected words (True) and text for the model (False), respelled if that helps."""
+    """Cut a line into protected words (True) and text for the model (False), respelled if needed."""
     found: list[tuple[bool, str]] = []
 
     def put(words: str, *, kept: bool) -> None:
