@@ -93,7 +93,7 @@ def test_lengths_are_exact_for_any_clip(clip_s, rate, asked_s):
 @given(st.integers(0, 50), st.booleans())
 def test_time_only_runs_forward_and_through_all_of_the_clip(seed, retain_prosody):
     level_db = np.random.default_rng(seed).uniform(-80, -10, 700).repeat(5)[:3000]
-    clip = world_signal.Clip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
+    clip = world_signal.AnalysedClip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
     conversion = Conversion("v", "en-US", retain_prosody=retain_prosody)
     drawn = Chance(pause_strays=0.2, seed=seed)
     timing = timing_of(30.0, conversion, drawn)

@@ -28,7 +28,7 @@ from tests.dubbing.films import film, shifted
 from speechframe.audio.lengths import seconds_of
 from speechframe.local.service.app import HANDLERS
 from speechframe.local.service.dubbing.create import _file_name
-from speechframe.local.service.http.uploads import Upload
+from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.spec import chosen
 from speechframe.spec.billing import dub_millicredits, to_credits
 from speechframe.spec.dubbing import JobCreateRequest
@@ -151,7 +151,7 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
 )
 def test_a_medium_is_called_by_a_name_without_folders(given, name):
     wanted = JobCreateRequest(file=b"", target_locales=["pt-BR"])
-    assert _file_name(wanted, Upload(Path(), 1, b"", given)) == name
+    assert _file_name(wanted, ReceivedFile(Path(), 1, b"", given)) == name
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
-from speechframe.settings.spending import Price, prices_in_force
+from speechframe.settings.spending import DatedPrice, prices_in_force
 from speechframe.spec.billing import CREDIT
 from speechframe.store import parts
 from speechframe.store.cache import Cache
@@ -76,7 +76,7 @@ class Sums:
             self.charged_calls += 1
             self.charged_characters += characters
 
-    def money(self, price: Price | None) -> float | None:
+    def money(self, price: DatedPrice | None) -> float | None:
         """Return the cost of the calls at a price.
 
         Return None without a price, or for a price by length of audio, which is not known yet.
@@ -161,7 +161,7 @@ class Estimate:
     ends_at: str | None = None
     seconds: float | None = None
     lanes: tuple[str, ...] = ()
-    price: Price | None = field(default=None, repr=False)
+    price: DatedPrice | None = field(default=None, repr=False)
     breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
 
     @property

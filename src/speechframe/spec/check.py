@@ -129,7 +129,7 @@ def shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _FieldNames:
     """The names a table's fields go by."""
 
     wire_of: dict[str, str]
@@ -139,13 +139,13 @@ class _Names:
 
 
 @lru_cache(maxsize=256)
-def _names(model: type[DocumentModel]) -> _Names:
+def _names(model: type[DocumentModel]) -> _FieldNames:
     facts = field_facts(model)
     wire_of: dict[str, str] = {}
     for name, wire in model.wire_names().items():
         wire_of[wire] = wire_of[name] = wire
     deprecated = frozenset(name for name, wire in wire_of.items() if facts[wire].deprecated)
-    return _Names(
+    return _FieldNames(
         wire_of=wire_of,
         python_only=frozenset(name for name, wire in wire_of.items() if name != wire),
         deprecated=deprecated,

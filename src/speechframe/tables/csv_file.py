@@ -76,7 +76,7 @@ def csv_batches(
     numbers = [str(place) for place in range(layout.width)]
     kept_numbers = [str(place) for place in kept]
     reader = arrow_csv.open_csv(
-        cast("IO[bytes]", _Reader(_mended(path, encoding, layout))),
+        cast("IO[bytes]", _TextFile(_mended(path, encoding, layout))),
         # A block must be larger than the longest row. A character has at most four bytes.
         read_options=arrow_csv.ReadOptions(
             block_size=max(_BLOCK_BYTES, 2 * 4 * layout.longest), column_names=numbers
@@ -277,7 +277,7 @@ def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
             yield text
 
 
-class _Reader(io.RawIOBase):
+class _TextFile(io.RawIOBase):
     """A binary file in UTF-8 of some texts, for Arrow."""
 
     def __init__(self, texts: Iterator[str]) -> None:

@@ -72,7 +72,7 @@ class _Lead:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ScriptFacts:
     """What the warnings report: the leads of speakers, the names that were read as text, other lines."""
 
     named: Counter[str]
@@ -97,12 +97,12 @@ def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue],
     if repeated:
         warnings.append(f"the captions roll: {counted(repeated, 'repeated line')} spoken once")
     names = _speakers(timed, cast)
-    found = _Found(Counter(), Counter(), [])
+    found = _ScriptFacts(Counter(), Counter(), [])
     cues = [part for cue in timed for part in _parted(cue, names, found)]
     return cues, [*warnings, *_told(found, cast)]
 
 
-def _told(found: _Found, cast: Collection[str]) -> Iterator[str]:
+def _told(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]:
     guessed = [name for name in found.named if name not in cast]
     if guessed or found.spoken:
         who = _listed(found.named) if found.named else "none"
@@ -179,7 +179,7 @@ def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
     return sure | doubtful.keys() if is_many else sure
 
 
-def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[Cue]:
+def _parted(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
     """Yield the speech of a cue, a part for each speaker."""
     noted = [place for place, line in enumerate(cue.lines) if _NOTES.search(line.text)]
     parts: list[tuple[str, list[str]]] = []
@@ -202,7 +202,7 @@ def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[
         yield Cue(first_ms, last_ms, text, speaker or _SPEAKER)
 
 
-def _split(line: Line, names: Collection[str], found: _Found) -> tuple[str, str]:
+def _split(line: Line, names: Collection[str], found: _ScriptFacts) -> tuple[str, str]:
     """Return the speaker of a line, empty if unknown, and the text without the name."""
     if line.voice:
         return line.voice, line.text

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.local.engines.espeak import library as espeak_library
-from speechframe.local.engines.espeak.prosody import Reading
+from speechframe.local.engines.espeak.prosody import EspeakReading
 from speechframe.local.engines.reading.pieces import (
     STEP_MS,
     Chunk,
@@ -31,13 +31,13 @@ _PAUSE_FROM_MS = 60.0
 Samples = NDArray[np.float32]
 
 
-def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:
+def speak_pieces(pieces: Sequence[Piece], reading: EspeakReading, speed: float) -> list[Chunk]:
     """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
     chance = reading.pause_factors()
     return [_spoken(piece, reading, speed, chance) for piece in pieces]
 
 
-def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random) -> Chunk:
+def _spoken(piece: Piece, reading: EspeakReading, speed: float, chance: random.Random) -> Chunk:
     silent = Chunk(np.zeros(0, np.float32), tuple(Heard(token, 0, 0) for token in piece.tokens))
     if not piece.spoken.speakable:
         return silent

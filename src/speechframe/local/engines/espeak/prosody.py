@@ -15,7 +15,7 @@ from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, Setting
 from speechframe.local.engines.espeak.voices import STYLES, Timbre
 from speechframe.local.engines.reading.locales import LOCALES
 
-__all__ = ["Reading", "reading"]
+__all__ = ["EspeakReading", "reading"]
 
 NORMAL_WORDS_PER_MINUTE = 165.0
 
@@ -31,7 +31,7 @@ _PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EspeakReading:
     """How one utterance is read: the engine's setting with a speed that can be solved for, and its chances.
 
     ``pause_strays`` is how far the length of a pause may stray, as a share of it; 0 draws nothing.
@@ -56,7 +56,7 @@ class Reading:
         return random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
 
 
-def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:
+def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakReading:
     """Return how an utterance is to be read by a timbre in a style."""
     style = STYLES[style_name]
     seed = _seed(utterance)
@@ -64,7 +64,7 @@ def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:
     steps = utterance.variation
     speed, pitch, liveliness = (steps * chance.uniform(-1, 1) for _ in range(3))
     language = LOCALES[utterance.locale].language
-    return Reading(
+    return EspeakReading(
         voice=f"{language}+{timbre.variant}" if timbre.variant else language,
         words_per_minute=NORMAL_WORDS_PER_MINUTE
         * style.speed

@@ -17,7 +17,7 @@ from speechframe.errors import EngineFault
 from speechframe.local.engines.espeak import library as espeak_library
 from speechframe.local.engines.espeak.chunks import SAMPLE_RATE_HZ, speak_pieces
 from speechframe.local.engines.espeak.phonemes import phoneme_input
-from speechframe.local.engines.espeak.prosody import Reading, reading
+from speechframe.local.engines.espeak.prosody import EspeakReading, reading
 from speechframe.local.engines.espeak.voices import EspeakVoice, engine_voices, espeak_voices, gain_db
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
@@ -90,7 +90,7 @@ class EspeakSpeaker(SentenceSpeaker):
         return gain_db(_found(utterance)[0], utterance.locale)
 
 
-def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
+def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], EspeakReading, tuple[str, ...]]:
     """Return the parts to speak, the manner, and the warnings for the caller."""
     voice, style = _found(utterance)
     warnings = list(text_warnings(utterance.text))
@@ -127,7 +127,7 @@ def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
 
 
 def _speech_and_silence(
-    parts: Sequence[Piece | Pause], utterance: Utterance, read: Reading, warnings: list[str]
+    parts: Sequence[Piece | Pause], utterance: Utterance, read: EspeakReading, warnings: list[str]
 ) -> list[Chunk]:
     """Return every part as audio, in order, in the requested length if there is one."""
     pieces = [part for part in parts if isinstance(part, Piece)]
@@ -142,7 +142,7 @@ def _speech_and_silence(
 
 
 def _fitted(
-    pieces: Sequence[Piece], read: Reading, seconds: float, silent: int, warnings: list[str]
+    pieces: Sequence[Piece], read: EspeakReading, seconds: float, silent: int, warnings: list[str]
 ) -> list[Chunk]:
     """Return the pieces, spoken in exactly the frames between the pauses.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
-from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.neural.prosody import NeuralReading
 
 __all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
 
@@ -99,7 +99,7 @@ class KokoroVoice:
         self._model = model
         self._styles = styles
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, chance: np.random.Generator) -> Draft:
         """Return the length of each phoneme."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]

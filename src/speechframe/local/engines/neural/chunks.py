@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from speechframe.audio import codec
 from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
-from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.neural.prosody import NeuralReading
 from speechframe.local.engines.reading.pieces import Chunk, Piece, timed, trimmed
 from speechframe.local.engines.reading.word_times import Heard
 
@@ -46,7 +46,7 @@ class NeuralModel(Protocol):
     sample_rate_hz: int
     hop_frames: int
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, chance: np.random.Generator) -> Draft:
         """Return the lengths of a sentence's phonemes at normal speed."""
         ...
 
@@ -74,7 +74,7 @@ class PlannedPiece:
 
 
 def plan(
-    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: Reading
+    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: NeuralReading
 ) -> list[PlannedPiece]:
     """Return how long everything is to be, before any of it is made."""
     planned: list[PlannedPiece] = []
@@ -91,7 +91,7 @@ def plan(
 
 
 def _planned(
-    sentence: Sentence, model: NeuralModel, read: Reading, number: int, *, is_last: bool
+    sentence: Sentence, model: NeuralModel, read: NeuralReading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
     chance = read.chance(number)
     draft = model.draft(sentence.ids, read, chance)
@@ -100,14 +100,14 @@ def _planned(
     return _PlannedSentence(sentence, draft, pause_steps, chance)
 
 
-def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading) -> int:
+def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
     """Return about how many frames a plan will have at the reading's speed."""
     steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
     return round(steps * model.hop_frames / read.speed)
 
 
 def speak(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, factor: float = 1.0
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, factor: float = 1.0
 ) -> Iterator[Chunk]:
     """Yield each piece spoken, its phonemes and pauses ``factor`` times as long; empty without sound."""
     for piece in planned:
@@ -116,7 +116,7 @@ def speak(
 
 
 def _spoken(
-    planned: _PlannedSentence, model: NeuralModel, read: Reading, factor: float
+    planned: _PlannedSentence, model: NeuralModel, read: NeuralReading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
     """Return a sentence and the pause after it as samples, and which token begins at which frame."""
     # What is to sound higher is spoken more slowly first, and then played faster.

@@ -15,7 +15,7 @@ import numpy as np
 
 from speechframe.engines.base import Utterance
 
-__all__ = ["STYLES", "Reading", "reading"]
+__all__ = ["STYLES", "NeuralReading", "reading"]
 
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
 """Every style and its speed, the default first; a neural voice reads one way, so they are plain ones."""
@@ -33,7 +33,7 @@ _PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NeuralReading:
     """How one utterance is read.
 
     Parameters
@@ -60,7 +60,7 @@ class Reading:
         return np.random.default_rng((self.seed, number))
 
 
-def reading(utterance: Utterance, speed: float) -> Reading:
+def reading(utterance: Utterance, speed: float) -> NeuralReading:
     """Return how an utterance is to be read in a style of some speed.
 
     Examples
@@ -71,7 +71,7 @@ def reading(utterance: Utterance, speed: float) -> Reading:
     steps = utterance.variation
     seed = _seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
-    return Reading(
+    return NeuralReading(
         speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
         pitch=2 ** (utterance.pitch / _PITCH_FOR_OCTAVE),
         noise=1 + _NOISE_PER_STEP * (steps - 1) if steps else 0.0,

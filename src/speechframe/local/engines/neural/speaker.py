@@ -15,7 +15,7 @@ from speechframe.engines.streaming import LOUDNESS_LUFS, SentenceSpeaker, measur
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import NeuralModel, PlannedPiece, plan, planned_frames, speak
 from speechframe.local.engines.neural.phonemes import Phonemiser
-from speechframe.local.engines.neural.prosody import Reading, reading
+from speechframe.local.engines.neural.prosody import NeuralReading, reading
 from speechframe.local.engines.reading.locales import EspeakLocale
 from speechframe.local.engines.reading.pieces import (
     Chunk,
@@ -157,7 +157,7 @@ def _speech_and_silence(
 
 
 def _fitted(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, room: int, warnings: list[str]
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
 ) -> list[Chunk]:
     """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
     factor = room / planned_frames(planned, model, read)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
-from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.neural.prosody import NeuralReading
 
 __all__ = ["PiperModel"]
 
@@ -62,7 +62,7 @@ class PiperModel:
         )
         self._channels = self._found_channels()
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, chance: np.random.Generator) -> Draft:
         """Return the length of each phoneme. The noise of the sound is not drawn yet."""
         drawn = chance.standard_normal((1, 2, len(ids)), np.float32)
         noise = self._rhythm_noise * read.rhythm_noise
@@ -102,7 +102,7 @@ class PiperModel:
         return int(like.shape[1])
 
 
-class _Names(NamedTuple):
+class _GraphTensors(NamedTuple):
     """The tensors at which a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
 
     lengths: str
@@ -112,7 +112,7 @@ class _Names(NamedTuple):
     sound_like: str
 
 
-def _names(graph: Graph, path: Path) -> _Names:
+def _names(graph: Graph, path: Path) -> _GraphTensors:
     """Return the tensors at which a Piper model is cut."""
     rounding = graph.nodes(_ROUNDING)
     if len(rounding) != 1 or _SOUND not in graph.makers:
@@ -124,4 +124,6 @@ def _names(graph: Graph, path: Path) -> _Names:
     sound = [node for node in noises if node.output[0] not in before]
     if len(rhythm) != 1 or len(sound) != 1:
         raise EngineFault(f"{path} is no Piper model that is known here: its noise is drawn otherwise")
-    return _Names(lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0])
+    return _GraphTensors(
+        lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0]
+    )

@@ -16,7 +16,7 @@ from speechframe.engines.base import Recording
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import levels_db
 
-__all__ = ["HOP_S", "RATE_HZ", "Array", "Clip", "clip_of"]
+__all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "clip_of"]
 
 Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ _WIDEST_OCTAVES = 1.5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Clip:
+class AnalysedClip:
     """A clip at :data:`RATE_HZ` and what was measured every :data:`HOP_S`.
 
     Parameters
@@ -71,7 +71,7 @@ class Clip:
         return self.f0_hz > 0
 
 
-def clip_of(recording: Recording) -> Clip:
+def clip_of(recording: Recording) -> AnalysedClip:
     """Return a recording ready to be changed.
 
     Raises
@@ -100,7 +100,7 @@ def clip_of(recording: Recording) -> Clip:
     f0_hz = _f0_hz(at_rate) * heard
     if _is_whispered(f0_hz, heard):
         f0_hz[:] = 0.0
-    return Clip(at_rate, f0_hz, level_db, recording.audio_seconds)
+    return AnalysedClip(at_rate, f0_hz, level_db, recording.audio_seconds)
 
 
 def _pieces(frames: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from speechframe.engines.base import Conversion
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import quiet_runs
 from speechframe.local.engines.world.change import Chance
-from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, Array, Clip
+from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
 __all__ = ["Timing", "source_times_s", "timing_of"]
 
@@ -86,7 +86,7 @@ def timing_of(clip_s: float, conversion: Conversion, drawn: Chance) -> Timing:
     return Timing(frames, frames)
 
 
-def source_times_s(clip: Clip, timing: Timing, conversion: Conversion, drawn: Chance) -> Array:
+def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, drawn: Chance) -> Array:
     """Return for every frame of the result, one each :data:`PERIOD_S`, the moment of the clip it shows."""
     frames = -(-timing.sounding_frames // round(PERIOD_S * RATE_HZ)) + 1
     share = np.arange(frames) * (PERIOD_S * RATE_HZ / timing.sounding_frames)
@@ -97,7 +97,7 @@ def source_times_s(clip: Clip, timing: Timing, conversion: Conversion, drawn: Ch
     return times_s
 
 
-def _lasting(clip: Clip, conversion: Conversion, drawn: Chance) -> Array:
+def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Chance) -> Array:
     """Return how long each moment of the clip lasts, as a multiple of the others."""
     lasting = np.ones(len(clip.level_db))
     pauses = _pauses(clip)
@@ -109,12 +109,12 @@ def _lasting(clip: Clip, conversion: Conversion, drawn: Chance) -> Array:
     return lasting
 
 
-def _pauses(clip: Clip) -> NDArray[np.intp]:
+def _pauses(clip: AnalysedClip) -> NDArray[np.intp]:
     """Return where the clip pauses, as start and end in steps of its level, ``(pauses, 2)``."""
     return quiet_runs(clip.level_db, below_db=_PAUSE_DB, shortest=round(_SHORTEST_PAUSE_S / HOP_S))
 
 
-def _evened(clip: Clip, pauses: NDArray[np.intp]) -> Array:
+def _evened(clip: AnalysedClip, pauses: NDArray[np.intp]) -> Array:
     """Return durations that bring the local tempo towards the clip's mean: fast stretches last longer.
 
     Tempo is syllables a second of speech: peaks of the level, counted in a window that glides.

@@ -20,7 +20,14 @@ from speechframe.local.service.config import MEBI, ServiceConfig
 from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.guard import Forbidden, Guard, checked, parsed
 from speechframe.local.service.http.threads import FairThreads, NoTurn
-from speechframe.local.service.http.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
+from speechframe.local.service.http.uploads import (
+    NotKept,
+    ReceivedFile,
+    Receiver,
+    TooLarge,
+    TooSlow,
+    UploadPace,
+)
 from speechframe.spec.chosen import LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
@@ -40,7 +47,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 async def fetched(
     url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
-) -> Upload:
+) -> ReceivedFile:
     """Fetch a media file into a file of ours.
 
     Parameters
@@ -71,7 +78,7 @@ async def fetched(
         url = parsed(url_words)
         for _ in range(MAX_REDIRECTS + 1):
             session = await guard.session_to(key_hash, url, _HEADERS)
-            pace = Pace(config.body_timeout_s)
+            pace = UploadPace(config.body_timeout_s)
             onward = await _visited(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
@@ -86,7 +93,9 @@ def _redirected(url: URL, location: str) -> URL:
         _refuse("it is redirected to what is no address")
 
 
-async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: Pace) -> str | None:
+async def _visited(
+    url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: UploadPace
+) -> str | None:
     """Receive the file at an address. Return the address of a redirect instead, if there is one."""
     async with session, contextlib.AsyncExitStack() as stack:
         async with pace.kept():
@@ -101,7 +110,7 @@ async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver,
     return None
 
 
-async def _unpacked(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+async def _unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
     if encoding in {"", "identity"}:
         async for data in _pieces(answer, pace):
@@ -124,7 +133,7 @@ def _inflated(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
         data = unpacker.unconsumed_tail
 
 
-async def _pieces(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+async def _pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     while True:
         async with pace.kept():
             data = await answer.content.readany()

@@ -28,7 +28,7 @@ class NoSlot(Exception):
         self.concurrency = concurrency
 
 
-class Slots:
+class RequestSlots:
     """Counts requests in flight per key and pool.
 
     Parameters

@@ -17,10 +17,10 @@ from speechframe.local.service.http.body import checked, read_body, unknown_warn
 from speechframe.local.service.http.middleware import NOTE
 from speechframe.local.service.speech.audio import address, json_answer
 from speechframe.local.service.speech.catalogue import Casting
-from speechframe.local.service.speech.paid import Bill, check_done, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.paid import CallBill, check_done, mark_of, reserved, slot, take_of
 from speechframe.local.service.speech.speaking import all_warnings, utterance
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.local.service.workers.pool import WorkerPool
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -36,13 +36,13 @@ _BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
-class Call:
+class SpeechCall:
     """A valid request, with its key and its price."""
 
     request: GenerateRequest
     casting: Casting
     take: int
-    bill: Bill
+    bill: CallBill
     warnings: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> SpeechCall:
     wanted, result = checked(GenerateRequest, fields)
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         raise Refusal(
@@ -75,17 +75,17 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     # The way of delivery does not make it another request.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
     characters = billed_characters(wanted.text)
-    bill = Bill(
+    bill = CallBill(
         key,
         mark_of(request, "generate", content, take=take),
         billing.generate_millicredits(wanted.text),
         f"the text has {characters:,} billed characters",
         "generate",
     )
-    return Call(wanted, casting, take, bill, tuple(words for words in warnings if words))
+    return SpeechCall(wanted, casting, take, bill, tuple(words for words in warnings if words))
 
 
-async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
+async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
     # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
     pool = state.pools.of_engine(call.casting.engine)
@@ -117,9 +117,9 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
-async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Reply:
+async def _spoken(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -> WorkerReply:
     wanted, casting = call.request, call.casting
-    job = Job(
+    job = WorkerJob(
         "speak",
         {
             "engine": casting.engine,
@@ -138,7 +138,7 @@ async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Rep
     return reply
 
 
-def _utterance(call: Call) -> dict[str, object]:
+def _utterance(call: SpeechCall) -> dict[str, object]:
     wanted, casting = call.request, call.casting
     return {
         **utterance(wanted, casting, Model.GEN2, take=call.take),
@@ -149,7 +149,7 @@ def _utterance(call: Call) -> dict[str, object]:
     }
 
 
-def _body(audio_file: str, reply: Reply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
+def _body(audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
     """Return the answer as JSON, all but its Base64."""
     parts = {
         "audio_file": json.dumps(audio_file).encode(),

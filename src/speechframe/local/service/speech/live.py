@@ -13,7 +13,7 @@ class TooManySockets(Exception):
     """The key has as many sockets open as it may."""
 
 
-class Live:
+class OpenSockets:
     """Counts open sockets, tells them when the service stops, bounds what a key's contexts have spoken."""
 
     def __init__(self) -> None:

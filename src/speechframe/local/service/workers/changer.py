@@ -22,7 +22,7 @@ from speechframe.audio import media
 from speechframe.engines import registry, streaming
 from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
 from speechframe.errors import AudioError, EngineError
-from speechframe.local.service.workers.job import Facts, Reply
+from speechframe.local.service.workers.job import Facts, WorkerReply
 from speechframe.local.service.workers.speech import encoded, unused
 from speechframe.spec import chosen
 from speechframe.spec.speech import Pronunciation
@@ -30,7 +30,7 @@ from speechframe.spec.speech import Pronunciation
 _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
 
 
-def measure(job: dict[str, Any]) -> Reply:
+def measure(job: dict[str, Any]) -> WorkerReply:
     """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
     started = time.process_time()
     frames = 0
@@ -46,10 +46,10 @@ def measure(job: dict[str, Any]) -> Reply:
         # Here the caller's file is not audio. Elsewhere such an error is our fault.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
-    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
+    return WorkerReply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
 
 
-def probe(job: dict[str, Any]) -> Reply:
+def probe(job: dict[str, Any]) -> WorkerReply:
     """Check the whole media file ``upload``. The reply contains its length."""
     from speechframe.local.dubbing.media import probe
 
@@ -57,10 +57,10 @@ def probe(job: dict[str, Any]) -> Reply:
         seconds = probe(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
     except AudioError as error:
         raise EngineError(str(error)) from None
-    return Reply(Facts(audio_seconds=seconds))
+    return WorkerReply(Facts(audio_seconds=seconds))
 
 
-def change(job: dict[str, Any]) -> Reply:
+def change(job: dict[str, Any]) -> WorkerReply:
     """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
