@@ -125,7 +125,7 @@ def test_sounds_and_songs_are_not_spoken_and_their_lines_are_named():
         text for text, words in said.items() if [one for _, one in found[text][0]] != [words] * bool(words)
     ]
     assert spoken(srt("Hi.", "(sighs)"))[1] == [
-        "line 7: not spoken, because brackets and songs between notes are no speech"
+        "line 7: not spoken, because brackets and songs between notes are not speech"
     ]
 
 

@@ -107,7 +107,7 @@ def test_an_unknown_pair_lists_what_is_supported():
         routes(NEURAL).reach("ja")
     with pytest.raises(UnknownPair, match="none: name folders"):
         routes().route("en", "ja")
-    with pytest.raises(ValueError, match="is no locale"):
+    with pytest.raises(ValueError, match="is not a locale"):
         routes(NEURAL).route("en", "no such thing")
 
 

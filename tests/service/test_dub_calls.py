@@ -163,7 +163,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
         ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
         (
             {"webhook_url": "https://me:secret@example.com"},
-            "webhook_url is no address that can be called (got 'https://…@example.com')",
+            "webhook_url is not an address that can be called (got 'https://…@example.com')",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         (

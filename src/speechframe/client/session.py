@@ -209,10 +209,10 @@ class StreamContext:
     """One turn of a session. Call ``send`` for each text and ``end`` after the last. Iterate over its events.
 
     The events are :class:`TurnAudio`, :class:`Warned`, :class:`Retried` (the turn is sent again, because it
-    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A turn
-    reports at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the service
-    have the class and code of the same error of a call. A turn is broken off if its audio is too long for its
-    text, or if it takes longer than its text can last.
+    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A turn reports
+    at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the
+    service have the class and code of the same error of a call. A turn is broken off if its audio is too long
+    for its text, or if it takes longer than its text can last.
 
     The end of an ``async with`` block ends the turn. If the block fails, the turn is closed.
 

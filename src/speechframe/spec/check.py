@@ -93,7 +93,7 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
     pitch is out of range (got 70); allowed: integer from -50 to 50
     """
     if not isinstance(data, Mapping):
-        return Checked(None, (FieldProblem("(body)", "is no object", shown(data), "fields and values"),))
+        return Checked(None, (FieldProblem("(body)", "is not an object", shown(data), "fields and values"),))
     names = _names(model)
     given = {name: value for name, value in data.items() if value is not None}
     unknown: tuple[str, ...] = ()
@@ -201,7 +201,7 @@ def _meant(value: Any, fact: FieldFact) -> str:
 
 _WORDS = {
     "enum": "is not one of the allowed values",
-    "string_unicode": "is no valid Unicode text",
+    "string_unicode": "is not valid Unicode text",
     "string_too_short": "is empty",
     "string_too_long": "is too long",
     "too_short": "has too few items",
@@ -211,15 +211,15 @@ _WORDS = {
     "int_parsing_size": "is out of range",
 }
 _WORDS_BY_FAMILY = {
-    "string": "is no text",
-    "int": "is no whole number",
-    "float": "is no number",
+    "string": "is not text",
+    "int": "is not a whole number",
+    "float": "is not a number",
     "finite": "is not a finite number",
     "bool": "is neither true nor false",
-    "list": "is no list",
-    "dict": "is no object",
-    "model": "is no object",
-    "bytes": "is no file",
+    "list": "is not a list",
+    "dict": "is not an object",
+    "model": "is not an object",
+    "bytes": "is not a file",
 }
 
 

@@ -235,7 +235,7 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
         if is_quoted and '"' in line and len(line) <= csv.field_size_limit():
             taken = [line]
             try:
-                fields = next(csv.reader(_noted(taken, lines), delimiter=sep, strict=True))
+                fields = next(csv.reader(_collect_lines(taken, lines), delimiter=sep, strict=True))
                 yield _Record(number, taken, fields, is_broken=False)
                 number += len(taken) - 1
                 continue
@@ -246,7 +246,7 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
         yield _Record(number, [line], line.rstrip("\r\n").split(sep), is_broken)
 
 
-def _noted(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
+def _collect_lines(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
     """Yield the first line of a record and the lines after it. Append these lines to `taken`."""
     yield taken[0]
     for line in lines:

@@ -106,7 +106,7 @@ def work(folder: Path, tell: Tell) -> None:
             continue
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
-            said = said or _heard(task, folder, tell)
+            said = said or _recognise(task, folder, tell)
             _dub(said, locale, before, tell)
         except Exception as error:  # noqa: BLE001 - the other locales go on
             kept = before or LocaleOutcome(version=task.version)
@@ -132,7 +132,7 @@ def _failure(error: Exception) -> Failure:
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 
 
-def _heard(task: Task, folder: Path, tell: Tell) -> _DubInput:
+def _recognise(task: Task, folder: Path, tell: Tell) -> _DubInput:
     """Return the utterances of the medium, from the script or from the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ def _heard(task: Task, folder: Path, tell: Tell) -> _DubInput:
         warning = warning_of(folder / SOURCE, locale=task.source_locale)
         warnings = [] if warning is None else [warning]
         if task.script is None:
-            locale, said = _recognised(task, track)
+            locale, said = _transcribe(task, track)
         else:
             locale, (said, more) = _written(task, track)
             warnings += more
@@ -173,7 +173,7 @@ def _written(task: Task, track: Track) -> tuple[str, script.Script]:
     return locale or "", read
 
 
-def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
+def _transcribe(task: Task, track: Track) -> tuple[str, list[Cue]]:
     recogniser = hear.installed(registry.recognisers())
     if recogniser is None:
         raise Refused(
@@ -181,7 +181,7 @@ def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
             "nothing here recognises speech: pip install 'speechframe[dub]', or give a script",
         )
     try:
-        return hear.heard(track.speech, recogniser, locale=task.source_locale)
+        return hear.recognise(track.speech, recogniser, locale=task.source_locale)
     finally:
         # The recogniser has done its work, and the voices need the memory.
         whisper.unload()

@@ -220,7 +220,7 @@ def _all_said(
         )
     lengths_s = _lengths_s(seconds, own_s, whole)
     said = [
-        _fitted(utterance, speech, wanted_s, speak)
+        _fit(utterance, speech, wanted_s, speak)
         for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
     ]
     return said, rate_hz, warnings
@@ -252,7 +252,7 @@ def _utterance(text: str, conversion: Conversion) -> Utterance:
     )
 
 
-def _fitted(
+def _fit(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
 ) -> _SpokenPiece:
     """Return what was said in exactly ``wanted_s``: spoken faster or slower first, then stretched."""

@@ -167,7 +167,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         stack.callback(tidying.cancel)
         progress = InterimAnswers(config.progress_s)
         for work in (webhooks.run(), dubs.run(), progress.run()):
-            stack.push_async_callback(_ended, asyncio.create_task(work))
+            stack.push_async_callback(_end, asyncio.create_task(work))
         slots = RequestSlots(config.region)
         readers = Readers(config.slow_reader_s, config.unread_bytes)
         watching = asyncio.create_task(readers.watch())
@@ -210,7 +210,7 @@ def _check_engines(config: ServiceConfig, pools: Pools) -> None:
             raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
 
 
-async def _ended(task: "asyncio.Task[None]") -> None:
+async def _end(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

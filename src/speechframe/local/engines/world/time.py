@@ -9,7 +9,7 @@ from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Conversion
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import quiet_runs
-from speechframe.local.engines.world.change import Chance
+from speechframe.local.engines.world.change import Jitter
 from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
 __all__ = ["Timing", "source_times_s", "timing_of"]
@@ -51,7 +51,7 @@ class Timing:
     warning: str | None = None
 
 
-def timing_of(clip_s: float, conversion: Conversion, drawn: Chance) -> Timing:
+def timing_of(clip_s: float, conversion: Conversion, drawn: Jitter) -> Timing:
     """Return how long a clip's result is.
 
     Raises
@@ -86,7 +86,7 @@ def timing_of(clip_s: float, conversion: Conversion, drawn: Chance) -> Timing:
     return Timing(frames, frames)
 
 
-def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, drawn: Chance) -> Array:
+def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, drawn: Jitter) -> Array:
     """Return for every frame of the result, one each :data:`PERIOD_S`, the moment of the clip it shows."""
     frames = -(-timing.sounding_frames // round(PERIOD_S * RATE_HZ)) + 1
     share = np.arange(frames) * (PERIOD_S * RATE_HZ / timing.sounding_frames)
@@ -97,13 +97,13 @@ def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, d
     return times_s
 
 
-def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Chance) -> Array:
+def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Jitter) -> Array:
     """Return how long each moment of the clip lasts, as a multiple of the others."""
     lasting = np.ones(len(clip.level_db))
     pauses = _pauses(clip)
     if not conversion.retain_prosody:
         lasting = _evened(clip, pauses)
-    if drawn.pause_strays:
+    if drawn.pause_jitter:
         for (start, end), factor in zip(pauses, drawn.pause_factors(len(pauses)), strict=True):
             lasting[start:end] *= factor
     return lasting

@@ -261,7 +261,7 @@ async def list_projects(request: web.Request) -> web.Response:
         )
         if wanted.next is not None and place.fetchone() is None:
             refuse(
-                f"next is no place in this list (got {shown(wanted.next)}); "
+                f"next is not a place in this list (got {shown(wanted.next)}); "
                 "allowed: the next of the page before"
             )
         rows = connection.execute(

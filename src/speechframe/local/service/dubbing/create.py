@@ -30,7 +30,7 @@ from speechframe.local.service.http.middleware import NOTE
 from speechframe.local.service.http.threads import NoTurn
 from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import base_url
-from speechframe.local.service.speech.paid import check_done, mark_of, refusals, slot_in_time
+from speechframe.local.service.speech.paid import mark_of, refuse_errors, refuse_failed, refuse_slot_timeout
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob
 from speechframe.spec import billing, chosen
@@ -68,7 +68,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     state = request.app[STATE]
     key = require_dub_key(request)
     state.languages.check_installed()
-    with slot_in_time(state), state.slots.uploading(key), refusals():
+    with refuse_slot_timeout(state), state.slots.uploading(key), refuse_errors():
         header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
         # Before the body is read, so that a key with a full queue gets its answer at once.
         await state.dubs.check_room(key, repeats=state.ring.hashed(header) if header else None)
@@ -98,7 +98,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                         threads=state.threads,
                     )
                     media_s, name = (
-                        await _probed(state, key, upload, job.task.source_locale),
+                        await _probe(state, key, upload, job.task.source_locale),
                         _file_name(wanted, upload),
                     )
                     await _check_script(wanted, media_s)
@@ -217,7 +217,7 @@ def _voice(state: State, speaker: str, name: str) -> str:
     return voice_id
 
 
-async def _probed(state: State, key: Key, upload: ReceivedFile, locale: str | None) -> float:
+async def _probe(state: State, key: Key, upload: ReceivedFile, locale: str | None) -> float:
     """Return the length in seconds of a medium whose speech is in a locale."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
     reply = await state.pools.fast.run(
@@ -229,7 +229,7 @@ async def _probed(state: State, key: Key, upload: ReceivedFile, locale: str | No
     )
     if reply.facts.refused is not None:
         refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
-    check_done(reply, "the medium could not be looked at")
+    refuse_failed(reply, "the medium could not be looked at")
     return reply.facts.audio_seconds
 
 

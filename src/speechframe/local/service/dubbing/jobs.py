@@ -123,7 +123,7 @@ def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Jo
     return _job(*row) if row else None
 
 
-def _known(connection: sqlite3.Connection, job_id: str) -> JobRow:
+def _require(connection: sqlite3.Connection, job_id: str) -> JobRow:
     job = _read(connection, "job_id = ?", job_id)
     if job is None:
         # The row of a job stays until the job has ended.
@@ -131,7 +131,7 @@ def _known(connection: sqlite3.Connection, job_id: str) -> JobRow:
     return job
 
 
-def _changed(connection: sqlite3.Connection, job: JobRow, **changes: object) -> JobRow:
+def _change(connection: sqlite3.Connection, job: JobRow, **changes: object) -> JobRow:
     """Store a job with changes, and return it."""
     job = job.model_copy(update=changes)
     connection.execute(
@@ -293,12 +293,12 @@ def take(
         return None
     _, _, job_id = min(waiting[turn(waiting)])
     try:
-        return _begun(connection, _known(connection, job_id), owner)
+        return _begin(connection, _require(connection, job_id), owner)
     except (TypeError, ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
         raise Unreadable(_KIND, job_id, type(error).__name__) from None
 
 
-def _begun(connection: sqlite3.Connection, job: JobRow, owner: str) -> JobRow:
+def _begin(connection: sqlite3.Connection, job: JobRow, owner: str) -> JobRow:
     connection.execute(
         "INSERT INTO dub_turns SELECT ?, IFNULL(MAX(turn), 0) + 1 FROM dub_turns WHERE true "
         "ON CONFLICT (key_hash) DO UPDATE SET turn = excluded.turn",
@@ -307,7 +307,7 @@ def _begun(connection: sqlite3.Connection, job: JobRow, owner: str) -> JobRow:
     if (poor := _set_aside(connection, job)) is not None:
         return _end(connection, job, dict.fromkeys(job.task.targets, LocaleOutcome(version=1, failure=poor)))
     connection.execute("UPDATE dubs SET owner = ? WHERE job_id = ?", (owner, job.job_id))
-    return _changed(connection, job, status=_Status.IN_PROGRESS)
+    return _change(connection, job, status=_Status.IN_PROGRESS)
 
 
 def _set_aside(connection: sqlite3.Connection, job: JobRow) -> Failure | None:
@@ -349,10 +349,10 @@ def note(
     connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: LocaleOutcome | None
 ) -> None:
     """Store the step of a locale, or of all locales, and the outcome once its files are written."""
-    job = _known(connection, job_id)
+    job = _require(connection, job_id)
     steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
     results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
-    _changed(connection, job, steps=steps, results=results)
+    _change(connection, job, steps=steps, results=results)
 
 
 def _shortened(outcome: LocaleOutcome) -> LocaleOutcome:
@@ -367,7 +367,7 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Loca
     outcomes
         Locale to its outcome. A locale that the worker left undone has failed.
     """
-    job = _known(connection, job_id)
+    job = _require(connection, job_id)
     results = {}
     for locale, found in outcomes.items():
         outcome = found or job.results.get(locale) or LocaleOutcome(version=job.task.version)
@@ -396,7 +396,7 @@ def _end(connection: sqlite3.Connection, job: JobRow, results: Mapping[str, Loca
     if is_terminal(status):
         # Nobody needs the script again, and it may be most of the row.
         changes["task"] = job.task.model_copy(update={"script": None})
-    job = _changed(connection, job, **changes)
+    job = _change(connection, job, **changes)
     if status is _Status.FAILED:
         # A key without credits can make thousands of jobs an hour, and each fails at once.
         connection.execute(
@@ -444,7 +444,7 @@ def correct(
             "status": _Status.IN_PROGRESS,
             "ended_at": None,
         }
-        _changed(connection, current, **changes)
+        _change(connection, current, **changes)
     return current.status
 
 

@@ -72,14 +72,14 @@ async def fetched(
         written, for example on a full disk. 503 if too many host names of the key are being looked up.
     """
     with (
-        _refusals(config),
+        _refuse_errors(config),
         contextlib.closing(Receiver(path, config.max_upload_bytes, threads.of(key_hash))) as receiver,
     ):
         url = parsed(url_words)
         for _ in range(MAX_REDIRECTS + 1):
             session = await guard.session_to(key_hash, url, _HEADERS)
             pace = UploadPace(config.body_timeout_s)
-            onward = await _visited(url, session, receiver, pace)
+            onward = await _visit(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
             url = _redirected(url, onward)
@@ -90,10 +90,10 @@ def _redirected(url: URL, location: str) -> URL:
     try:
         return checked(url.join(URL(location, encoded=True)))
     except (ValueError, TypeError):
-        _refuse("it is redirected to what is no address")
+        _refuse("it redirects to something that is not an address")
 
 
-async def _visited(
+async def _visit(
     url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: UploadPace
 ) -> str | None:
     """Receive the file at an address. Return the address of a redirect instead, if there is one."""
@@ -144,7 +144,7 @@ async def _pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIter
 
 
 @contextlib.contextmanager
-def _refusals(config: ServiceConfig) -> Iterator[None]:
+def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     try:
         yield
     except Forbidden as problem:

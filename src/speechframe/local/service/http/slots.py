@@ -91,7 +91,7 @@ class RequestSlots:
                 del self._uploads[key.key_hash]
 
     def take_one(self, key: Key, pool: Pool) -> bool:
-        """Take a slot until :meth:`give_one`, or say that there is none."""
+        """Take a slot until :meth:`give_one`. Return False if all slots are taken."""
         try:
             self._take(key, pool)
         except NoSlot:

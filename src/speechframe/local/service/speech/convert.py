@@ -27,14 +27,14 @@ from speechframe.local.service.http.forms import ReceivedForm, received
 from speechframe.local.service.http.middleware import NOTE
 from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import address, json_answer
-from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.speech.paid import (
     CallBill,
-    check_done,
     mark_of,
-    refusals,
+    refuse_errors,
+    refuse_failed,
+    refuse_slot_timeout,
     reserved,
-    slot_in_time,
     take_of,
 )
 from speechframe.local.service.speech.speaking import all_warnings
@@ -57,7 +57,7 @@ class _ChangerCall:
 
     request: ConvertRequest
     key: Key
-    casting: Casting
+    resolved: ResolvedVoice
     take: int
     changer: str | None
     recogniser: str | None
@@ -78,7 +78,7 @@ async def convert(request: web.Request) -> web.StreamResponse:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    with slot_in_time(state), state.slots.uploading(key):
+    with refuse_slot_timeout(state), state.slots.uploading(key):
         async with received(
             request,
             state.config,
@@ -89,8 +89,8 @@ async def convert(request: web.Request) -> web.StreamResponse:
         ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
-                with refusals():
-                    return await _changed(request, state, call, form)
+                with refuse_errors():
+                    return await _change(request, state, call, form)
 
 
 def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _ChangerCall:
@@ -100,7 +100,7 @@ def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _
             f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
-    casting = state.catalogues.by_model[Model.GEN2].cast(wanted)
+    resolved = state.catalogues.by_model[Model.GEN2].cast(wanted)
     given = (wanted.transcription or "").strip()
     listens = not given and (wanted.return_transcription or not wanted.retain_accent)
     warnings = [unknown_warning(result.unknown)]
@@ -109,7 +109,7 @@ def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _
     return _ChangerCall(
         wanted,
         key,
-        casting,
+        resolved,
         take_of(request),
         _changer(state) if wanted.retain_accent else None,
         _recogniser(state, wanted) if listens else None,
@@ -139,7 +139,7 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
     return asked or min(state.pools.installed.get(kind, {}), default=None)
 
 
-async def _changed(
+async def _change(
     request: web.Request, state: State, call: _ChangerCall, form: ReceivedForm
 ) -> web.StreamResponse:
     # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
@@ -176,7 +176,7 @@ async def _measured(state: State, key: Key, field: str, upload: ReceivedFile, sa
     )
     if reply.facts.refused is not None:
         refuse(f"{field}: {reply.facts.refused}")
-    check_done(reply, "the clip could not be decoded")
+    refuse_failed(reply, "the clip could not be decoded")
     rate_hz = json.loads(reply.words)["sample_rate_hz"]
     return _DecodedClip(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
 
@@ -208,7 +208,7 @@ async def _answer(
     clip = state.shelf.new_clip(call.request.format.lower())
     with contextlib.ExitStack() as stack:
         async with reserved(state, bill, clip) as reservation:
-            reply = await _spoken(state, call, source, clip)
+            reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
                 # Before it is on the shelf, which a shelf that is full may take it from.
@@ -220,7 +220,7 @@ async def _answer(
 
             balance = await state.database.run(settle)
         request[NOTE] = (
-            f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"key {call.key.fingerprint} voice {call.resolved.voice.voice_id} "
             f"seconds {source.audio_seconds:.1f} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
@@ -238,7 +238,7 @@ def _content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
     return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).digest() + upload.sha256
 
 
-async def _spoken(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
+async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
     wanted = call.request
     job = WorkerJob(
         "change",
@@ -246,7 +246,7 @@ async def _spoken(state: State, call: _ChangerCall, source: _DecodedClip, clip: 
             "samples": str(source.samples),
             "clip_rate_hz": source.sample_rate_hz,
             "conversion": _conversion(call),
-            "speaker": call.casting.engine,
+            "speaker": call.resolved.engine,
             "changer": call.changer,
             "recogniser": call.recogniser,
             **_words(wanted),
@@ -260,16 +260,16 @@ async def _spoken(state: State, call: _ChangerCall, source: _DecodedClip, clip: 
     reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
     if reply.facts.refused is not None:
         refuse(f"the voice cannot be changed: {reply.facts.refused}")
-    check_done(reply, "the voice changer failed")
+    refuse_failed(reply, "the voice changer failed")
     return reply
 
 
 def _conversion(call: _ChangerCall) -> dict[str, Any]:
-    wanted, casting = call.request, call.casting
+    wanted, resolved = call.request, call.resolved
     return {
-        "voice_id": casting.voice.voice_id,
-        "locale": casting.locale,
-        "style": casting.style,
+        "voice_id": resolved.voice.voice_id,
+        "locale": resolved.locale,
+        "style": resolved.style,
         "pitch": wanted.pitch or 0,
         "rate": wanted.rate or 0,
         "variation": wanted.variation,

@@ -14,7 +14,7 @@ class TooManySockets(Exception):
 
 
 class OpenSockets:
-    """Counts open sockets, tells them when the service stops, bounds what a key's contexts have spoken."""
+    """Counts open sockets, signals that the service stops, and bounds the contexts of a key."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()

@@ -107,14 +107,14 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
     return Mark(request.app[STATE].ring.hashed(header), body)
 
 
-def check_done(reply: WorkerReply, problem: str) -> None:
+def refuse_failed(reply: WorkerReply, problem: str) -> None:
     """Refuse with 500 if a worker failed and the request was valid."""
     if reply.facts.failed is not None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
+def refuse_errors() -> Iterator[None]:
     """Translate internal errors into HTTP refusals."""
     try:
         yield
@@ -145,18 +145,18 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     Raises
     ------
     Refusal
-        429 at once if the key's cap is reached. :func:`refusals` raises the others.
+        429 at once if the key's cap is reached. :func:`refuse_errors` raises the others.
     """
     words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
     with (
         _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
         state.slots.taken(key, pool),
-        refusals(),
+        refuse_errors(),
     ):
         yield
 
 
-def slot_in_time(state: State) -> contextlib.AbstractContextManager[None]:
+def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
     """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
 
     Raises

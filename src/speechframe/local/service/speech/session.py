@@ -25,7 +25,7 @@ from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.outbox import Outbox
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.slots import RequestSlots
-from speechframe.local.service.speech.catalogue import Casting, Catalogue
+from speechframe.local.service.speech.catalogue import Catalogue, ResolvedVoice
 from speechframe.local.service.speech.paid import CallBill, reserved
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
@@ -75,7 +75,7 @@ class _Voice:
     """The voice of a voice_config, with warnings about ignored fields."""
 
     config: VoiceConfig | None
-    casting: Casting
+    resolved: ResolvedVoice
     manner: dict[str, Any]
     warnings: list[str]
 
@@ -327,7 +327,7 @@ class Session:
             part = await speak(
                 self._state,
                 self._key,
-                voice.casting.engine,
+                voice.resolved.engine,
                 voice.manner,
                 action.text,
                 reader=self._reader,
@@ -375,12 +375,12 @@ class Session:
 
     def _cast(self, config: VoiceConfig | None) -> _Voice:
         given = config or _voice_alone(None)
-        casting, warnings = self._casting(given)
+        resolved, warnings = self._resolve_voice(given)
         if self._model is not Model.GEN2 and given.variation is not None:
             warnings.append(VARIATION_IGNORED)
-        return _Voice(config, casting, utterance(given, casting, self._model), warnings)
+        return _Voice(config, resolved, utterance(given, resolved, self._model), warnings)
 
-    def _casting(self, config: VoiceConfig) -> tuple[Casting, list[str]]:
+    def _resolve_voice(self, config: VoiceConfig) -> tuple[ResolvedVoice, list[str]]:
         """Return the voice of a config, without styles and locales that the voice does not have."""
         warnings: list[str] = []
         locale = {"locale": None, "multi_native_locale": None}

@@ -15,7 +15,7 @@ from speechframe.audio.streams import StreamEncoder
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.threads import KeyThreads
-from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.state import State
 from speechframe.local.service.workers.job import Facts, WorkerJob
 from speechframe.spec.check import shown
@@ -50,7 +50,7 @@ class PartRefused(Exception):
 
 
 class PartFailed(Exception):
-    """The engine failed. The message never holds the text."""
+    """The engine failed. The message never contains the text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +83,18 @@ class SpokenPart:
 
 
 def utterance(
-    wanted: GenerateRequest | StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
+    wanted: GenerateRequest | StreamRequest | VoiceConfig,
+    resolved: ResolvedVoice,
+    model: Model,
+    *,
+    take: int = 0,
 ) -> dict[str, Any]:
     """Return the wanted speech in the form that a worker reads, all but the text."""
     variation = wanted.variation if model is Model.GEN2 else None
     return {
-        "voice_id": casting.voice.voice_id,
-        "locale": casting.locale,
-        "style": casting.style,
+        "voice_id": resolved.voice.voice_id,
+        "locale": resolved.locale,
+        "style": resolved.style,
         "pitch": wanted.pitch or PITCH.default,
         "rate": wanted.rate or RATE.default,
         "variation": VARIATION.default if variation is None else variation,

@@ -27,7 +27,7 @@ from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, read_body, unknown_warning
 from speechframe.local.service.http.middleware import NOTE, TRACE_ID
 from speechframe.local.service.http.readers import Reader
-from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.speech.paid import CallBill, mark_of, reserved, slot, take_of
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
@@ -108,7 +108,7 @@ class _StreamCall:
     """A request that is good, and how much of its text was spoken."""
 
     request: StreamRequest
-    casting: Casting
+    resolved: ResolvedVoice
     model: Model
     shape: StreamFormat
     manner: dict[str, Any]
@@ -130,7 +130,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _StreamCall:
     wanted, result = checked(StreamRequest, fields)
     model = wanted.model or default_model(state)
-    casting = state.catalogues.by_model[model].cast(wanted)
+    resolved = state.catalogues.by_model[model].cast(wanted)
     shape = StreamFormat.of(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
     take = take_of(request)
     ignored = model is not Model.GEN2 and "variation" in wanted.model_fields_set
@@ -151,15 +151,15 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         f"the text has {billed_characters(wanted.text):,} billed characters",
         "stream",
     )
-    manner = utterance(wanted, casting, model, take=take)
+    manner = utterance(wanted, resolved, model, take=take)
     reader = state.readers.of(request.protocol)
     told = tuple(words for words in warnings if words)
-    return _StreamCall(wanted, casting, model, shape, manner, bill, reader, told)
+    return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, told)
 
 
 async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.StreamResponse:
     # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
-    state.pools.of_engine(call.casting.engine).check_room(call.bill.key.key_hash)
+    state.pools.of_engine(call.resolved.engine).check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
         try:
@@ -194,7 +194,7 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
 
 def _note(request: web.Request, call: _StreamCall) -> None:
     request[NOTE] = (
-        f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+        f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
         f"characters {call.made_millis // billing.CREDIT} of {call.bill.millis // billing.CREDIT}"
     )
 
@@ -240,16 +240,16 @@ async def _send(request: web.Request, state: State, call: _StreamCall, response:
         await response.write(rest)
 
 
-async def _said(state: State, call: _StreamCall, text: str, **how: Any) -> SpokenPart:
+async def _speak(state: State, call: _StreamCall, text: str, **how: Any) -> SpokenPart:
     return await speak(
-        state, call.bill.key, call.casting.engine, call.manner, text, reader=call.reader, **how
+        state, call.bill.key, call.resolved.engine, call.manner, text, reader=call.reader, **how
     )
 
 
 async def _first_part(state: State, call: _StreamCall, text: str) -> SpokenPart:
     """Return the first sentence, once the text as a whole is known to be speakable."""
     try:
-        part = await _said(state, call, text, whole=call.request.text)
+        part = await _speak(state, call, text, whole=call.request.text)
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
     call.made_millis += billing.generate_millicredits(text)
@@ -260,7 +260,7 @@ async def _next_part(state: State, call: _StreamCall, text: str, before: str | N
     """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
-        part = await _said(state, call, text, pause_s=pause_s, under_way=True)
+        part = await _speak(state, call, text, pause_s=pause_s, under_way=True)
     except PartRefused as error:
         part = SpokenPart(_NO_SAMPLES, 0, (str(error),))
     call.made_millis += billing.generate_millicredits(text)

@@ -21,7 +21,13 @@ from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
 from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
 from speechframe.local.service.http.middleware import NOTE
-from speechframe.local.service.speech.paid import CallBill, mark_of, refusals, reserved, slot_in_time
+from speechframe.local.service.speech.paid import (
+    CallBill,
+    mark_of,
+    refuse_errors,
+    refuse_slot_timeout,
+    reserved,
+)
 from speechframe.local.service.state import STATE, State
 from speechframe.local.service.workers.job import WorkerJob
 from speechframe.local.service.workers.translation import fields_of
@@ -79,9 +85,9 @@ async def translate(request: web.Request) -> web.Response:
     key = require_key(request)
     fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     call = _call(request, state, key, fields)
-    with slot_in_time(state):
+    with refuse_slot_timeout(state):
         async with state.slots.waited_for(key, Pool.OTHER):
-            with refusals():
+            with refuse_errors():
                 return await _answer(request, state, call)
 
 
@@ -160,7 +166,7 @@ async def _plan(state: State, call: TranslationCall) -> TranslationPlan:
     else:
         known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
         asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
-        languages = await _done(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
+        languages = await _run_worker(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
     ways = {
         language: None
         if is_same_language(language, call.target)
@@ -169,10 +175,10 @@ async def _plan(state: State, call: TranslationCall) -> TranslationPlan:
     }
     routes = tuple(ways[language] for language in languages)
     target = next((route.target for route in routes if route is not None), call.target)
-    return TranslationPlan(routes, target, tuple(_told(routes, call)))
+    return TranslationPlan(routes, target, tuple(_warn(routes, call)))
 
 
-def _told(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
+def _warn(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
     source = call.request.source_language
     source = locales.normalise(source) if source is not None else None
     places: dict[Route | None, list[int]] = {}
@@ -238,7 +244,7 @@ async def _translated(
         for part in todo:
             steps = [fields_of(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
-            said = await _done(state, key, "translate", job, part.characters * len(steps))
+            said = await _run_worker(state, key, "translate", job, part.characters * len(steps))
             for where, words in zip(part.places, said, strict=True):
                 for text, number in where:
                     cut[text][number] = words
@@ -253,7 +259,7 @@ async def _translated(
     return ["".join(pieces) for pieces in cut]
 
 
-async def _done(
+async def _run_worker(
     state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
 ) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)

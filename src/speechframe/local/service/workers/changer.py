@@ -74,7 +74,7 @@ def change(job: dict[str, Any]) -> WorkerReply:
         from speechframe.local.engines.respeak import respeak
 
         # The text is spoken in parts, but the warnings are those of the whole text.
-        whole = _whole(job, transcript.text)
+        whole = _utterance(job, transcript.text)
         told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
         unused_words = unused(whole)
         speech = respeak(
@@ -110,7 +110,7 @@ def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
     return registry.recognisers()[job["recogniser"]].recognise(recording)
 
 
-def _whole(job: dict[str, Any], text: str) -> Utterance:
+def _utterance(job: dict[str, Any], text: str) -> Utterance:
     wanted = job["conversion"]
     spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
     return Utterance(text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=spoken)

@@ -57,7 +57,7 @@ def main() -> None:
     logging.getLogger("speechframe").setLevel(logging.ERROR)
     _send_hello(replies, _hello())
     while (job := _read_job(jobs)) is not None:
-        for part in _answered(job):
+        for part in _answer(job):
             replies.write(part)
         replies.flush()
 
@@ -101,7 +101,7 @@ def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
     return job
 
 
-def _answered(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+def _answer(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     """Return the reply to a job as a message. An engine's fault costs one request, not the worker."""
     try:
         reply = TASKS[job.pop("kind")](job)

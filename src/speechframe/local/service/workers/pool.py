@@ -374,7 +374,7 @@ class WorkerPool:
             else:
                 pending.answer.set_result(reply)
             if reply.facts.memory_bytes > self._limits.memory_bytes:
-                log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
+                log.info("a worker uses %d MB and is replaced", reply.facts.memory_bytes // MEBI)
                 return
 
     async def _next(self, worker: WorkerProcess) -> PendingJob | None:

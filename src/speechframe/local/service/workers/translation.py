@@ -15,13 +15,13 @@ def translate(job: dict[str, Any]) -> WorkerReply:
     """Return translations as a JSON list; the job names ``texts`` and the ``steps`` of a route."""
     started = time.process_time()
     steps = [step(fields) for fields in job["steps"]]
-    return _said(translated(job["texts"], steps, registry.translators()), started)
+    return _reply(translated(job["texts"], steps, registry.translators()), started)
 
 
 def tell_languages(job: dict[str, Any]) -> WorkerReply:
     """Return a language a text as a JSON list; the job names ``texts`` and their ``languages``, perhaps."""
     started = time.process_time()
-    return _said(detected(job["texts"], job["languages"]), started)
+    return _reply(detected(job["texts"], job["languages"]), started)
 
 
 def fields_of(step: RouteStep) -> dict[str, str]:
@@ -41,7 +41,7 @@ def step(fields: dict[str, str]) -> RouteStep:
     return RouteStep(fields["engine"], pair)
 
 
-def _said(texts: list[str], started: float) -> WorkerReply:
+def _reply(texts: list[str], started: float) -> WorkerReply:
     # Half a surrogate pair, from a plug-in, would break the answer that goes out as UTF-8.
     clean = [text.encode(errors="replace").decode() for text in texts]
     spent_ms = (time.process_time() - started) * 1000
