@@ -16,14 +16,14 @@ SAMPLE_S = 57.5
 def whole(clock: Clock, folder: str, script: str | None):
     """Dub the sample in this process, like a worker of the service."""
     from speechframe.local.dubbing import job
-    from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
+    from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, LocaleOutcome, Task
 
     place = Path(folder)
     shutil.copy(SAMPLE, place / SOURCE)
     Task(targets=(LOCALE,), source_locale="en-US", script=script).write(place / TASK)
     with clock:
         job.work(place, lambda _locale, _step: None)
-    outcome = Outcome.read(place / LOCALE / OUTCOME)
+    outcome = LocaleOutcome.read(place / LOCALE / OUTCOME)
     if outcome is None or outcome.failure is not None:
         raise RuntimeError(f"the dub failed: {outcome}")
     lines = [[one.source_text, one.text, one.voice_id] for one in outcome.utterances]

@@ -51,8 +51,8 @@ def _finish(run) -> int:
             log.ended(key, "done", [Ended(90, "computed", row, b"RIFF")])
             rows += 1
             if log.is_full:
-                parts.cut(run.folder, log.roll()(), columns)
-    parts.cut(run.folder, log.close(), columns)
+                parts.convert_segment(run.folder, log.roll()(), columns)
+    parts.convert_segment(run.folder, log.close(), columns)
     return rows
 
 

@@ -33,14 +33,14 @@ def test_flac_is_read_to_its_last_frame(rate_hz):
     frame_counts, subtypes = (1, 191, 4095, 4096, 4097, 70_000), ("PCM_S8", "PCM_16", "PCM_24")
     for frames, channels, subtype in itertools.product(frame_counts, (1, 2), subtypes):
         data = written("FLAC", subtype, frames, rate_hz, channels)
-        assert _headers.shape_of(data, Format.FLAC) == _headers.Shape(rate_hz, channels, frames)
+        assert _headers.shape_of(data, Format.FLAC) == _headers.HeaderFacts(rate_hz, channels, frames)
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_wav_is_read_by_its_chunks(subtype, channels):
     data = written("WAV", subtype, channels=channels)
-    assert _headers.shape_of(data, Format.WAV) == _headers.Shape(44100, channels, 9_000)
+    assert _headers.shape_of(data, Format.WAV) == _headers.HeaderFacts(44100, channels, 9_000)
 
 
 @pytest.mark.parametrize(("container", "subtype"), [("WAV", "ULAW"), ("WAVEX", "FLOAT"), ("OGG", "VORBIS")])  # fmt: skip

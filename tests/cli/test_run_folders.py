@@ -269,7 +269,7 @@ def test_verify_tells_of_each_run_also_beside_what_is_none(here, made, tmp_path)
     words = [[problem["words"] for problem in found["runs"][name]] for name in names]
     assert "is damaged" in words[0][0]
     assert words[1] == []
-    assert "is no run folder" in words[2][0]
+    assert "is not a run folder" in words[2][0]
     assert "cannot be read" in words[3][0]
 
 

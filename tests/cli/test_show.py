@@ -10,7 +10,7 @@ def test_columns_line_up_with_wide_characters_and_marks():
 
 def test_problems_are_shown_in_words_of_the_command_line():
     problems = [
-        {"row": None, "row_id": None, "field": "voice", "problem": "is no voice", "value": "who", "allowed": 'did you mean col("who")?'},
+        {"row": None, "row_id": None, "field": "voice", "problem": "is not a voice", "value": "who", "allowed": 'did you mean col("who")?'},
         {"row": 3, "row_id": "03", "field": "text", "problem": "is empty", "value": "x" * 100, "allowed": ""},
     ]  # fmt: skip
     said = show.problems_table(problems, 30)

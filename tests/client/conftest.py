@@ -23,7 +23,7 @@ from socket_desk import HALF, PATH, Desk, speak
 
 from served import LoopThread
 from speechframe.audio import codec
-from speechframe.client import Call, Client, Patience
+from speechframe.client import Client, Patience, PreparedCall
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format, GenerateRequest
 
@@ -245,7 +245,7 @@ async def client(settings, quick):
 
 @pytest.fixture
 def call():
-    return Call.of(GenerateRequest(text="Hello", voice_id="nora", encode_as_base64=True))
+    return PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora", encode_as_base64=True))
 
 
 @pytest.fixture

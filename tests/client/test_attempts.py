@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import pytest
 from pydantic import SecretStr
 
-from speechframe.client import Call, Client, Patience, Timeouts
+from speechframe.client import Client, Patience, PreparedCall, Timeouts
 from speechframe.errors import (
     BadAnswer,
     ConnectionFailed,
@@ -26,7 +26,7 @@ GENERATE = "/v1/speech/generate"
 
 
 async def test_a_request_carries_the_body_the_key_and_what_was_asked_for(odd, client, call, key):
-    await client.send_once(Call.of(call.request, idempotency_key="once", take=2))
+    await client.send_once(PreparedCall.of(call.request, idempotency_key="once", take=2))
     (seen,) = odd.seen
     assert seen.headers["api-key"] == key
     assert (seen.headers["Idempotency-Key"], seen.headers["X-Take"]) == ("once", "2")

@@ -16,7 +16,7 @@ from speechframe.errors import (
     ServiceError,
     StreamBroken,
 )
-from speechframe.wire.client_contexts import Audio, Ended, Retried, UnexpectedMessage, Warned
+from speechframe.wire.client_contexts import Retried, TurnAudio, TurnEnded, UnexpectedMessage, Warned
 
 
 async def vanish(desk, socket):
@@ -83,7 +83,7 @@ async def test_a_turn_that_fails_before_it_is_heard_is_sent_again_from_its_begin
         await context.send(text)
     await context.end()
     events = [event async for event in context]
-    assert events == [Retried(1, "INTERNAL_ERROR"), Audio(1, b"Hello there.", "t-1"), Ended(1, "t-1")]
+    assert events == [Retried(1, "INTERNAL_ERROR"), TurnAudio(1, b"Hello there.", "t-1"), TurnEnded(1, "t-1")]
     assert desk.texts() == ["Hello ", "there."] * 2
     assert context.audio().summary.attempts == 2
 
@@ -132,8 +132,8 @@ async def test_what_nobody_knows_survives(desk, session):
         UnexpectedMessage,
         Warned,
         UnexpectedMessage,
-        Audio,
-        Ended,
+        TurnAudio,
+        TurnEnded,
     ]
     assert context.audio().summary.warnings == ("NEW_WARNING: a new word",)
 

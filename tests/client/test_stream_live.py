@@ -21,7 +21,7 @@ from speechframe.errors import (
 from speechframe.local.start import local_service
 from speechframe.settings import Settings
 from speechframe.spec.speech import Format
-from speechframe.wire.client_contexts import Audio, Ended
+from speechframe.wire.client_contexts import TurnAudio, TurnEnded
 
 KEYS = ["main:100000000:4", "narrow:100000000:1", "poor:20:4"]
 VOICE = "en-US-ivy"
@@ -323,7 +323,7 @@ def test_a_sync_session_speaks_tokens_and_holds_turns(service):
         with session.open() as context:
             context.send("Hello.")
         kinds = {type(event) for event in context}
-        assert kinds == {Audio, Ended}
+        assert kinds == {TurnAudio, TurnEnded}
         assert context.audio().read()[:4] == b"RIFF"
 
 

@@ -15,7 +15,7 @@ import soundfile
 from speechframe.audio import codec
 from speechframe.engines import registry
 from speechframe.engines.base import Recording
-from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, Outcome, Task
+from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, LocaleOutcome, Task
 from speechframe.local.dubbing.media import RATE_HZ, extract
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-dub-sample"
@@ -55,7 +55,7 @@ def job(folder, medium, **asked):
 def dubbed(folder, *locales):
     """Have the worker do a job; its outcomes."""
     subprocess.run(worker(folder), check=True, timeout=1200, stdout=subprocess.DEVNULL)
-    return [Outcome.read(folder / locale / OUTCOME) for locale in locales]
+    return [LocaleOutcome.read(folder / locale / OUTCOME) for locale in locales]
 
 
 def sound_of(medium, folder):

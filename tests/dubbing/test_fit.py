@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speechframe.local.dubbing.fit import Line, fit
+from speechframe.local.dubbing.fit import TimedLine, fit
 from speechframe.spec.dubbing import Fit
 
 EARLY_S, LATE_S = 0.045, 0.125
@@ -19,17 +19,27 @@ def dialogues(draw):
     at, lines = draw(st.floats(0, 2)), []
     for _ in range(draw(st.integers(1, 12))):
         slot = draw(st.floats(0.1, 6))
-        lines.append(Line(at, at + slot, slot * draw(st.floats(0.2, 3) | st.floats(0.9, 1.4))))
+        lines.append(TimedLine(at, at + slot, slot * draw(st.floats(0.2, 3) | st.floats(0.9, 1.4))))
         at += max(0.01, slot + draw(st.sampled_from([-1.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0])))
     return lines, max(line.end_s for line in lines) + draw(st.floats(0, 2))
 
 
 @given(dialogues())
-@example(([Line(0, 1, 2), Line(1, 2, 1)], 2))
-@example(([Line(0, 1, 1), Line(1, 2, 2)], 2))
-@example(([Line(0, 1, 1), Line(0.01, 3.01, 2.8125), Line(2.01, 8.01, 7.125), Line(8.31, 9.31, 1)], 10.31))
-@example(([Line(0, 4, 4), Line(3, 4, 1), Line(3.01, 4.01, 1)], 4.01))
-@example(([Line(0, 1, 1.4), Line(1, 2, 0.9), Line(2, 3, 1.33)], 3))
+@example(([TimedLine(0, 1, 2), TimedLine(1, 2, 1)], 2))
+@example(([TimedLine(0, 1, 1), TimedLine(1, 2, 2)], 2))
+@example(
+    (
+        [
+            TimedLine(0, 1, 1),
+            TimedLine(0.01, 3.01, 2.8125),
+            TimedLine(2.01, 8.01, 7.125),
+            TimedLine(8.31, 9.31, 1),
+        ],
+        10.31,
+    )
+)
+@example(([TimedLine(0, 4, 4), TimedLine(3, 4, 1), TimedLine(3.01, 4.01, 1)], 4.01))
+@example(([TimedLine(0, 1, 1.4), TimedLine(1, 2, 0.9), TimedLine(2, 3, 1.33)], 3))
 def test_no_rule_is_broken(dialogue):
     lines, media_s = dialogue
     placed = fit(lines, media_s)
@@ -53,8 +63,8 @@ def test_no_rule_is_broken(dialogue):
 
 
 @given(dialogues())
-@example(([Line(0, 1, 1.25), Line(1, 1.15625, 0.46875), Line(1.20625, 2.20625, 2)], 2.20625))
-@example(([Line(0, 4, 5.375), Line(4.05, 4.55, 0.5)], 4.55))
+@example(([TimedLine(0, 1, 1.25), TimedLine(1, 1.15625, 0.46875), TimedLine(1.20625, 2.20625, 2)], 2.20625))
+@example(([TimedLine(0, 4, 5.375), TimedLine(4.05, 4.55, 0.5)], 4.55))
 def test_no_line_is_moved_that_need_not_be(dialogue):
     lines, media_s = dialogue
     placed = fit(lines, media_s)

@@ -58,7 +58,7 @@ def test_a_sentence_is_cut_where_the_speaker_changes_and_starts_with_its_sound()
         (WOMAN, "thank you very much I am looking for a present."),
         (MAN, "What does she like?"),
     )
-    _, found = hear.heard(samples, Listener(words))
+    _, found = hear.recognise(samples, Listener(words))
     assert [each.speaker for each in found] == ["Speaker 1", "Speaker 2", "Speaker 1"]
     assert [each.text.split()[0] for each in found] == ["Good", "thank", "What"]
     late_ms = [each.start_ms - start for each, start in zip(found, starts, strict=True)]
@@ -84,7 +84,7 @@ def test_one_voice_is_one_speaker_however_it_rises():
         (WOMAN, "Yes, I am."),
         (WOMAN, "Really? Well, then go!"),
     )
-    assert {each.speaker for each in hear.heard(samples, Listener(words))[1]} == {"Speaker 1"}
+    assert {each.speaker for each in hear.recognise(samples, Listener(words))[1]} == {"Speaker 1"}
 
 
 def test_what_is_as_soft_as_the_background_is_no_sentence():
@@ -93,7 +93,7 @@ def test_what_is_as_soft_as_the_background_is_no_sentence():
     )
     end_ms = words[6].end_ms
     invented = Word("Much.", end_ms + 200, end_ms + 600)
-    _, found = hear.heard(samples, Listener((*words[:7], invented, *words[7:])))
+    _, found = hear.recognise(samples, Listener((*words[:7], invented, *words[7:])))
     assert [each.text for each in found] == [
         "We also have bread from the village.",
         "Honey would be perfect.",
@@ -103,9 +103,9 @@ def test_what_is_as_soft_as_the_background_is_no_sentence():
 def test_a_language_counts_as_another_only_where_the_recogniser_is_sure():
     samples, words, _ = dialogue((MAN, "Good morning."))
     with pytest.raises(Refused, match=r"'en'.*'pt-BR'"):
-        hear.heard(samples, Listener(words, probability=0.95), locale="pt-BR")
-    assert hear.heard(samples, Listener(words, probability=0.5), locale="pt-BR")[0] == "pt-BR"
-    assert hear.heard(samples, Listener(words), locale="en-GB")[0] == "en-GB"
+        hear.recognise(samples, Listener(words, probability=0.95), locale="pt-BR")
+    assert hear.recognise(samples, Listener(words, probability=0.5), locale="pt-BR")[0] == "pt-BR"
+    assert hear.recognise(samples, Listener(words), locale="en-GB")[0] == "en-GB"
 
 
 @pytest.mark.parametrize("seconds", [0.1, 28, 200])

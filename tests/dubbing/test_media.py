@@ -25,7 +25,7 @@ from speechframe.audio.lengths import length_of, seconds_of
 from speechframe.audio.tracks import audio_track
 from speechframe.errors import AudioError
 from speechframe.local.dubbing.media import container_of, extract, mux, probe, warning_of
-from speechframe.local.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.mix import PlacedLine, mix
 
 KINDS = {
     "a.mp4": {},
@@ -198,7 +198,7 @@ def test_the_sound_of_a_dub_stays_in_step_with_its_pictures_wherever_they_begin(
     )
     assert track.seconds == pytest.approx(probe(source, max_seconds=60), abs=1e-4)
     soundfile.write(tmp_path / "line.wav", np.full(2400, 0.9), 24000)
-    mix(track, [Spoken(1.0, tmp_path / "line.wav")], tmp_path / "mixed.wav", lowered=[(0.0, 3.0)])
+    mix(track, [PlacedLine(1.0, tmp_path / "line.wav")], tmp_path / "mixed.wav", lowered=[(0.0, 3.0)])
     mux(source, tmp_path / "mixed.wav", tmp_path / "out.mkv", language="de", container="mkv")
     assert onset_s(decoded(tmp_path / "out.mkv")) == pytest.approx(1.0, abs=0.005)
     # The first picture comes a moment after the start, which is the priming of AAC.
@@ -377,7 +377,7 @@ def test_three_quarters_of_an_hour_take_no_more_memory_than_a_minute_and_loses_n
 import sys
 from pathlib import Path
 from speechframe.local.dubbing.media import extract, mux, probe
-from speechframe.local.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.mix import PlacedLine, mix
 import av, soundfile, soxr
 def peak_mb():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
@@ -385,7 +385,7 @@ source, line, folder = map(Path, sys.argv[1:])
 before = peak_mb()
 probe(source, max_seconds=1e5)
 track = extract(source, folder)
-lines = [Spoken(start, line) for start in range(0, 2690, 20)]
+lines = [PlacedLine(start, line) for start in range(0, 2690, 20)]
 mix(track, lines, folder / "mixed.wav", lowered=[(start, start + 2) for start in range(0, 2690, 20)])
 mux(source, folder / "mixed.wav", folder / "dubbed.mkv", language="en", container="mkv")
 print(peak_mb() - before)

@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from speechframe.local.dubbing.media import Track
-from speechframe.local.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.mix import PlacedLine, mix
 
 RATE_HZ = 48000
 
@@ -65,7 +65,7 @@ def test_lines_stand_to_the_sample_where_they_are_to_be(tmp_path, rate_hz):
     result = mixed(
         tmp_path,
         np.zeros((6 * RATE_HZ, 2), np.int16),
-        [Spoken(5, sound), Spoken(1.7, sound)],
+        [PlacedLine(5, sound), PlacedLine(1.7, sound)],
         lowered=[],
     )
     assert np.array_equal(result[:, 0], result[:, 1])
@@ -81,7 +81,7 @@ def test_lines_stand_to_the_sample_where_they_are_to_be(tmp_path, rate_hz):
 
 def test_what_is_said_is_heard_over_the_original(tmp_path):
     original, line = noise(8, level=6000), noise(2, 1, level=4000, seed=5)[:, 0] / np.float32(32768)
-    result = mixed(tmp_path, original, [Spoken(3.0, line_of(tmp_path, line))], lowered=[(2.5, 5.2)])
+    result = mixed(tmp_path, original, [PlacedLine(3.0, line_of(tmp_path, line))], lowered=[(2.5, 5.2)])
     slot = result[3 * RATE_HZ : 5 * RATE_HZ].mean(axis=1)
     assert np.corrcoef(slot, line)[0, 1] >= 0.8
     assert rms_db(result[: 2 * RATE_HZ]) == pytest.approx(rms_db(original[: 2 * RATE_HZ]), abs=0.01)
@@ -94,7 +94,7 @@ def test_a_peak_is_limited_before_it_comes_and_slowly_let_go(tmp_path):
     original = np.repeat((tone * 32767).astype(np.int16)[:, None], 2, axis=1)
     short = tone[: round(0.2 * RATE_HZ)]
     line = line_of(tmp_path, short)
-    result = mixed(tmp_path, original, [Spoken(1.9, line), Spoken(3, line)], lowered=[])
+    result = mixed(tmp_path, original, [PlacedLine(1.9, line), PlacedLine(3, line)], lowered=[])
     sums = tone.astype(np.float64)
     for start in (round(1.9 * RATE_HZ), 3 * RATE_HZ):
         sums[start : start + len(short)] += short
@@ -112,5 +112,5 @@ def test_a_peak_is_limited_before_it_comes_and_slowly_let_go(tmp_path):
 
 def test_a_mix_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(soundfile.LibsndfileError):
-        mixed(tmp_path, noise(1), [Spoken(0, tmp_path / "missing.wav")], lowered=[])
+        mixed(tmp_path, noise(1), [PlacedLine(0, tmp_path / "missing.wav")], lowered=[])
     assert [path.name for path in tmp_path.iterdir()] == ["sound.wav"]

@@ -4,7 +4,7 @@ import pytest
 from dubbing_lab import job, tone
 
 from speechframe.local.dubbing import script
-from speechframe.local.dubbing.folder import OUTCOME, Outcome
+from speechframe.local.dubbing.folder import OUTCOME, LocaleOutcome
 from speechframe.local.dubbing.job import work
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.spec.dubbing import DubbedUtterance, UtteranceCorrection
@@ -125,7 +125,7 @@ def test_sounds_and_songs_are_not_spoken_and_their_lines_are_named():
         text for text, words in said.items() if [one for _, one in found[text][0]] != [words] * bool(words)
     ]
     assert spoken(srt("Hi.", "(sighs)"))[1] == [
-        "line 7: not spoken, because brackets and songs between notes are no speech"
+        "line 7: not spoken, because brackets and songs between notes are not speech"
     ]
 
 
@@ -176,6 +176,6 @@ def test_a_correction_may_not_lengthen_a_dub_beyond_its_bound_and_may_always_sho
 def test_a_worker_refuses_text_that_the_service_should_have_refused_before_it_speaks(tmp_path):
     folder, steps = job(tmp_path, tone(0.5), targets=("pt-BR",), script=LONG), []
     work(folder, lambda locale, step: steps.append(step))
-    outcome = Outcome.read(folder / "pt-BR" / OUTCOME)
+    outcome = LocaleOutcome.read(folder / "pt-BR" / OUTCOME)
     assert "the text is too long for a medium of 0.5 seconds (got 329 characters)" in outcome.failure.reason
     assert "speak" not in steps

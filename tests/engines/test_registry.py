@@ -96,7 +96,7 @@ def test_a_plug_in_joins_and_broken_ones_are_left_out_and_named(with_plug_ins):
     assert told[1:3] == ["en-US-hum tone", "espeak"]
     assert "'absent' (no_such_package:Speaker) cannot be used: ModuleNotFoundError" in log
     assert "'broken' (tone_plug_in:BrokenSpeaker) cannot be used: RuntimeError: model file not found" in log
-    assert "'half' (tone_plug_in:HalfSpeaker) is no Speaker" in log
+    assert "'half' (tone_plug_in:HalfSpeaker) is not a Speaker" in log
     assert "'listless' (tone_plug_in:ListlessSpeaker) cannot be used: OSError: disk gone" in log
     assert "voice en-US-nora of tone is left out: espeak has the name" in log
     reports = {line.split()[0]: line for line in told[3:]}

@@ -9,7 +9,7 @@ from speechframe.errors import EngineError
 from speechframe.local.engines.translation.language import detected
 from speechframe.local.engines.translation.routes import (
     Routes,
-    Step,
+    RouteStep,
     UnknownPair,
     is_same_language,
     region_warnings,
@@ -107,7 +107,7 @@ def test_an_unknown_pair_lists_what_is_supported():
         routes(NEURAL).reach("ja")
     with pytest.raises(UnknownPair, match="none: name folders"):
         routes().route("en", "ja")
-    with pytest.raises(ValueError, match="is no locale"):
+    with pytest.raises(ValueError, match="is not a locale"):
         routes(NEURAL).route("en", "no such thing")
 
 
@@ -129,11 +129,11 @@ def test_texts_are_translated_along_the_route():
 def test_a_translator_that_is_gone_or_miscounts_is_an_error():
     pair = TranslationPair("en", "de", Quality.NEURAL)
     with pytest.raises(EngineError, match="gone cannot be used"):
-        translated(["a"], [Step("gone", pair)], {})
+        translated(["a"], [RouteStep("gone", pair)], {})
     short = Table("short")
     short.translate = lambda texts, pair: texts[1:]
     with pytest.raises(EngineError, match="short gave 1 translation of 2 texts"):
-        translated(["a", "b"], [Step("short", pair)], {"short": short})
+        translated(["a", "b"], [RouteStep("short", pair)], {"short": short})
 
 
 # Source languages

@@ -15,7 +15,7 @@ from speechframe.local.engines.clip_levels import levels_db, pauses_s
 from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 from speechframe.local.engines.world import signal as world_signal
 from speechframe.local.engines.world import synthesis as world_synthesis
-from speechframe.local.engines.world.change import Chance, change_of
+from speechframe.local.engines.world.change import Jitter, change_of
 from speechframe.local.engines.world.changer import WorldChanger
 from speechframe.local.engines.world.profile import Profile
 from speechframe.local.engines.world.time import source_times_s, timing_of
@@ -82,20 +82,20 @@ def test_a_clip_in_blocks_sounds_like_one_in_one(monkeypatch):
 
 @given(st.floats(0.06, 900), st.integers(-50, 50), st.floats(0.05, 3000))
 def test_lengths_are_exact_for_any_clip(clip_s, rate, asked_s):
-    timing = timing_of(clip_s, Conversion("v", "en-US", audio_duration_s=asked_s), Chance())
+    timing = timing_of(clip_s, Conversion("v", "en-US", audio_duration_s=asked_s), Jitter())
     assert timing.frames == codec.seconds_to_frames(asked_s, 24000)
     assert 0 < timing.sounding_frames <= timing.frames
     assert (timing.sounding_frames < timing.frames) <= (timing.warning is not None)
-    scaled = timing_of(clip_s, Conversion("v", "en-US", rate=rate), Chance())
+    scaled = timing_of(clip_s, Conversion("v", "en-US", rate=rate), Jitter())
     assert scaled.frames / 24000 == pytest.approx(clip_s * 2 ** (-rate / 50), abs=1e-4)
 
 
 @given(st.integers(0, 50), st.booleans())
 def test_time_only_runs_forward_and_through_all_of_the_clip(seed, retain_prosody):
     level_db = np.random.default_rng(seed).uniform(-80, -10, 700).repeat(5)[:3000]
-    clip = world_signal.Clip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
+    clip = world_signal.AnalysedClip(np.zeros(720_000, np.float32), np.zeros(3000), level_db, 30.0)
     conversion = Conversion("v", "en-US", retain_prosody=retain_prosody)
-    drawn = Chance(pause_strays=0.2, seed=seed)
+    drawn = Jitter(pause_jitter=0.2, seed=seed)
     timing = timing_of(30.0, conversion, drawn)
     times_s = source_times_s(clip, timing, conversion, drawn)
     assert times_s[0] == 0
@@ -117,7 +117,7 @@ def test_frequencies_keep_their_order_whatever_the_formants(source_hz, target_hz
         Profile(100, 3, np.sort(source_hz), -8),
         Profile(200, 2, np.sort(target_hz), -5),
         Conversion("v", "en"),
-        Chance(),
+        Jitter(),
     )
     assert np.isfinite(made.factors).all()
     from_hz = made.warped_from_hz(np.linspace(0, 12000, 513))

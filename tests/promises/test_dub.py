@@ -482,7 +482,7 @@ def test_a_project_says_the_locales_and_a_review_makes_one(serving, dub):
         ({"scripts": "no/such.srt"}, "scripts: works only with speechframe's own service"),
         ({"seconds": -1}, "seconds: is not a length .value -1.; allowed: a number above 0"),
         ({"original_gain_db": 5}, "original_gain_db: "),
-        ({"webhook_url": "ftp://example.com", "dry_run": True}, "webhook_url: is no address that can be"),
+        ({"webhook_url": "ftp://example.com", "dry_run": True}, "webhook_url: is not an address that can be"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_allowed_and_nothing_is_sent(serving, dub, given, words):

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from speechframe.client import Call, Client
+from speechframe.client import Client, PreparedCall
 from speechframe.spec.speech import GenerateRequest
 
-CALL = Call.of(GenerateRequest(text="Hello", voice_id="nora", sample_rate=8000))
+CALL = PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora", sample_rate=8000))
 BODY = b"{" + b" " * 70_000 + b"}"
 
 

@@ -52,7 +52,7 @@ def test_audio_that_changed_is_found_with_its_call(run):
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("", "no folder"),
+        ("", "not a folder"),
         ("s3:/bucket/run", "second slash"),
         ("s3://user:secret@bucket/run", "no password"),
         ("s3://bucket//run", "likely meant"),

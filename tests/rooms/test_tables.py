@@ -243,7 +243,7 @@ def test_types_of_a_json_file_may_come_late(tmp_path):
     lines = [{"id": n, "text": "2026-01-01"} for n in range(5000)] + [{"id": 0.5, "share": 0.5, "text": None}]
     path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))
     assert rows_of(path) == [{"share": None} | line for line in lines]
-    with pytest.raises(InvalidRows, match=r"u\.jsonl cannot be read: line 2 is no JSON"):
+    with pytest.raises(InvalidRows, match=r"u\.jsonl cannot be read: line 2 is not JSON"):
         planned(written(tmp_path / "u.jsonl", '{"text": "a"}\n{"text":'))
 
 
@@ -372,7 +372,7 @@ def test_empty_tables_are_one_empty_batch(tmp_path):
         (pd.DataFrame({"text": ["a"], "n": [1]}).groupby("n"), "values of the type DataFrame"),
         ([pl.DataFrame({"text": ["a"]}), "b"], "holds a str among its frames"),
         ("nowhere.csv", "does not exist"),
-        ("Hello, this is a line.", r"is no table file.*\['a line'\], say\(\)"),
+        ("Hello, this is a line.", r"is not a table file.*\['a line'\], say\(\)"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "has two columns named 'text'"),
         (pd.DataFrame([["a", "b"]], columns=["", ""]), "has 2 columns with values and without a name"),
         ({"text": {"a", "b"}}, "column 'text' is of the type set"),

@@ -33,7 +33,7 @@ class TestMalformedBody:
             (b"[]", "is a JSON array"),
             (b"null", "is a JSON null"),
             (b'{"text": "a", "text": "b"}', "'text' stands twice"),
-            (b'{"text": "a", "pitch": NaN}', "NaN is no JSON number"),
+            (b'{"text": "a", "pitch": NaN}', "NaN is not a JSON number"),
             (b'{"text": "\xff"}', "not UTF-8 (byte 10)"),
             (b'{"text": "a\nb"}', "Invalid control character"),
             (b"[" * 4000, "nested too deeply; allowed: 32"),

@@ -227,7 +227,7 @@ async def test_of_the_text_that_is_spoken_again_it_is_said_what_of_other_texts_i
         http, **said, transcription="Wait. [pause 500ms] Now.", pronunciation_dictionary=spoken
     )
     assert [words.partition(";")[0] for words in answer.warnings] == [
-        "'[pause 500ms]' is no pause marker and was left out",
+        "'[pause 500ms]' is not a pause marker and was left out",
         "words of the pronunciation dictionary are not in the text: 'Quux'",
     ]
     before = await http.remaining()

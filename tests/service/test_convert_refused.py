@@ -40,15 +40,15 @@ def service(changing):
     ("field", "value", "words"),
     [
         *((name, span.high + 1, "is out of range") for name, span in (("pitch", PITCH), ("rate", RATE), ("variation", VARIATION))),
-        ("pitch", "1.5", "is no whole number"),
+        ("pitch", "1.5", "is not a whole number"),
         ("audio_duration", "-1", "is out of range"),
         ("audio_duration", "nan", "is not a finite number"),
         ("audio_duration", "1801", "is longer than this service speaks"),
         ("format", "OGG", "is not one of the allowed values"),
         ("format", "wav", "did you mean WAV?"),
         ("retain_accent", "perhaps", "is neither true nor false"),
-        ("voice_id", "nobody", "is no voice of this model"),
-        ("style", "Shouting", "is no style of en-US-moody"),
+        ("voice_id", "nobody", "is not a voice of this model"),
+        ("style", "Shouting", "is not a style of en-US-moody"),
         ("multi_native_locale", "fr-FR", "is not spoken by en-US-moody"),
     ],
 )  # fmt: skip

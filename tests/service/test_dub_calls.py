@@ -28,7 +28,7 @@ from tests.dubbing.films import film, shifted
 from speechframe.audio.lengths import seconds_of
 from speechframe.local.service.app import HANDLERS
 from speechframe.local.service.dubbing.create import _file_name
-from speechframe.local.service.http.uploads import Upload
+from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.spec import chosen
 from speechframe.spec.billing import dub_millicredits, to_credits
 from speechframe.spec.dubbing import JobCreateRequest
@@ -151,7 +151,7 @@ async def test_an_address_alone_may_come_urlencoded_and_names_the_medium(http):
 )
 def test_a_medium_is_called_by_a_name_without_folders(given, name):
     wanted = JobCreateRequest(file=b"", target_locales=["pt-BR"])
-    assert _file_name(wanted, Upload(Path(), 1, b"", given)) == name
+    assert _file_name(wanted, ReceivedFile(Path(), 1, b"", given)) == name
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
         ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
         (
             {"webhook_url": "https://me:secret@example.com"},
-            "webhook_url is no address that can be called (got 'https://…@example.com')",
+            "webhook_url is not an address that can be called (got 'https://…@example.com')",
         ),
         ({"script": "Hello, this is no script."}, "script is neither SRT nor WebVTT"),
         (

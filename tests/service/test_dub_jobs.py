@@ -6,14 +6,14 @@ import sqlite3
 import pytest
 from pydantic import SecretStr
 
-from speechframe.local.dubbing.folder import OUTCOME, Failure, Outcome, Task
+from speechframe.local.dubbing.folder import OUTCOME, Failure, LocaleOutcome, Task
 from speechframe.local.service.books import database, keys, quota
 from speechframe.local.service.books.database import FILE_NAME, Database, connect
 from speechframe.local.service.books.keys import KeyRing
 from speechframe.local.service.config import KeySpec, ServiceConfig
 from speechframe.local.service.dubbing import jobs as dub_jobs
 from speechframe.local.service.dubbing import queue as dub_queue
-from speechframe.local.service.dubbing.jobs import Job
+from speechframe.local.service.dubbing.jobs import JobRow
 from speechframe.local.service.dubbing.queue import DubQueue, Turns
 from speechframe.local.service.dubbing.webhooks import Webhooks
 from speechframe.local.service.http.answers import Refusal
@@ -22,8 +22,8 @@ from speechframe.spec.dubbing import DubJob, Priority, UtteranceCorrection
 
 HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
 MEDIA_S = 10.0
-DONE = Outcome(version=1, media="dub.mp4")
-FAILED = Outcome(version=1, failure=Failure(code="LANGUAGE_NOT_SUPPORTED", reason="no pair"))
+DONE = LocaleOutcome(version=1, media="dub.mp4")
+FAILED = LocaleOutcome(version=1, failure=Failure(code="LANGUAGE_NOT_SUPPORTED", reason="no pair"))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def add(rows, ring):
         answer = DubJob(
             job_id=name, dubbing_type=kind, file_name="a.mp4", priority=priority, target_locales=list(targets)
         )
-        job = Job(
+        job = JobRow(
             job_id=name,
             key_hash=ring.find(key).key_hash,
             project_id=project_id,

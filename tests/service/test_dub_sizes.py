@@ -62,7 +62,7 @@ async def test_more_than_a_form_may_name_is_refused_with_the_bound(http, fields,
 @pytest.mark.parametrize("tag", ["en-" + "x-abcdefg-" * 20_000 + "a", "en-x-" + "a" * 60])
 async def test_a_locale_is_short(http, tag):
     answer = await http.ask("POST", CREATE, data=form(target_locales=tag))
-    assert (answer.status, "is no locale" in answer.message) == (400, True)
+    assert (answer.status, "is not a locale" in answer.message) == (400, True)
 
 
 async def test_a_dictionary_of_pronunciations_is_bounded(service, http_to):

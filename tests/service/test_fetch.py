@@ -161,7 +161,7 @@ async def test_no_spelling_of_this_machine_is_visited(site, get):
         "127。0。0。1", "①②⑦.0.0.1",
     ):  # fmt: skip
         message = await refused(get(f"http://{host}:{site.port}/a.wav", allow_private_urls=False))
-        assert any(words in message for words in (PRIVATE, "cannot be found", "it is no")), host
+        assert any(words in message for words in (PRIVATE, "cannot be found", "it is not")), host
     assert site.asked == []
 
 
@@ -245,10 +245,10 @@ async def test_redirects_end(site, get):
         ("", "not an http or https address"),
         ("file:///etc/passwd", "not an http or https address"),
         ("http:///a.wav", "not an http"),
-        ("http://:word@127.0.0.1/", "holds a user name or password"),
+        ("http://:word@127.0.0.1/", "contains a user name or password"),
         ("http://127.0.0.1:0/", "its port is none"),
-        ("http://127.0.0.1:99999/", "it is no address"),
-        ("http://[::1/", "it is no address"),
+        ("http://127.0.0.1:99999/", "it is not an address"),
+        ("http://[::1/", "it is not an address"),
         ("http://nothing.invalid/", "its host cannot be found"),
         ("http://127.0.0.1/" + "a" * 9000, "more than 8,192 characters"),
     ],

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.http.answers import Refusal, error_response
 from speechframe.local.service.http.forms import received
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, boundary_of
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.local.service.http.uploads import Uploads
 from speechframe.spec.chosen import MAX_FORM_PARTS
@@ -46,7 +46,7 @@ def parsed(body, sizes=(), boundary=BOUNDARY):
     found = []
     for size in (*sizes, len(body)):
         for event in parser.feed(body[:size]):
-            if isinstance(event, Part):
+            if isinstance(event, PartHead):
                 found.append([event, b""])
             elif event is not End.PART:
                 found[-1][1] += event
@@ -136,7 +136,7 @@ def test_headers_as_clients_write_them():
         b"preamble\r\n--" + BOUNDARY + b" \t\r\ncontent-type: AUDIO/Wav; rate=1\r\n"
         b"CONTENT-DISPOSITION: Form-Data; filename*=UTF-8''%c3%a4.wav; name=file\r\n\r\n1\r\n" + END
     )[0][0]
-    assert head == Part("file", "ä.wav", "audio/wav")
+    assert head == PartHead("file", "ä.wav", "audio/wav")
     raw = parsed(part("datei", b"1", file_name="größe.wav") + END)[0][0]
     assert (raw.file_name, raw.is_file) == ("größe.wav", True)
 
@@ -264,8 +264,8 @@ async def test_an_urlencoded_form_without_a_file(reading):
     del fields["empty"]
     assert answer.said["fields"] == fields
     assert "too large" in (await reading.post(b"a=" + b"1" * 20_000, kind=kind)).message
-    assert "is no" in (await reading.post(b"a=%ff", kind=kind)).message
-    assert "is no" in (await reading.post(b"a=1&" * (MAX_FORM_PARTS + 1) + b"b=2", kind=kind)).message
+    assert "is not" in (await reading.post(b"a=%ff", kind=kind)).message
+    assert "is not" in (await reading.post(b"a=1&" * (MAX_FORM_PARTS + 1) + b"b=2", kind=kind)).message
     assert "2 times" in (await reading.post(b"a=1&a=2", kind=kind)).message
 
 

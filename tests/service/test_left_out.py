@@ -215,7 +215,8 @@ def test_a_folder_of_the_option_must_hold_a_voice_and_one_of_the_variable_need_n
 ):
     (tmp_path / "zf_xiaobei.bin").write_bytes(b"cut off")
     with pytest.raises(
-        SettingsError, match=r"holds no voice that can be used: .*zf_xiaobei\.bin holds no styles"
+        SettingsError,
+        match=r"contains no voice that can be used: .*zf_xiaobei\.bin does not contain readable styles",
     ):
         folders.set_voices([tmp_path])
     monkeypatch.setenv(FOLDERS_VARIABLE, str(tmp_path))

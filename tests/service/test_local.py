@@ -92,9 +92,9 @@ def test_what_keeps_it_from_starting_is_said_in_its_own_words(start, tmp_path):
         ({"quota": "x"}, "quota='x'; allowed: a whole number"),
         ({"concurrency": 1.5}, "concurrency=1.5; allowed: a whole number"),
         ({"keys": 5}, "keys is of type int; allowed: a list of keys"),
-        ({"keys": [5]}, "keys holds something of type int; allowed: a list of keys"),
+        ({"keys": [5]}, "keys contains something of type int; allowed: a list of keys"),
         ({"data": 5}, "data=5; allowed: a folder"),
-        ({"translation_models": [5]}, "translation_models holds something of type int"),
+        ({"translation_models": [5]}, "translation_models contains something of type int"),
         ({"options": "--region=uk"}, "options is of type str; allowed: a list of options"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_used_is_said_before_anything_starts(folder, tmp
     assert not (tmp_path / "data").exists()
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(SettingsError, match=f"{empty} holds no voice: one of Piper is a file"):
+    with pytest.raises(SettingsError, match=f"{empty} contains no voice: one of Piper is a file"):
         folders.set_voices([empty])
     # The variable is looked at as the option is.
     monkeypatch.setenv(FOLDERS_VARIABLE, os.pathsep.join((str(folder), str(missing))))

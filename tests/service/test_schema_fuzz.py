@@ -113,7 +113,7 @@ def with_known_names(case, name, link):
         if type(seconds := body.get(field)) in {int, float} and seconds > 0:
             body[field] = min(max(seconds, 0.5), 2.0)
     if by_name(name).content_type == FORM:
-        # No field of a form is without a name, and none comes twice that is no list.
+        # No field of a form is without a name, and none comes twice that is not a list.
         body.pop("", None)
         body.update(
             {field: json.dumps(value) for field, value in body.items() if isinstance(value, list | dict)}

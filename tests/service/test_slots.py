@@ -7,7 +7,7 @@ import random
 import pytest
 
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.slots import NoSlot, Slots
+from speechframe.local.service.http.slots import NoSlot, RequestSlots
 from speechframe.spec import chosen
 from speechframe.spec.limits import Pool
 
@@ -20,7 +20,7 @@ class Floor:
     """Slots of one key, and who came in, in order."""
 
     def __init__(self, concurrency=1):
-        self.slots, self.key = Slots("global"), key(concurrency)
+        self.slots, self.key = RequestSlots("global"), key(concurrency)
         self.came, self.inside, self.most = [], 0, 0
 
     async def visit(self, name, leave=None):
@@ -133,7 +133,7 @@ async def test_whatever_happens_the_cap_holds_and_no_slot_is_lost(seed):
 
 
 def test_bodies_on_disk_are_as_many_as_may_run_and_wait_and_of_one_key_alone():
-    slots = Slots("global")
+    slots = RequestSlots("global")
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(slots.uploading(key(2)))

@@ -42,8 +42,8 @@ async def test_what_is_meant_as_a_pause_marker_is_left_out_said_and_not_billed(h
     answer, _ = await say(http, "Wait. [pause 500ms] Now, [Break] go!", key="spare")
     assert [word for word, *_ in words_of(answer)] == ["Wait", "Now", "go"]
     assert answer.warnings == [
-        "'[pause 500ms]' is no pause marker and was left out; write [pause 1.5s]",
-        "'[Break]' is no pause marker and was left out; write [pause 1.5s]",
+        "'[pause 500ms]' is not a pause marker and was left out; write [pause 1.5s]",
+        "'[Break]' is not a pause marker and was left out; write [pause 1.5s]",
     ]
     assert await http.remaining("spare") == before - len("Wait.  Now,  go!")
 

@@ -188,7 +188,7 @@ class TestRefused:
         [
             ({"texts": ["a"]}, "targetLanguage"),
             ({"targetLanguage": "pt", "texts": []}, "texts"),
-            ({"targetLanguage": "no such", "texts": ["a"]}, "targetLanguage: 'no such' is no locale"),
+            ({"targetLanguage": "no such", "texts": ["a"]}, "targetLanguage: 'no such' is not a locale"),
             ({"targetLanguage": "pt", "texts": ["a", "", " \n", "b"]}, "empty texts (places 1, 2, counted from 0)"),
             ({"targetLanguage": "pt", "texts": ["a"] * 201}, "array of string, at most 200"),
             ({"targetLanguage": "pt", "texts": ["x" * 50_000, "x" * 50_001]}, "100,000"),
@@ -413,7 +413,7 @@ async def test_model_folders_of_the_users_are_served_beside_what_is_installed(st
 def test_a_model_folder_that_is_none_is_said_at_the_start(tools, tmp_path):
     ran = tools.run_service("--port", "0", "--data", str(tmp_path), "--translation-models", "/no/such/folder")
     assert ran.returncode == 1
-    assert "--translation-models: /no/such/folder is no folder" in ran.stderr
+    assert "--translation-models: /no/such/folder is not a folder" in ran.stderr
 
 
 @given(

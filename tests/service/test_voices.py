@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 
 from speechframe import _version
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.http.slots import Slots
+from speechframe.local.service.http.slots import RequestSlots
 from speechframe.spec import chosen
 from speechframe.spec.limits import REGIONS, Pool
 from speechframe.spec.speech import Voice
@@ -89,7 +89,7 @@ async def test_the_region_a_service_plays_gives_keys_their_streaming_pool(start,
     assert limits["pools"] == {"streaming": 2, "other": chosen.DEFAULT_CONCURRENCY}
     plain, own = (Key(b"", "", 0, concurrency) for concurrency in (None, 7))
     for name, region in REGIONS.items():
-        slots = Slots(name)
+        slots = RequestSlots(name)
         expected = region.streaming_concurrency or chosen.DEFAULT_CONCURRENCY
         assert slots.cap(plain, Pool.STREAMING) == expected
         assert slots.cap(plain, Pool.OTHER) == chosen.DEFAULT_CONCURRENCY

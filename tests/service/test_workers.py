@@ -18,7 +18,7 @@ import pytest_asyncio
 from socket_lab import at_work, healthy
 
 from speechframe.local.service.config import MEBI, WorkerLimits
-from speechframe.local.service.workers.job import Job
+from speechframe.local.service.workers.job import WorkerJob
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost, WorkerPool
 from speechframe.spec import chosen
 
@@ -138,7 +138,7 @@ def job(text):
     }
     shape = {"format": "WAV", "channel_type": "MONO", "sample_rate_hz": 8000}
     path = Path(FOLDER.name) / secrets.token_hex(8)
-    return Job("speak", {"engine": "moody", "utterance": utterance, **shape}, str(path))
+    return WorkerJob("speak", {"engine": "moody", "utterance": utterance, **shape}, str(path))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -222,7 +222,7 @@ async def test_closing_ends_the_processes_and_fails_what_is_left(plugins, tools)
 @with_pool
 async def test_the_file_of_a_job_nobody_waits_for_is_removed(pool, tmp_path, hold, tools):
     path = tmp_path / "x.wav"
-    slow = Job(**{**vars(job(hold.text)), "path": str(path)})
+    slow = WorkerJob(**{**vars(job(hold.text)), "path": str(path)})
     task = asyncio.ensure_future(pool.run(slow, limit_s=60))
     await tools.until(hold.begun)
     task.cancel()
@@ -241,7 +241,7 @@ async def test_a_lost_worker_is_an_error_of_its_job(pool):
 
 @with_pool
 async def test_what_cannot_be_written_is_a_failure_that_says_why(pool, tmp_path):
-    nowhere = Job(**{**vars(job("hello")), "path": str(tmp_path / "missing" / "x.wav")})
+    nowhere = WorkerJob(**{**vars(job("hello")), "path": str(tmp_path / "missing" / "x.wav")})
     reply = await pool.run(nowhere, limit_s=60)
     assert reply.facts.failed == "No such file or directory (FileNotFoundError)"
 

@@ -52,8 +52,8 @@ def test_all_problems_of_a_request_at_once():
         "pitch": "is out of range",
         "rate": "is a truth value, not a number",
         "sampleRate": "is not one of the allowed values",
-        "style": "is no text",
-        "variation": "is no whole number",
+        "style": "is not text",
+        "variation": "is not a whole number",
     }
     assert {p.field: p.allowed for p in checked.problems} == {
         "text": "text to speak",
@@ -108,7 +108,7 @@ def test_nothing_to_speak(text):
 
 @pytest.mark.parametrize("text", [5, True, ["Hello"], b"Hello"])
 def test_text_of_another_type(text):
-    assert problem(text=text).problem == "is no text"
+    assert problem(text=text).problem == "is not text"
 
 
 def test_text_at_the_limit_and_far_beyond():
@@ -188,7 +188,7 @@ def test_none_is_not_given():
 @pytest.mark.parametrize("body", [None, [FINE]])
 def test_a_body_that_is_no_object(body):
     (only,) = check(GenerateRequest, body).problems
-    assert (only.field, only.problem) == ("(body)", "is no object")
+    assert (only.field, only.problem) == ("(body)", "is not an object")
 
 
 def test_problems_inside_objects_have_a_path():

@@ -45,7 +45,7 @@ def test_only_the_spelling_changes():
     ],
 )
 def test_nonsense_is_refused_by_name(tag):
-    with pytest.raises(ValueError, match="is no locale") as refused:
+    with pytest.raises(ValueError, match="is not a locale") as refused:
         normalise(tag)
     assert len(str(refused.value)) < 120
 

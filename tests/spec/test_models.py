@@ -261,7 +261,7 @@ def test_forms_are_read():
     )
     assert value.pronunciation_dictionary["live"].pronunciation == "lyve"
     (problem,) = check(ConvertRequest, form | {"pronunciation_dictionary": "{live"}).problems
-    assert (problem.field, problem.problem) == ("pronunciation_dictionary", "is no JSON object")
+    assert (problem.field, problem.problem) == ("pronunciation_dictionary", "is not a JSON object")
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,14 @@ def test_what_is_clearly_meant_as_a_marker_is_left_out_and_said(meant):
     assert split_pauses(f"Wait {meant}now") == ("Wait ", "now")
     assert billed_characters(f"Wait {meant}now") == len("Wait now")
     assert pause_warnings(f"Wait {meant}now") == (
-        f"{meant!r} is no pause marker and was left out; write [pause 1.5s]",
+        f"{meant!r} is not a pause marker and was left out; write [pause 1.5s]",
     )
 
 
 def test_other_look_alikes_are_reported_and_ordinary_brackets_are_not():
     assert pause_warnings("Wait [pause for effect] and [pause 1s") == (
-        "'[pause for effect]' is no pause marker and is spoken as text; write [pause 1.5s]",
-        "'[pause 1s' is no pause marker and is spoken as text; write [pause 1.5s]",
+        "'[pause for effect]' is not a pause marker and is spoken as text; write [pause 1.5s]",
+        "'[pause 1s' is not a pause marker and is spoken as text; write [pause 1.5s]",
     )
     assert pause_warnings("see [1], [pauses] and [pause 2s]") == ()
     assert pause_warnings("[pause 9s]") == ("pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)",)

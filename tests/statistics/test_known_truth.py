@@ -14,7 +14,7 @@ from speechframe.statistics.intake import check_votes
 from speechframe.statistics.listening import analyse
 from speechframe.statistics.preference import strengths
 from speechframe.statistics.proportions import share_of
-from speechframe.statistics.scores import Table, p_of_pairs
+from speechframe.statistics.scores import ScoreTable, p_of_pairs
 from speechframe.statistics.spread import Spread
 
 LOWEST, HIGHEST = 0.92, 0.98
@@ -44,7 +44,7 @@ def most_likely(found, runs):
 
 def table_of(drawn, conditions):
     who, what, which, score = drawn
-    return Table(score, which, who, what, conditions)
+    return ScoreTable(score, which, who, what, conditions)
 
 
 @pytest.mark.sampled(1)

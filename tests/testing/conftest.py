@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechframe.client import Call, Client
+from speechframe.client import Client, PreparedCall
 from speechframe.errors import SpeechframeError
 from speechframe.spec.speech import GenerateRequest
 from speechframe.testing import FaultyService
@@ -19,7 +19,9 @@ class Tools:
     @staticmethod
     def call(text, *, idempotency_key=None, take=0, **fields):
         fields = {"voice_id": "en-US-nora", "encode_as_base64": True} | fields
-        return Call.of(GenerateRequest(text=text, **fields), idempotency_key=idempotency_key, take=take)
+        return PreparedCall.of(
+            GenerateRequest(text=text, **fields), idempotency_key=idempotency_key, take=take
+        )
 
     def outcomes(self, service, *calls, at_once=True, timeout_s=20.0, region=None):
         """What single attempts end in: an answer or an error, in the order of the calls."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speechframe.testing import Billed, Books
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
 from speechframe.testing.books import Counters, InFlightMeter
-from speechframe.testing.journal import Bill, Journal
+from speechframe.testing.journal import Bill, BillsFile
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=40))
@@ -69,20 +69,20 @@ def test_books_survive_json_to_the_letter():
 
 
 def test_a_bill_is_read_back_and_a_line_that_was_cut_is_taken_off(tmp_path):
-    journal = Journal(tmp_path)
+    journal = BillsFile(tmp_path)
     bills = [Bill("abc", 5, 10, "m" * 32, "b" * 32), Bill("abc", 2**64 - 1, 3)]
     for bill in bills:
         journal.write(bill)
     with (tmp_path / "billed.journal").open("ab") as file:
         file.write(bills[0].line()[:-4])
-    again = Journal(tmp_path)
+    again = BillsFile(tmp_path)
     assert list(again.bills()) == bills
     again.write(bills[0])
-    assert list(Journal(tmp_path).bills()) == [*bills, bills[0]]
+    assert list(BillsFile(tmp_path).bills()) == [*bills, bills[0]]
 
 
 def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
-    journal, refused = Journal(tmp_path), []
+    journal, refused = BillsFile(tmp_path), []
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
@@ -101,7 +101,7 @@ def test_a_bill_that_the_disk_does_not_take_whole_is_not_on_record(tmp_path):
 def test_a_key_pays_once_for_a_mark_and_never_more_than_its_quota(tmp_path):
     def opened():
         counters = Counters()
-        return counters, Bank(["one", "two"], ["global"], None, Journal(tmp_path), counters)
+        return counters, Bank(["one", "two"], ["global"], None, BillsFile(tmp_path), counters)
 
     counters, bank = opened()
     one, two = bank.account("one"), bank.account("two")

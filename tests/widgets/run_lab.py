@@ -51,11 +51,11 @@ def run_of(path, columns, records, *, operation="generate", text="line", name=st
     log = journal.Journal(folder, 1, {"run_id": "r1", "operation": operation})
     for k, (record, audio) in records.items():
         part = {"request_key": key_of(k), "take": 0, "price": 24_000, "millicredits": 24_000}
-        log.sent(key_of(k), 1, "global", 1.7e9, [part])
+        log.write_sent(key_of(k), 1, "global", 1.7e9, [part])
         row = {
             "request_key": key_of(k), "take": 0, "status": "done", "credits": 24.0, "attempts": 1,
             "finished_at": 1.7e9, **record,
         }  # fmt: skip
-        log.ended(key_of(k), row["status"], [journal.Ended(24_000, "computed", row, audio)])
-    parts.cut(folder, log.close(), COLUMNS[operation])
+        log.write_end(key_of(k), row["status"], [journal.Ended(24_000, "computed", row, audio)])
+    parts.convert_segment(folder, log.close(), COLUMNS[operation])
     return Run(folder)

@@ -9,7 +9,7 @@ from bridge import LIGHT_AND_LONG_DARK, until_lit
 
 from speechframe.errors import StoreError
 from speechframe.spec.dubbing import DubbedUtterance
-from speechframe.widgets.dub_player import Dub, DubPlayer
+from speechframe.widgets.dub_player import DubPlayer, DubView
 
 CUES = (("Bom dia.", 0, 2000), ("Como vai?", 2000, 6000))
 SAID = [
@@ -39,7 +39,7 @@ def film(path, *, codec="libvpx-vp9", grey=120, seconds=6):
 
 @pytest.fixture
 def dub(tmp_path):
-    return Dub(
+    return DubView(
         "a.pt-BR", "a", "pt-BR", "done",
         film(tmp_path / "dub.webm", grey=200), film(tmp_path / "original.webm", grey=40), CUES,
     )  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
             raise StoreError("no such text here")
         return replace(old, utterances=[SAID[0], SAID[1] | changes[0]])
 
-    failed = Dub("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
+    failed = DubView("a.ja-JP", "a", "ja-JP", "failed", problem="LANGUAGE_NOT_SUPPORTED: no voice speaks it")
     bridge = show(lambda: DubPlayer([replace(dub, utterances=SAID), failed], correct), light=light)
     page, look = bridge.page, "light" if light else "dark"
     assert bridge.widget.loads == [], "nothing is sent before somebody wants to see it"
@@ -107,7 +107,7 @@ def test_a_dub_is_seen_beside_its_original_and_corrected(show, accessible, pictu
 @pytest.mark.slow
 def test_where_the_browser_knows_no_such_video_there_is_its_sound(show, tmp_path):
     path = film(tmp_path / "dub.mkv", codec="mpeg4")
-    bridge = show(lambda: DubPlayer([Dub("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
+    bridge = show(lambda: DubPlayer([DubView("a.pt-BR", "a", "pt-BR", "done", path, None, CUES)]))
     bridge.page.get_by_role("button", name="Show a, pt-BR").click()
     bridge.page.get_by_text("Its sound and its cues are here").wait_for()
     bridge.page.wait_for_function("() => document.querySelector('audio')?.currentTime > .2")

@@ -4,7 +4,7 @@ import pytest
 from tests.rooms.scripted import Scripted, make
 
 import speechframe as spf
-from speechframe.widgets.figures import Burn, Figures, to_go
+from speechframe.widgets.figures import Burn, RunFigures, to_go
 from speechframe.widgets.watcher import Watcher
 
 POINTS = ((0.0, 1000.0), (30.0, 900.0))
@@ -52,12 +52,12 @@ def test_the_chart_is_told_to_who_cannot_see_it(burn, words):
 
 
 def test_a_run_is_told_in_a_line():
-    figures = Figures("running", None, "", is_here=True, counts=COUNTS)
+    figures = RunFigures("running", None, "", is_here=True, counts=COUNTS)
     assert figures.pace == (
         "58 of 400 calls · 11.96 a second · about 29 s to go · 1,831.5 credits · 9,987,305 characters left · "
         "50 s of audio"
     )
-    ended = Figures(
+    ended = RunFigures(
         "finished", None, "", is_here=True, counts={**COUNTS, "total": 1, "rate": None, "balance": None}
     )
     assert ended.pace == "58 of 1 call · 1,831.5 credits · 50 s of audio"

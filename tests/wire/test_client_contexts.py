@@ -11,23 +11,23 @@ from speechframe.spec.chosen import MAX_FRAME_BYTES
 from speechframe.spec.codes import CloseCode
 from speechframe.spec.socket import VoiceConfig
 from speechframe.wire.client_contexts import (
-    Audio,
     ClientContexts,
-    Ended,
     Failed,
     Retried,
+    TurnAudio,
+    TurnEnded,
     UnexpectedMessage,
     Warned,
 )
 from speechframe.wire.contexts import Contexts
 from speechframe.wire.frames import encode_frame
-from speechframe.wire.turns import Cancel, Finish, Generate, Send, Slots
+from speechframe.wire.turns import Cancel, Finish, Generate, Send, TurnSlots
 
 NORA = VoiceConfig(voice_id="nora")
 
 
 def client(cap=2, **options):
-    contexts = ClientContexts(Slots(cap), **options)
+    contexts = ClientContexts(TurnSlots(cap), **options)
     contexts.connected()
     return contexts
 
@@ -54,11 +54,11 @@ def one_heard(**options):
     ("texts", "cleared", "kind"),
     [
         (["Hi."], False, Failed),
-        (["Hi."], True, Ended),
-        ([" \n"], False, Ended),
-        (["👍", "…"], False, Ended),
+        (["Hi."], True, TurnEnded),
+        ([" \n"], False, TurnEnded),
+        (["👍", "…"], False, TurnEnded),
         # A marker may come in pieces.
-        (["[pau", "se 1", "s]", "."], False, Ended),
+        (["[pau", "se 1", "s]", "."], False, TurnEnded),
         (["[pause 1s] 7"], False, Failed),
         (["Да."], False, Failed),
     ],
@@ -197,7 +197,7 @@ def test_a_piece_costs_the_same_however_many_were_sent_before_it():
 
 
 def test_what_is_given_up_between_two_frames_is_sent_no_further_and_holds_no_slot():
-    slots = Slots(2)
+    slots = TurnSlots(2)
     contexts = ClientContexts(slots)
     contexts.connected()
     for text in ("One.", "Two.", "Three."):
@@ -221,7 +221,7 @@ def test_a_connection_that_is_lost_between_two_frames_is_sent_no_further():
     assert list(frames) == []
 
 
-HEARD = Audio(1, b"\0\1")
+HEARD = TurnAudio(1, b"\0\1")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ HEARD = Audio(1, b"\0\1")
     [
         ({"error": "", "error_code": "", "warning": "", "warning_code": "", "fatal": False}, [HEARD]),
         ({"warning": "w", "warning_code": "NEW"}, [Warned(1, "NEW", "w"), HEARD]),
-        ({"warning": "w", "final": True}, [Warned(1, "", "w"), HEARD, Ended(1)]),
+        ({"warning": "w", "final": True}, [Warned(1, "", "w"), HEARD, TurnEnded(1)]),
         (
             {"error": "e", "error_code": "NEW"},
             [UnexpectedMessage(1, "an error that is not fatal: NEW e"), HEARD],
@@ -237,7 +237,7 @@ HEARD = Audio(1, b"\0\1")
         # It is sent again, or there is an end to it: nobody waits for this piece any more.
         ({"error": "e", "error_code": "INTERNAL_ERROR"}, [Retried(1, "INTERNAL_ERROR")]),
         ({"error": "e", "error_code": "NEW", "fatal": True, "final": True}, [Failed(1, "NEW", "e")]),
-        ({"error": "", "error_code": "", "final": True}, [HEARD, Ended(1)]),
+        ({"error": "", "error_code": "", "final": True}, [HEARD, TurnEnded(1)]),
     ],
 )
 def test_audio_is_heard_whatever_else_is_in_its_frame(beside, events):
@@ -296,7 +296,7 @@ def test_a_turn_that_was_ended_and_cleared_before_it_began_is_over():
     turn = contexts.open(NORA)
     contexts.send(turn, "One.")
     contexts.end(turn)
-    assert contexts.clear(turn) == [Ended(turn)]
+    assert contexts.clear(turn) == [TurnEnded(turn)]
     assert (sent(contexts), contexts.open_turns) == ([], ())
 
 
@@ -314,7 +314,7 @@ def test_a_turn_that_fails_when_all_of_it_was_cleared_has_nothing_to_send_again(
     events += got(contexts, error="", error_code=code, context_id="1.1")
     assert not any("text" in frame for frame in sent(contexts, now_s=60))
     events += contexts.end(turn)
-    assert (events, contexts.open_turns) == ([Ended(turn)], ())
+    assert (events, contexts.open_turns) == ([TurnEnded(turn)], ())
 
 
 class BothEnds(RuleBasedStateMachine):
@@ -323,7 +323,7 @@ class BothEnds(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.now_s = 0.0
-        self.client_slots, self.service_slots = Slots(3), Slots(2)
+        self.client_slots, self.service_slots = TurnSlots(3), TurnSlots(2)
         self.client = ClientContexts(self.client_slots, max_attempts=10_000, patience_s=10_000)
         self.service = None
         self.at_work, self.finishing = [], []
@@ -346,10 +346,10 @@ class BothEnds(RuleBasedStateMachine):
     def note(self, events):
         for event in events:
             match event:
-                case Audio(turn, audio):
+                case TurnAudio(turn, audio):
                     assert turn not in self.over
                     self.heard[turn] = self.heard.get(turn, "") + audio.decode()
-                case Ended(turn) | Failed(turn):
+                case TurnEnded(turn) | Failed(turn):
                     assert turn not in self.over
                     self.over[turn] = event
 
@@ -448,7 +448,7 @@ class BothEnds(RuleBasedStateMachine):
         assert self.client_slots.active == 0
         assert set(self.over) == set(self.said)
         for turn, event in self.over.items():
-            if isinstance(event, Ended) and turn not in self.cleared:
+            if isinstance(event, TurnEnded) and turn not in self.cleared:
                 assert squeezed(self.heard.get(turn, "")) == squeezed(self.said[turn])
 
 

@@ -10,7 +10,7 @@ from speechframe.spec.codes import CloseCode, ErrorCode, WarningCode
 from speechframe.spec.limits import BUFFER_DELAY_MS, SOCKET_IDLE_S
 from speechframe.spec.socket import AudioFrame, ErrorFrame, FinalFrame, WarningFrame
 from speechframe.wire.contexts import Contexts
-from speechframe.wire.turns import Cancel, Close, Finish, Generate, Send, Slots
+from speechframe.wire.turns import Cancel, Close, Finish, Generate, Send, TurnSlots
 
 NORA = {"voiceId": "nora"}
 W = WarningCode
@@ -20,7 +20,7 @@ class Socket:
     """One socket whose chunks are synthesised when the test says so; audio is the text itself."""
 
     def __init__(self, cap=3, slots=None, **options):
-        self.slots = slots or Slots(cap)
+        self.slots = slots or TurnSlots(cap)
         self.now_s = 100.0
         self.contexts = Contexts(self.slots, now_s=self.now_s, trace_id="t", **options)
         self.sent, self.chunks, self.at_work, self.finishing, self.cancelled = [], [], [], [], []
@@ -279,7 +279,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.slots = Slots(self.CAP)
+        self.slots = TurnSlots(self.CAP)
         self.socket = Socket(slots=self.slots)
         self.said = {}  # of each id: characters of the turns that are not over, that were not cleared
         self.heard = {}

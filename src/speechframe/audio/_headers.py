@@ -231,7 +231,7 @@ def plain_wav(data: bytes) -> Wav | None:
     return wav
 
 
-class Shape(NamedTuple):
+class HeaderFacts(NamedTuple):
     """Rate in Hz, channels and length in frames."""
 
     sample_rate_hz: int
@@ -239,17 +239,19 @@ class Shape(NamedTuple):
     frames: int
 
 
-def shape_of(data: bytes, found: Format) -> Shape | None:
+def shape_of(data: bytes, found: Format) -> HeaderFacts | None:
     """Return the shape by the headers of a file, or None if only the decoder can find it.
 
     AudioError if FLAC or MP3 has fewer frames than its header says.
     """
     if found is Format.WAV:
         wav = plain_wav(data)
-        return wav and Shape(wav.sample_rate_hz, wav.channels, wav.size // wav.frame_bytes)
+        return wav and HeaderFacts(wav.sample_rate_hz, wav.channels, wav.size // wav.frame_bytes)
     if found is Format.MP3:
         mp3 = _mp3.read(data)
-        return Shape(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames) if mp3 is not None else None
+        return (
+            HeaderFacts(mp3.kind.sample_rate_hz, mp3.kind.channels, mp3.frames) if mp3 is not None else None
+        )
     return _flac(data) if found is Format.FLAC else None
 
 
@@ -274,7 +276,7 @@ def with_length(data: bytes, found: Format) -> bytes:
     return data
 
 
-def _flac(data: bytes) -> Shape | None:
+def _flac(data: bytes) -> HeaderFacts | None:
     start = _first_frame(data)
     if start is None:
         return None
@@ -292,7 +294,7 @@ def _flac(data: bytes) -> Shape | None:
         end = _end_of_frame(data[at : at + _LONGEST_FRAME_HEADER], block_frames)
         # The header of a stream has no length.
         if end is not None and end == (announced or end):
-            return Shape(rate_hz, channels, end)
+            return HeaderFacts(rate_hz, channels, end)
         is_found |= end is not None
     if is_found:
         raise AudioError(

@@ -38,7 +38,7 @@ _DECODER_DELAY = 529
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FrameKind:
     """Header fields that all frames of a file share."""
 
     version: int
@@ -69,10 +69,10 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _FrameRun:
     """A run of consecutive frames: start, end, and number of complete frames."""
 
-    kind: Kind
+    kind: FrameKind
     start: int
     end: int
     count: int
@@ -96,9 +96,9 @@ class Mp3:
         Whether a stream was cut off in its last frame. This frame counts and is silent.
     """
 
-    kind: Kind
+    kind: FrameKind
     count: int
-    spans: tuple[_Span, ...]
+    spans: tuple[_FrameRun, ...]
     before: int
     behind: int
     is_cut: bool
@@ -161,7 +161,7 @@ def read(data: bytes) -> Mp3 | None:
     return found
 
 
-def _spans(data: bytes) -> Iterator[_Span]:
+def _spans(data: bytes) -> Iterator[_FrameRun]:
     at = _next_frame(data, 0)
     kind = None
     while at is not None:
@@ -175,11 +175,11 @@ def _spans(data: bytes) -> Iterator[_Span]:
                 break
             count += 1
             at += size
-        yield _Span(kind, start, at, count)
+        yield _FrameRun(kind, start, at, count)
         at = _next_frame(data, at)
 
 
-def _silence_broken_start(frames: bytes, kind: Kind) -> bytes:
+def _silence_broken_start(frames: bytes, kind: FrameKind) -> bytes:
     """Return frames, the first of them silenced if they need bytes of earlier frames that are lost."""
     silent: list[bytes] = []
     kept_bytes = at = 0
@@ -219,19 +219,19 @@ def _next_frame(data: bytes, at: int) -> int | None:
     raise AudioError("the MP3 data is damaged: too much of it is not sound")
 
 
-def _kind(head: bytes) -> Kind | None:
+def _kind(head: bytes) -> FrameKind | None:
     """Return the fields that all frames share, by the four bytes of a header. None for other bytes."""
     if len(head) < _HEADER_BYTES:
         return None
     version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3
     if version not in _RATES_HZ or rate == len(_RATES_HZ[version]):
         return None
-    kind = Kind(version, rate, head[3] >> 6 == _MONO)
+    kind = FrameKind(version, rate, head[3] >> 6 == _MONO)
     return kind if head[:3] in _sizes(kind) else None
 
 
 @cache
-def _sizes(kind: Kind) -> Mapping[bytes, int]:
+def _sizes(kind: FrameKind) -> Mapping[bytes, int]:
     """Return the size in bytes of a frame by its first three bytes, for every bit rate."""
     kbits = _KBITS_1 if kind.version == _MPEG_1 else _KBITS_2
     found = {}
@@ -244,7 +244,7 @@ def _sizes(kind: Kind) -> Mapping[bytes, int]:
     return found
 
 
-def _tag(first: bytes, kind: Kind) -> tuple[int | None, int, int]:
+def _tag(first: bytes, kind: FrameKind) -> tuple[int | None, int, int]:
     """Return the figures for the whole file in its first frame. The first is None if that frame is sound.
 
     The figures are the number of frames after the first (0 if unknown), and the padding before and after

@@ -27,7 +27,7 @@ _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OggPage:
     """Start and end of a page in the bytes, and whether the page ends its stream."""
 
     start: int
@@ -35,7 +35,7 @@ class Page:
     ends_stream: bool
 
 
-def pages(data: bytes | bytearray) -> Iterator[Page]:
+def pages(data: bytes | bytearray) -> Iterator[OggPage]:
     """Yield the pages of an Ogg file in order. AudioError if a page is missing or cut off."""
     at = 0
     while at < len(data):
@@ -46,7 +46,7 @@ def pages(data: bytes | bytearray) -> Iterator[Page]:
         end = at + _HEADER.size + segments + sum(lacing)
         if len(lacing) < segments or end > len(data):
             raise AudioError("the OGG file is truncated: its last page is cut off")
-        yield Page(at, end, bool(flags & _END_OF_STREAM))
+        yield OggPage(at, end, bool(flags & _END_OF_STREAM))
         at = end
 
 
@@ -83,7 +83,7 @@ def with_fixed_serial(data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _refuse_changed(data: bytes, page: Page) -> None:
+def _refuse_changed(data: bytes, page: OggPage) -> None:
     changed = bytearray(data[page.start : page.end])
     (told,) = struct.unpack_from("<I", changed, _CHECKSUM_AT)
     struct.pack_into("<I", changed, _CHECKSUM_AT, 0)
@@ -91,7 +91,7 @@ def _refuse_changed(data: bytes, page: Page) -> None:
         raise AudioError("the OGG file is damaged: the checksum of a page is wrong")
 
 
-def _sign(changed: bytearray, page: Page) -> None:
+def _sign(changed: bytearray, page: OggPage) -> None:
     struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, 0)
     checksum = _checksum(changed[page.start : page.end])
     struct.pack_into("<I", changed, page.start + _CHECKSUM_AT, checksum)

@@ -305,7 +305,7 @@ def inspect(
     shape = _headers.shape_of(data, found)
     if shape is None:
         with _open_file(data, found) as file:
-            shape = _headers.Shape(file.samplerate, file.channels, file.frames)
+            shape = _headers.HeaderFacts(file.samplerate, file.channels, file.frames)
     else:
         _refuse_unusual(shape.sample_rate_hz, shape.channels)
     return AudioInfo(found, shape.sample_rate_hz, shape.channels, shape.frames / shape.sample_rate_hz)

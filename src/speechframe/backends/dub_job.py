@@ -363,7 +363,7 @@ def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
 
 def jobs_of(run: StoredRun) -> dict[str, list[str]]:
     """Return the known job ids of a run, each with the ids of its rows."""
-    noted = parts.noted(run.folder)
+    noted = parts.read_notes(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
         for row_id, key, job_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -30,7 +30,7 @@ from speechframe.batch.backend import (
     Throughput,
 )
 from speechframe.batch.lanes import CONNECTIONS_PER_CALL, MOST_CALLS
-from speechframe.client import Bounds, Call, Client, Raw, Spoken, Timeouts
+from speechframe.client import Bounds, Client, PreparedCall, Raw, Spoken, Timeouts
 from speechframe.client.upload import Body
 from speechframe.errors import BadAnswer, SettingsError, SpeechframeError
 from speechframe.settings import GLOBAL_REGION, Settings, fingerprint
@@ -164,10 +164,10 @@ class CallBackend(ServiceBackend):
     """A backend whose attempts are single calls of the client. A subclass implements :meth:`call`."""
 
     @abstractmethod
-    def call(self, request: Request, **call_options: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
         """Return the call of a request, made only from its body, because a resumed run has nothing else.
 
-        `call_options` are `idempotency_key` and `take` of the :class:`Call`.
+        `call_options` are `idempotency_key` and `take` of the :class:`PreparedCall`.
         """
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
@@ -210,7 +210,7 @@ class CallBackend(ServiceBackend):
         answer.release = partial(_release, raw)
         return answer
 
-    async def _with_audio(self, call: Call[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
+    async def _with_audio(self, call: PreparedCall[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
         """Fetch the audio behind an answer within the rest of the attempt's time."""
         left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(

@@ -129,7 +129,7 @@ class Engine:
                 await self._wait_for_any({all_booked} | helpers)
             if self._cutting is not None:
                 await self._cutting
-            await self._on_disk(self._cut, self._journal.close)
+            await self._on_disk(self._convert_segment, self._journal.close)
         finally:
             for task in self._workers | helpers:
                 task.cancel()
@@ -199,14 +199,16 @@ class Engine:
                 "take": asked.take,
                 "characters": asked.characters,
                 "price": call.charged(asked),
-                "millicredits": 0 if call.is_paid else asked.price,
+                "millicredits": 0 if call.is_in_ledger else asked.price,
                 **asked.facts,
             }
             rows.append(row_facts)
-        self._journal.sent(request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent)
+        self._journal.write_sent(
+            request.key, call.sends, lane.name, time.time(), rows, idempotency=is_idempotent
+        )
         if call.noted is not None:
             # Repeat the note of an earlier attempt, because recovery reads only the last attempt's lines.
-            self._journal.noted(request.key, call.noted)
+            self._journal.write_note(request.key, call.noted)
         left_s = call.began + self._options.patience_s - now
         limit_s = left_s if timeout_s is None else min(timeout_s, left_s)
         limit_s = math.inf if self._backend.is_long else limit_s
@@ -218,7 +220,7 @@ class Engine:
             take=request.take if self._has_takes else 0,
             noted=call.noted,
             note=partial(self._note, call),
-            admit=partial(self._admit, call),
+            admit=partial(self._wait_for_memory, call),
         )
         if timeout_s is None:
             attempt.extend = partial(_begin_anew, limit, limit_s)
@@ -245,10 +247,10 @@ class Engine:
 
     async def _note(self, call: Call, data: bytes) -> None:
         call.noted = data
-        self._journal.noted(call.request.key, data)
+        self._journal.write_note(call.request.key, data)
         await self._on_disk(self._journal.sync)
 
-    async def _admit(self, call: Call, count: int) -> None:
+    async def _wait_for_memory(self, call: Call, count: int) -> None:
         """Wait until memory for `count` more bytes of an answer is available.
 
         An answer that already holds memory fails instead of waiting, because two such answers could wait for
@@ -290,7 +292,7 @@ class Engine:
             if self._journal.is_full:
                 if self._cutting is not None:
                     await self._cutting
-                self._cutting = self._on_disk(self._cut, self._journal.roll())
+                self._cutting = self._on_disk(self._convert_segment, self._journal.roll())
 
     def _judge(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
         """Decode and judge an answer. Return the status of the attempt, and the end of each row.
@@ -306,7 +308,7 @@ class Engine:
             return error
         ends, statuses = list[Ended](), set[str]()
         for asked, record in zip(call.rows, records, strict=True):
-            charged_before = call.charged(asked) if call.is_paid else 0
+            charged_before = call.charged(asked) if call.is_in_ledger else 0
             if isinstance(record, SpeechframeError):
                 is_billed = verdict_of(record) is Verdict.UNUSABLE
                 statuses.add(status := CHARGED_UNKNOWN if is_billed else FAILED)
@@ -375,7 +377,7 @@ class Engine:
         delay_s = told_s = getattr(error, "retry_after_s", None) or 0.0
         if verdict is not Verdict.NOW:
             backoff_s = min(BACKOFF_S * 2**call.failures, LONGEST_BACKOFF_S)
-            delay_s = max(told_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is no secret
+            delay_s = max(told_s, random.uniform(0, backoff_s))  # noqa: S311 - a delay is not a secret
         left_s = call.began + options.patience_s - time.monotonic()
         retries_lost = verdict is Verdict.LOST and options.on_unknown == "retry"
         repeats_billed = self._queue.stopped is None and (self._repeats_are_free or retries_lost)
@@ -416,18 +418,18 @@ class Engine:
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
     def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Set `is_unknown` and `is_paid` of a call after a failed attempt. Return the cost of each row."""
+        """Set `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
-            ends = [Ended(0 if call.is_paid else asked.price, basis) for asked in call.rows]
+            ends = [Ended(0 if call.is_in_ledger else asked.price, basis) for asked in call.rows]
             # Further attempts cost nothing if repeats are free, or if they only fetch a noted answer.
-            call.is_unknown, call.is_paid = True, self._repeats_are_free or call.noted is not None
+            call.is_unknown, call.is_in_ledger = True, self._repeats_are_free or call.noted is not None
             return ends
-        if verdict is Verdict.FAIL and call.is_paid and call.request.parts and self._repeats_are_free:
+        if verdict is Verdict.FAIL and call.is_in_ledger and call.request.parts and self._repeats_are_free:
             # Refund the price of the lost attempt. If it had been billed, this free repeat would have brought
             # its answer. Only a pack needs the refund, because its halves are billed again. A call of one row
             # keeps the price and ends as `charged_unknown`.
-            call.is_unknown = call.is_paid = False
+            call.is_unknown = call.is_in_ledger = False
             return [Ended(-asked.price, "computed") for asked in call.rows]
         return [Ended(0, "none") for _ in call.rows]
 
@@ -449,7 +451,7 @@ class Engine:
 
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
         """Write the end of an attempt and the records of its ended rows. Then book its cost."""
-        self._journal.ended(call.request.key, status, ends, **facts)
+        self._journal.write_end(call.request.key, status, ends, **facts)
         costs = [end.millicredits for end in ends]
         self._progress.credits_millis += sum(costs)
         for asked, cost in zip(call.rows, costs, strict=True):
@@ -548,8 +550,8 @@ class Engine:
             message = f"{message}, longer than patience_s allows: run again then"
             self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
-    def _cut(self, close_segment: Callable[[], int]) -> None:
-        parts.cut(self._folder, close_segment(), self._backend.columns, self._ledger)
+    def _convert_segment(self, close_segment: Callable[[], int]) -> None:
+        parts.convert_segment(self._folder, close_segment(), self._backend.columns, self._ledger)
         if self._update_budget is not None:
             self._update_budget()
 

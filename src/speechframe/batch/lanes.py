@@ -174,7 +174,7 @@ class Cap:
 
 
 @dataclass
-class Pace:
+class CallPace:
     """The time at which the next call may begin. All times are seconds of one clock."""
 
     per_second: float | None = None  # calls of all processes together, or None while calls are not paced
@@ -258,7 +258,7 @@ class Lane:
         self.unavailable_since_s = math.inf  # start time of the first unavailable call, inf after an answer
         self._clock, self._wall_clock = clock, wall_clock
         self._width = most if width is None else min(width, most)
-        self._pace = Pace()
+        self._pace = CallPace()
         self._rest_s = 0.0  # length of the last rest, 0.0 once a call has reached the service again
         self._pause_s = 0.0  # length of the last pause after a refusal, 0.0 once a call has passed
         self._not_before_s = self._last_began_s = -math.inf

@@ -22,7 +22,7 @@ from speechframe.batch.prepare import Prepared
 from speechframe.batch.progress import duration, money_in_words
 from speechframe.batch.queue import Mask, Plan
 from speechframe.errors import SettingsError, nearest
-from speechframe.settings.spending import Price, prices_in_force
+from speechframe.settings.spending import DatedPrice, prices_in_force
 from speechframe.spec.billing import CREDIT
 from speechframe.store import parts
 from speechframe.store.cache import Cache
@@ -76,7 +76,7 @@ class Sums:
             self.charged_calls += 1
             self.charged_characters += characters
 
-    def money(self, price: Price | None) -> float | None:
+    def money(self, price: DatedPrice | None) -> float | None:
         """Return the cost of the calls at a price.
 
         Return None without a price, or for a price by length of audio, which is not known yet.
@@ -161,7 +161,7 @@ class Estimate:
     ends_at: str | None = None
     seconds: float | None = None
     lanes: tuple[str, ...] = ()
-    price: Price | None = field(default=None, repr=False)
+    price: DatedPrice | None = field(default=None, repr=False)
     breakdown: Breakdown = field(default=lambda _: {}, repr=False, compare=False)
 
     @property
@@ -390,13 +390,13 @@ def plan(
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
     # A repeat is free only for the key that sent the call.
     sent_by = senders(snapshot, unknown)
-    due = {
+    failed_records = {
         key: row
         for key, row in unknown.items()
         if row[NOTED] is not None
         or (sent_by.get(key) == opened.key_fingerprint and row["finished_at"].timestamp() > until)
     }
-    stays = [] if options.on_unknown == "retry" else unknown.keys() - due.keys()
+    stays = [] if options.on_unknown == "retry" else unknown.keys() - failed_records.keys()
     first = first_of_each(keys)
     is_rejected = among(keys, index.keys[snapshot.rejections()].tobytes())
     is_done = among(keys, index.keys[index.with_status(FINISHED)].tobytes())
@@ -415,7 +415,7 @@ def plan(
             f"the service asked to wait with {counted(waiting, 'row')} until {at:%Y-%m-%d %H:%M:%S}, longer "
             "than patience_s allows: run again then"
         )
-    free = todo & among(keys, bytes.fromhex("".join(due)))
+    free = todo & among(keys, bytes.fromhex("".join(failed_records)))
     calls, charged = int(todo.sum()), todo & ~free
     price = int(prepared.prices[charged].sum())
     left = None if limit is None else max(0, limit - spent(folder))
@@ -446,8 +446,10 @@ def plan(
         **estimate_time(backend, opened, most, calls, breakdown, prepared.manifest, ledger),
         **priced(prepared.manifest, sums, breakdown, options.service),
     )
-    in_packs = among(keys, bytes.fromhex("".join(key for key, row in due.items() if row[PACK] is not None)))
-    return Plan(prepared, keys, todo, free, cached, due, in_packs, waits, late), estimate
+    in_packs = among(
+        keys, bytes.fromhex("".join(key for key, row in failed_records.items() if row[PACK] is not None))
+    )
+    return Plan(prepared, keys, todo, free, cached, failed_records, in_packs, waits, late), estimate
 
 
 def _waits(failures: Mapping[str, Row]) -> dict[str, float]:

@@ -546,7 +546,7 @@ def _with_next_takes(
     elif isinstance(redo, str):
         if redo not in REDO_STATUSES:
             allowed = f"{', '.join(REDO_STATUSES)}, or a list of row ids"
-            raise InvalidRows([problem("redo", "is no status", value=redo, allowed=allowed)])
+            raise InvalidRows([problem("redo", "is not a status", value=redo, allowed=allowed)])
         wanted = {row_id for row_id, status in zip(ids, found, strict=True) if status == redo}
     else:
         wanted = {str(row_id) for row_id in redo}

@@ -50,7 +50,7 @@ class Call:
 
     request: Request
     is_unknown: bool = False  # True if an attempt may have been billed but got no answer
-    is_paid: bool = False  # True once the price is in the ledger: further attempts are free
+    is_in_ledger: bool = False  # True once the price is in the ledger: further attempts are free
     noted: bytes | None = None  # the data that an earlier attempt wrote with `Attempt.note`
     reserved: int = 0  # reserved price in thousandths of a credit
     sends: int = 0  # number of attempts, each with a line in the ledger
@@ -75,9 +75,9 @@ class Plan:
     prepared: Prepared
     keys: Any  # call key of each row, 16 bytes each in an Arrow array
     todo: Mask  # rows whose call is still to be made
-    free: Mask  # rows of `todo` that cost nothing, because they are already paid
+    already_paid: Mask  # rows of `todo` that cost nothing, because an earlier call paid for them
     cached: Mask  # rows whose answer is in the cache
-    due: dict[str, Row]  # call key to failed record, for possibly billed calls that are sent again
+    failed_records: dict[str, Row]  # call key to failed record, for possibly billed calls that are sent again
     in_packs: Mask  # rows whose possibly billed call was a pack (one call for several rows)
     waits: dict[str, float] = field(default_factory=dict)
     """Earliest Unix time of the next call, by key. An earlier process got the time from the service."""
@@ -86,10 +86,12 @@ class Plan:
     def call(self, request: Request) -> Call:
         """Return the call of a request, with the state that an earlier process recorded."""
         call = Call(request)
-        if (due := self.due.get(request.key)) is not None:
-            call.is_unknown = call.is_paid = True
-            call.noted = None if due[NOTED] is None else bytes.fromhex(due[NOTED])
-            before = {row.key: (self.due.get(row.key) or {}).get("credits") for row in request.rows}
+        if (failed := self.failed_records.get(request.key)) is not None:
+            call.is_unknown = call.is_in_ledger = True
+            call.noted = None if failed[NOTED] is None else bytes.fromhex(failed[NOTED])
+            before = {
+                row.key: (self.failed_records.get(row.key) or {}).get("credits") for row in request.rows
+            }
             call.booked = {key: round(credits * CREDIT) for key, credits in before.items() if credits}
         return call
 
@@ -103,7 +105,7 @@ class Plan:
     @property
     def charged_millicredits(self) -> int:
         """Price of all unpaid calls that are still to be made, in thousandths of a credit."""
-        return int(self.prepared.prices[self.todo & ~self.free].sum())
+        return int(self.prepared.prices[self.todo & ~self.already_paid].sum())
 
     def packs_again(self, backend: Backend) -> Iterator[Request]:
         """Yield each possibly billed pack again, unchanged, and remove its rows from `todo`.
@@ -112,16 +114,16 @@ class Plan:
         keep their failed record.
         """
         packs: dict[str, list[str]] = {}
-        for key, row in self.due.items():
+        for key, row in self.failed_records.items():
             if row[PACK] is not None:
                 packs.setdefault(row[PACK], []).append(key)
         wanted = self.todo & self.in_packs
         again = {request.key: request for request in self.requests(wanted)} if packs else {}
         for pack, keys in packs.items():
-            row = self.due[keys[0]]
+            row = self.failed_records[keys[0]]
             for request in backend.pack(iter([again[key] for key in keys if key in again])):
                 if request.key == pack or row[NOTED] is not None:
-                    self.due[request.key] = row
+                    self.failed_records[request.key] = row
                     yield request
         self.todo &= ~wanted
 
@@ -227,7 +229,7 @@ class Queue:
                 call = self._front.popleft()
             elif (request := next(self._requests, None)) is not None:
                 call = self._plan.call(request)
-                self._read += 0 if call.is_paid else request.price
+                self._read += 0 if call.is_in_ledger else request.price
                 if (wait_s := self._plan.wait_s(request)) > 0:
                     heapq.heappush(self._later, (time.monotonic() + wait_s, next(self._order), call))
                     continue
@@ -253,7 +255,7 @@ class Queue:
                 later_s = self._later[0][0] - time.monotonic() if self._later else 0.0
                 await self.wait_for_change(later_s if later_s > 0 else None)
             return None
-        price = 0 if call.is_paid else call.request.price
+        price = 0 if call.is_in_ledger else call.request.price
         if self._budget is None or self._budget.reserve(call.request, price):
             call.reserved, call.rows = price, call.request.parts or (call.request,)
             self._out += 1
@@ -267,12 +269,12 @@ class Queue:
         # The budget is used up. Unpaid calls stay pending, but paid calls are still sent.
         if not self._is_used_up:
             self._is_used_up, self._planned = True, self._plan.charged_millicredits
-            self._plan.todo &= self._plan.free
+            self._plan.todo &= self._plan.already_paid
         waiting = [*self._front, *itertools.chain(*self._held.values())]
         later = [entry[2] for entry in self._later]
-        self._refused += sum(call.request.price for call in (*waiting, *later) if not call.is_paid)
-        self._front, self._held = deque(call for call in waiting if call.is_paid), {}
-        self._later = [entry for entry in self._later if entry[2].is_paid]
+        self._refused += sum(call.request.price for call in (*waiting, *later) if not call.is_in_ledger)
+        self._front, self._held = deque(call for call in waiting if call.is_in_ledger), {}
+        self._later = [entry for entry in self._later if entry[2].is_in_ledger]
         heapq.heapify(self._later)
         return None
 

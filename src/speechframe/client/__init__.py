@@ -14,7 +14,7 @@ of a job. `stream` plays speech while it is made, over HTTP. `session` does so o
 
 from speechframe.client.answers import Raw, Spoken, Translated
 from speechframe.client.caller import Patience
-from speechframe.client.calls import Bounds, Call, Timeouts
+from speechframe.client.calls import Bounds, PreparedCall, Timeouts
 from speechframe.client.client import Client
 from speechframe.client.dubbing import Dubbing
 from speechframe.client.session import StreamContext, StreamSession
@@ -29,10 +29,10 @@ from speechframe.client.sync import (
 
 __all__ = [
     "Bounds",
-    "Call",
     "Client",
     "Dubbing",
     "Patience",
+    "PreparedCall",
     "Raw",
     "Spoken",
     "Stream",

@@ -11,7 +11,7 @@ from typing import Any
 from multidict import MultiMapping
 
 from speechframe.audio.codec import AudioInfo, forced_shape, inspect, with_length
-from speechframe.client.exchange import Reply
+from speechframe.client.exchange import HttpReply
 from speechframe.client.masking import Redactor, without_secrets
 from speechframe.errors import AudioError, BadAnswer
 from speechframe.spec import billing, locales
@@ -68,7 +68,7 @@ class Raw:
     region: str
     has_audio: bool = False
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
-    reply: Reply = field(default_factory=Reply, repr=False, compare=False)
+    reply: HttpReply = field(default_factory=HttpReply, repr=False, compare=False)
 
 
 def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:

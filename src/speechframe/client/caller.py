@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from speechframe.client.answers import Raw, explain
-from speechframe.client.calls import MIB, Bounds, Call, Timeouts
+from speechframe.client.calls import MIB, Bounds, PreparedCall, Timeouts
 from speechframe.client.download import fetch
 from speechframe.client.exchange import Admit, CutOffError, Exchange, Progress, ignore
 from speechframe.client.masking import Redactor, refusal, without_secrets
@@ -173,7 +173,7 @@ class Caller:
             await one.close()
         await self.exchange.close()
 
-    async def call(self, call: Call[Any]) -> Any:
+    async def call(self, call: PreparedCall[Any]) -> Any:
         """Return the :class:`Spoken` or :class:`Translated` answer of a call, with retries.
 
         The statuses 408, 429, 500 and 503 are retried, within this client's :class:`Patience`. So is a
@@ -223,7 +223,7 @@ class Caller:
             await asyncio.sleep(wait_s)
 
     async def send_once(
-        self, call: Call[Any], *, region: str | None = None, timeout_s: float | None = None
+        self, call: PreparedCall[Any], *, region: str | None = None, timeout_s: float | None = None
     ) -> Any:
         """Make one attempt, as :meth:`send_raw` does, and return the decoded answer with its audio.
 
@@ -258,7 +258,7 @@ class Caller:
 
     def send_raw(
         self,
-        call: Call[Any],
+        call: PreparedCall[Any],
         *,
         region: str | None = None,
         deadline_s: float | None = None,
@@ -267,7 +267,7 @@ class Caller:
         progress: Progress = ignore,
         hold: bool = False,
     ) -> Awaitable[Raw]:
-        """Make one attempt and return the answer undecoded, for :meth:`Call.decode`.
+        """Make one attempt and return the answer undecoded, for :meth:`PreparedCall.decode`.
 
         `deadline_s` and `max_bytes` replace the limits of :class:`Timeouts` and :class:`Bounds`. `admit` is
         awaited with the number of further bytes before they are read. The service may report that the call
@@ -435,7 +435,7 @@ class Caller:
         except BadAnswer as error:
             raise explain(error, raw, loaded) from None
 
-    def headers_of(self, call: Call[Any]) -> dict[str, str]:
+    def headers_of(self, call: PreparedCall[Any]) -> dict[str, str]:
         """Return the headers of a call."""
         headers = {
             "Accept": "*/*" if call.operation == "stream" else JSON,

@@ -159,7 +159,7 @@ def _pcm_bytes(seconds: float, rate_hz: float | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class PreparedCall(Generic[R]):
     """One call, ready to be sent any number of times.
 
     Parameters
@@ -202,9 +202,9 @@ class Call(Generic[R]):
     @classmethod
     def of(
         cls, request: GenerateRequest, *, idempotency_key: str | None = None, take: int = 0
-    ) -> "Call[GenerateRequest]":
+    ) -> "PreparedCall[GenerateRequest]":
         """Return the call of a request for speech, with its body encoded."""
-        return Call("generate", request, encode_request(request), idempotency_key, take)
+        return PreparedCall("generate", request, encode_request(request), idempotency_key, take)
 
     def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
         """Return the time limit of one attempt, the largest answer, and the largest audio behind a URL."""
@@ -253,19 +253,25 @@ class Call(Generic[R]):
             raise explain(error, raw, load) from None
 
 
-def generate_call(text: str, *, voice: str, model: str = "gen2", **given: Any) -> Call[GenerateRequest]:
+def generate_call(
+    text: str, *, voice: str, model: str = "gen2", **given: Any
+) -> PreparedCall[GenerateRequest]:
     """Return a checked call for speech. A DeprecationWarning points to the line of `stacklevel`."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
     return _call("generate", GenerateRequest, **given)
 
 
-def stream_call(text: str, *, voice: str, model: str | None = None, **given: Any) -> Call[StreamRequest]:
+def stream_call(
+    text: str, *, voice: str, model: str | None = None, **given: Any
+) -> PreparedCall[StreamRequest]:
     """Return a checked call for a stream (section 2.2), see :meth:`Client.stream`."""
     given = {"text": text, "voice_id": voice, "model": model, "stacklevel": 2, **given}
     return _call("stream", StreamRequest, **given)
 
 
-def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: Any) -> Call[ConvertRequest]:
+def change_call(
+    audio: Any, *, voice: str, locale: str | None = None, **given: Any
+) -> PreparedCall[ConvertRequest]:
     """Return a checked call of the voice changer. Blocks while the clip is read."""
 
     def body(request: ConvertRequest) -> Body:
@@ -286,7 +292,7 @@ def change_call(audio: Any, *, voice: str, locale: str | None = None, **given: A
 
 def translate_call(
     texts: Any, *, target: str, source: str | None = None, idempotency_key: str | None = None
-) -> Call[TranslateRequest]:
+) -> PreparedCall[TranslateRequest]:
     """Return a checked call of the translation, see :meth:`Client.translate`."""
     fields: dict[str, Any] = {"texts": [texts] if isinstance(texts, str) else list(texts)}
     for name, tag in (("target_language", target), ("source_language", source)):
@@ -308,12 +314,12 @@ def _call(
     take: int = 0,
     stacklevel: int | None = None,
     **fields: Any,
-) -> Call[R]:
+) -> PreparedCall[R]:
     checked = check(kind, fields)
     request = require_valid(checked, kind)
     if stacklevel is not None:
         warn_deprecated(kind, checked.deprecated, stacklevel=stacklevel + 1)
-    return Call(operation, request, encode(request), idempotency_key, take)
+    return PreparedCall(operation, request, encode(request), idempotency_key, take)
 
 
 def require_valid(checked: Checked[R], model: type[R]) -> R:

@@ -18,7 +18,7 @@ from speechframe.spec.auth import AuthToken
 from speechframe.spec.chosen import TOKEN_HEADER
 from speechframe.spec.speech import Voice
 from speechframe.wire.speech import decode_token, decode_voices
-from speechframe.wire.turns import Slots
+from speechframe.wire.turns import TurnSlots
 
 AudioLike = bytes | str | PathLike[str] | tuple[Any, int]
 """A clip as the bytes of a file, the path of a file, or a pair of an array and its rate in Hz."""
@@ -64,7 +64,7 @@ class Client(Caller):
 
     _takes_source: bool | None = None
     """True if the service accepts the language of texts to translate. None until its limits were read."""
-    _slots: Slots | None = None
+    _slots: TurnSlots | None = None
     """The active turns of all sessions. None before the first session. A cap of 0 means an unknown cap."""
 
     async def generate(
@@ -158,7 +158,7 @@ class Client(Caller):
         ...     async for chunk in session.speak(tokens):
         ...         player.write(chunk)
         """
-        slots = self._slots = self._slots or Slots(0)
+        slots = self._slots = self._slots or TurnSlots(0)
         session = StreamSession(self, slots, {"voice_id": voice, **fields})
         if max_contexts is not None:
             if max_contexts < 1:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from yarl import URL
 
 from speechframe.client.calls import KIB
-from speechframe.client.exchange import Admit, CutOffError, Exchange, Reply
+from speechframe.client.exchange import Admit, CutOffError, Exchange, HttpReply
 from speechframe.errors import BadAnswer, ConnectionFailed
 from speechframe.network.addresses import is_public
 from speechframe.spec.codes import Status
@@ -50,7 +50,7 @@ _DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _AudioAddress:
     """An address in an answer from `base`. The service's own addresses are in `service`."""
 
     exchange: Exchange
@@ -78,10 +78,10 @@ async def fetch(
     are free and the call is paid. BadAnswer contains the reason of a failure.
     """
 
-    async def body(reply: Reply) -> bytes:
+    async def body(reply: HttpReply) -> bytes:
         return reply.body
 
-    source = _Source(exchange, service, address, base)
+    source = _AudioAddress(exchange, service, address, base)
     return await _retry(source, body, timeout_s, max_bytes=max_bytes, admit=admit)
 
 
@@ -105,7 +105,7 @@ async def save(
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
-    async def write(reply: Reply) -> None:
+    async def write(reply: HttpReply) -> None:
         if reply.headers.get("Content-Encoding", "identity") != "identity":
             raise BadAnswer("the file could not be fetched because it is compressed")
         size, window_bytes, window_ends_s = 0, 0, time.monotonic() + window_s
@@ -124,7 +124,7 @@ async def save(
         await asyncio.to_thread(sync, temporary)
 
     try:
-        source = _Source(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
+        source = _AudioAddress(exchange, service, address, base, "file", window_s, _FILE_WAITS_S)
         await _retry(source, write, timeout_s, max_bytes=None)
         temporary.replace(path)
         await asyncio.to_thread(sync, path.parent)
@@ -133,8 +133,8 @@ async def save(
 
 
 async def _retry(
-    source: _Source,
-    take: Callable[[Reply], Awaitable[T]],
+    source: _AudioAddress,
+    take: Callable[[HttpReply], Awaitable[T]],
     timeout_s: float,
     **how: Any,
 ) -> T:
@@ -142,7 +142,7 @@ async def _retry(
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
-    async def follow(url: URL) -> Reply:
+    async def follow(url: URL) -> HttpReply:
         for _ in range(MAX_REDIRECTS + 1):
             reply = await source.exchange.ask(
                 "GET",
@@ -185,7 +185,7 @@ async def _retry(
     raise BadAnswer(f"the {source.what} could not be fetched: {problem}{expired}")
 
 
-def _check_url(address: str, base: URL, source: _Source) -> URL:
+def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
     """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:

@@ -85,7 +85,7 @@ class Exchange:
         # The proxy of each origin is looked up once.
         self._proxy_of = functools.lru_cache(_MOST_ORIGINS)(_proxy_of if trust_env else lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
-        self._held: set[Reply] = set()  # good answers that still hold a connection
+        self._held: set[HttpReply] = set()  # good answers that still hold a connection
         self._closed = False
 
     async def ask(
@@ -101,19 +101,19 @@ class Exchange:
         admit: Admit | None = None,
         progress: Progress | None = None,
         hold: bool = False,
-    ) -> "Reply":
+    ) -> "HttpReply":
         """Send one request once, and return the answer with any status.
 
         The URL is sent as spelled. A good body has at most `max_bytes`, both compressed and decompressed.
         If `max_bytes` is None, the body is left unread, and `timeout_s` covers only the time until the answer
         begins. `admit` is awaited with the number of further bytes that a good body needs in memory. That
         wait does not count towards `timeout_s`. The service may report that it still works on the request.
-        If `progress` is given, each such report calls `progress` and restarts the time limit. With `hold`, a
-        good answer keeps its connection until :meth:`Reply.close`, and no other request gets the connection.
+        If `progress` is given, each such report calls `progress` and restarts the time limit. With `hold`,
+        a good answer keeps its connection until :meth:`HttpReply.close`. Until then no other request gets it.
         Errors are those of :meth:`Caller.send_raw`, with CutOffError for a truncated body.
         """
         loop, session = asyncio.get_running_loop(), self._open_session()
-        reply, proxy = Reply(), None
+        reply, proxy = HttpReply(), None
 
         async def admitted(count: int) -> None:
             if admit is not None and count:
@@ -164,7 +164,7 @@ class Exchange:
 
     async def open_websocket(
         self, url: URL, *, headers: Mapping[str, str], timeout_s: float, max_message_bytes: int
-    ) -> "aiohttp.ClientWebSocketResponse | Reply":
+    ) -> "aiohttp.ClientWebSocketResponse | HttpReply":
         """Open a WebSocket, or return the answer that refuses it.
 
         Nothing is compressed, because Base64 audio does not shrink. No pings are sent, because a service that
@@ -183,7 +183,7 @@ class Exchange:
                 )
         except _FAILURES as error:
             if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != _SWITCHING:
-                return Reply(error.status, error.headers)
+                return HttpReply(error.status, error.headers)
             failure = _failure(error, url, proxy, timeout_s, wrote=False)
         raise failure.with_traceback(None) from None
 
@@ -233,7 +233,7 @@ def _target(session: aiohttp.ClientSession, origin: URL, proxy: URL | None = Non
     return aiohttp.ClientRequest("GET", origin, loop=loop, session=session, proxy=proxy)
 
 
-class Reply:
+class HttpReply:
     """One request on a connection, and its answer. The `body` of an error answer may be incomplete."""
 
     def __init__(self, status: int = 0, headers: MultiMapping[str] | None = None) -> None:
@@ -246,9 +246,9 @@ class Reply:
         self._connection: aiohttp.connector.Connection | None = None
         self._protocol: Any = None
         self._stream: Any = None
-        self._held: set[Reply] = set()
+        self._held: set[HttpReply] = set()
 
-    def hold_in(self, held: "set[Reply]") -> None:
+    def hold_in(self, held: "set[HttpReply]") -> None:
         """Keep this answer in `held` until it is closed."""
         self._held = held
         held.add(self)

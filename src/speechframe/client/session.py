@@ -23,7 +23,7 @@ from aiohttp import WSMsgType
 
 from speechframe.client.caller import Caller
 from speechframe.client.calls import MIB, require_valid
-from speechframe.client.exchange import CLOSE_S, Reply
+from speechframe.client.exchange import CLOSE_S, HttpReply
 from speechframe.client.masking import refusal
 from speechframe.client.stream import Stream, StreamState, state_of
 from speechframe.errors import (
@@ -40,18 +40,18 @@ from speechframe.spec.limits import LEAST_CONCURRENCY, REGIONS, Pool
 from speechframe.spec.socket import ClientFrame, SocketQuery, VoiceConfig
 from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, MAX_WARNINGS, one_line, published_cap
 from speechframe.wire.client_contexts import (
-    Audio,
     ClientContexts,
-    Ended,
     Event,
     Failed,
     Retried,
+    TurnAudio,
+    TurnEnded,
     UnexpectedMessage,
     Warned,
 )
 from speechframe.wire.errors import NO_REASON
 from speechframe.wire.frames import encode_frame
-from speechframe.wire.turns import Slots
+from speechframe.wire.turns import TurnSlots
 
 Pieces = str | Iterable[str] | AsyncIterable[str]
 """A text, or an iterable of its pieces, such as a list, a generator or an async generator."""
@@ -93,7 +93,7 @@ class StreamSession:
     ...         player.write(chunk)
     """
 
-    def __init__(self, caller: Caller, slots: Slots, fields: Mapping[str, Any]) -> None:
+    def __init__(self, caller: Caller, slots: TurnSlots, fields: Mapping[str, Any]) -> None:
         self._caller, self._slots, self._fields = caller, slots, dict(fields)
         self._sockets: dict[tuple[tuple[str, str], ...], _Socket] = {}
         self._closed = False
@@ -208,11 +208,11 @@ class StreamSession:
 class StreamContext:
     """One turn of a session. Call ``send`` for each text and ``end`` after the last. Iterate over its events.
 
-    The events are :class:`Audio`, :class:`Warned`, :class:`Retried` (the turn is sent again, because it
-    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`Ended`. A turn reports at
-    most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the service
-    have the class and code of the same error of a call. A turn is broken off if its audio is too long for its
-    text, or if it takes longer than its text can last.
+    The events are :class:`TurnAudio`, :class:`Warned`, :class:`Retried` (the turn is sent again, because it
+    failed before its first audio), :class:`UnexpectedMessage` and at last :class:`TurnEnded`. A turn reports
+    at most 20 warnings and 20 unexpected messages. :meth:`audio` returns the audio alone. Errors of the
+    service have the class and code of the same error of a call. A turn is broken off if its audio is too long
+    for its text, or if it takes longer than its text can last.
 
     The end of an ``async with`` block ends the turn. If the block fails, the turn is closed.
 
@@ -316,7 +316,7 @@ class StreamContext:
     async def next_audio(self) -> bytes | None:
         """Return the next piece of audio, or None when the turn is over."""
         while (event := await self.event()) is not None:
-            if isinstance(event, Audio):
+            if isinstance(event, TurnAudio):
                 return event.audio
         return None
 
@@ -331,7 +331,7 @@ class StreamContext:
         state, caller = self.state, self._socket.caller
         state.region = self._socket.region
         state.trace_id = getattr(event, "trace_id", None) or state.trace_id
-        if isinstance(event, Audio):
+        if isinstance(event, TurnAudio):
             try:
                 state.add(event.audio, caller.bounds)
             except StreamBroken as error:
@@ -353,7 +353,7 @@ class StreamContext:
 class _Socket:
     """A WebSocket for all turns with the same `query`. After a close, the next text opens it again."""
 
-    def __init__(self, caller: Caller, slots: Slots, query: Mapping[str, str]) -> None:
+    def __init__(self, caller: Caller, slots: TurnSlots, query: Mapping[str, str]) -> None:
         self.caller, self.region, self._query = caller, caller.regions[0], query
         self.contexts = ClientContexts(
             slots,
@@ -387,7 +387,7 @@ class _Socket:
                     self._logged.add(str(event))
                     _log.warning("%s: %s", self._query, event)
             elif (turn := self.turns.get(event.turn)) is not None:
-                if isinstance(event, Ended | Failed):
+                if isinstance(event, TurnEnded | Failed):
                     del self.turns[event.turn]
                 if isinstance(event, Failed):
                     turn.failure = denied or _error_of(event, turn.state)
@@ -433,7 +433,7 @@ class _Socket:
                 timeout_s=caller.timeouts.base_s,
                 max_message_bytes=MAX_MESSAGE_BYTES,
             )
-            if isinstance(answer, Reply):
+            if isinstance(answer, HttpReply):
                 raise refusal(answer.status, answer.headers, answer.body, caller.redactor)
             self.region = region
             return answer

@@ -16,7 +16,7 @@ from speechframe.audio import codec
 from speechframe.audio.codec import AudioInfo, forced_shape
 from speechframe.audio.saving import PLAYABLE, save_audio
 from speechframe.client.caller import Caller
-from speechframe.client.calls import Bounds, Call
+from speechframe.client.calls import Bounds, PreparedCall
 from speechframe.client.exchange import CutOffError
 from speechframe.errors import AudioError, BadAnswer, StreamBroken
 from speechframe.spec.limits import REGIONS, default_sample_rate_hz
@@ -335,7 +335,7 @@ def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") 
     return StreamState(request.format, rate_hz, channel_type.channels, region, text)
 
 
-async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
+async def start(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
     """Return a stream over HTTP (section 2.2) once its first audio is there. Later errors are not retried."""
     stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
     stream.state.attempts = attempts
@@ -343,7 +343,7 @@ async def start(caller: Caller, call: Call[StreamRequest]) -> Stream:
     return stream
 
 
-async def _begin(caller: Caller, call: Call[StreamRequest], region: str) -> Stream:
+async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
     text, timeouts = call.request.text, caller.timeouts
     state = state_of(call.request, region, text)
     silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)

@@ -17,7 +17,7 @@ from speechframe.audio.lengths import HEAD_BYTES, length_of, media_type_of
 from speechframe.errors import AudioError
 from speechframe.spec.chosen import MAX_UPLOAD_BYTES
 from speechframe.spec.dubbing import MEDIA_TYPES
-from speechframe.wire.requests import Form
+from speechframe.wire.requests import FileForm
 
 # Size of the pieces in which a file is read and sent.
 PIECE_BYTES = 256 * 1024
@@ -52,7 +52,7 @@ class Body:
     """The body of a request, made of a file and the form around it. It is written piece by piece."""
 
     upload: Upload
-    form: Form = field(repr=False)
+    form: FileForm = field(repr=False)
 
     @property
     def size_bytes(self) -> int:

@@ -164,7 +164,7 @@ def made(kind: Kind, point: EntryPoint) -> Any:
         raise
     except BaseException as error:  # a plug-in may fail in any way, even with sys.exit, and the others go on
         raise EngineFault(f"{called} cannot be used: {type(error).__name__}: {error}") from error
-    raise EngineFault(f"{called} is no {kind.name.title()}: see speechframe.engines.base")
+    raise EngineFault(f"{called} is not a {kind.name.title()}: see speechframe.engines.base")
 
 
 def _check_answers(kind: Kind, engine: Any) -> None:

@@ -190,7 +190,7 @@ def _problem_of_locales(voice: Any) -> str | None:
         return "must have its own locale among supported_locales"
     for locale, details in voice.supported_locales.items():
         if not _is_locale(locale):
-            return f"has the locale {locale!r:.80}, which is no locale such as en-US"
+            return f"has the locale {locale!r:.80}, which is not a locale such as en-US"
         if not isinstance(details, StyleDetails) or not details.available_styles:
             return f"must have styles in {locale}"
         if not all(map(_is_text, (*details.available_styles, details.detail or ""))):
@@ -205,7 +205,7 @@ def _problem_of_pair(entry: Any) -> str | None:
     pair: Any = entry  # same
     if not _is_locale(pair.source) or not _is_locale(pair.target):
         return f"{pair.source!r:.80} and {pair.target!r:.80} must be locales or languages"
-    return None if isinstance(pair.quality, Quality) else f"{pair.quality!r:.80} is no Quality"
+    return None if isinstance(pair.quality, Quality) else f"{pair.quality!r:.80} is not a Quality"
 
 
 def _is_text(value: Any) -> bool:

@@ -142,7 +142,7 @@ def design(
     """
     import pandas as pd
 
-    plan = _Plan(method, tuple(items), tuple(conditions), trials_per_listener, training, seed)
+    plan = _DesignPlan(method, tuple(items), tuple(conditions), trials_per_listener, training, seed)
     rows = [
         row
         for number in range(first_listener, first_listener + listeners)
@@ -193,7 +193,7 @@ def latin_rows(size: int, seed: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(symbols[place] for place in row) for row in rows)
 
 
-class _Plan:
+class _DesignPlan:
     """The parameters of a design, and the methods that draw its rows."""
 
     def __init__(

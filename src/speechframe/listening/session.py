@@ -80,7 +80,7 @@ def vote_rows(
     VoteRefused
         The message breaks a rule or is not a vote.
     """
-    heard = _Heard.of(page.trial, message, needed)
+    heard = _PlayedSignals.of(page.trial, message, needed)
     heard.refuse_unheard(needed)
     times = {
         "first_play_utc": _time(page.trial, message.get("first_play_ms"), needed=False),
@@ -135,7 +135,7 @@ def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mappin
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _PlayedSignals:
     """The signals of a page that a listener played, and how long."""
 
     trial: int
@@ -144,7 +144,7 @@ class _Heard:
     unplayable: frozenset[str]
 
     @classmethod
-    def of(cls, trial: int, message: Mapping[str, Any], slots: Mapping[str, float]) -> "_Heard":
+    def of(cls, trial: int, message: Mapping[str, Any], slots: Mapping[str, float]) -> "_PlayedSignals":
         plays, listened = message.get("plays"), message.get("listened_s")
         unplayable = message.get("unplayable") or []
         if (
@@ -175,7 +175,7 @@ class _Heard:
                 )
 
 
-def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) -> dict[str, Any]:
+def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals) -> dict[str, Any]:
     row = page.rows[0]
     of_slot = dict(zip(page.slots, (A, B) if row["left"] == A else (B, A), strict=True))
     if method == AB:
@@ -190,7 +190,9 @@ def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) 
     return {name: chosen, **({"correct": chosen == row["truth"]} if method == ABX else {})}
 
 
-def _scores(page: Page, message: Mapping[str, Any], method: str, heard: _Heard) -> dict[str, float | None]:
+def _scores(
+    page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals
+) -> dict[str, float | None]:
     scale, given = METHODS[method], message.get("scores")
     if not isinstance(given, Mapping) or not set(given) <= set(page.slots):
         raise VoteRefused(f"scores must be given for {', '.join(page.slots)} only", trial=page.trial)

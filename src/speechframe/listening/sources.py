@@ -10,7 +10,7 @@ from typing import Any
 from speechframe.audio.clip import Clip
 from speechframe.errors import ListeningError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import Entry, Shelf, shelf_of
+from speechframe.page.clips import ClipShelf, Entry, shelf_of
 from speechframe.tables.column import Column
 from speechframe.writing.words import counted
 
@@ -48,7 +48,7 @@ class _Found:
     item: str
     condition: str
     entry: Entry
-    shelf: Shelf
+    shelf: ClipShelf
 
 
 def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -> Material:

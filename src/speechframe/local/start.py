@@ -260,7 +260,7 @@ def local_service(
             raise SettingsError(f"{name}={number!r}; allowed: a whole number")
     if data is not None and not isinstance(data, (str, os.PathLike)):
         raise SettingsError(f"data={data!r}; allowed: a folder")
-    given = _listed("keys", keys, "keys", str) if keys is not None else []
+    given = _check_list("keys", keys, "keys", str) if keys is not None else []
     if not given and (quota is not None or concurrency is not None):
         given = [Hidden(f"local-{secrets.token_urlsafe(24)}")]
     lines = [_with_figures(key, quota, concurrency) for key in given]
@@ -272,7 +272,7 @@ def local_service(
             *_repeated("--voices", voices),
             *_repeated("--translation-models", translation_models),
             *(("--allow-private-urls",) if allow_private_urls else ()),
-            *_listed("options", options, "options", str),
+            *_check_list("options", options, "options", str),
         ],
         regions=() if regions is None else _checked_regions(regions),
     )
@@ -283,12 +283,12 @@ def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[st
     given = (
         [folders]
         if isinstance(folders, str | os.PathLike)
-        else _listed(name, folders, "folders", str, os.PathLike)
+        else _check_list(name, folders, "folders", str, os.PathLike)
     )
     return [f"{option}={os.fspath(folder)}" for folder in given]
 
 
-def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
+def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
     """Return values as a list after a check of their types. Errors hide the values, which may be keys."""
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         kind = "str" if isinstance(values, str) else type(values).__name__
@@ -297,7 +297,7 @@ def _listed(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
     for one in found:
         if not isinstance(one, kinds):
             wrong = type(one).__name__
-            raise SettingsError(f"{name} holds something of type {wrong}; allowed: a list of {what}")
+            raise SettingsError(f"{name} contains something of type {wrong}; allowed: a list of {what}")
     return found
 
 
@@ -332,7 +332,7 @@ def _hidden(keys: Any) -> Any:
 
 def _with_figures(key: Hidden, quota: int | None, concurrency: int | None) -> Hidden:
     if "\n" in key or "\r" in key:
-        raise SettingsError("a key holds a line break")
+        raise SettingsError("a key contains a line break")
     name, own_quota, own_concurrency, *_ = map(Hidden, (*key.split(":", 2), "", ""))
     first = own_quota or ("" if quota is None else str(quota))
     second = own_concurrency or ("" if concurrency is None else str(concurrency))

@@ -50,7 +50,7 @@ _REMEMBERED_LINES = 1000
 Refusal = Callable[[HTTPStatus, str], web.Response]
 
 
-class Watcher(Protocol):
+class ConnectionWatcher(Protocol):
     """Interface that is called for each new and each lost connection."""
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
@@ -85,7 +85,7 @@ class Connections:
         refusal: Refusal,
         header_timeout_s: float,
         log: logging.Logger,
-        watcher: Watcher | None = None,
+        watcher: ConnectionWatcher | None = None,
     ) -> None:
         self.server, self.refusal, self.header_timeout_s, self.log = server, refusal, header_timeout_s, log
         self.watcher = watcher

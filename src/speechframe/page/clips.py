@@ -18,7 +18,7 @@ from speechframe.store.rows import Selection
 from speechframe.store.schema import AUDIO, CALL_COLUMNS, FINISHED
 from speechframe.tables.column import Column
 
-__all__ = ["Entry", "Shelf", "shelf_of"]
+__all__ = ["ClipShelf", "Entry", "shelf_of"]
 
 _KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
@@ -79,7 +79,7 @@ class Entry:
         }
 
 
-class Shelf:
+class ClipShelf:
     """The clips of one page, in order. :func:`shelf_of` makes a shelf.
 
     Attributes
@@ -133,7 +133,7 @@ class Shelf:
             return b""
 
 
-def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> Shelf:
+def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> ClipShelf:
     """Return the clips of a source.
 
     Parameters
@@ -175,7 +175,7 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> S
             entries.append(Entry(str(len(entries)), label=_label(known, name), **known))
             loaders.append(loader)
         total += _length_of(part)
-    return Shelf(entries, loaders, total)
+    return ClipShelf(entries, loaders, total)
 
 
 def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:

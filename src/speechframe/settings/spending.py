@@ -104,7 +104,7 @@ class BudgetRule:
 
 
 @dataclass(frozen=True)
-class _File:
+class _SpendingFile:
     budget: tuple[BudgetRule, ...] = ()
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -118,7 +118,7 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
         If the file cannot be read, or has a value that is not allowed.
     """
     taken, found = {*_RESERVED, ""}, []
-    for number, rule in enumerate(read_toml(path, _File).budget, 1):
+    for number, rule in enumerate(read_toml(path, _SpendingFile).budget, 1):
         where = f"{path}, budget {number}"
         if rule.name in taken:
             raise SettingsError(f"{where}: name={rule.name!r} is taken. Give each budget a name of its own.")
@@ -256,7 +256,7 @@ def _day(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class DatedPrice:
     """A price for a number of units from a day on. An empty operation or service means all of them."""
 
     valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
@@ -273,7 +273,7 @@ class Price:
         return self.price * quantities[unit] / size if unit in quantities else None
 
 
-def _specificity(entry: Price) -> tuple[bool, bool, date]:
+def _specificity(entry: DatedPrice) -> tuple[bool, bool, date]:
     return entry.service != "", entry.operation != "", entry.valid_from
 
 
@@ -282,10 +282,10 @@ class Prices:
     """Dated prices in one currency."""
 
     currency: Annotated[str, Field(min_length=1)]
-    entries: Annotated[tuple[Price, ...], Field(alias="price")] = ()
+    entries: Annotated[tuple[DatedPrice, ...], Field(alias="price")] = ()
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    def of(self, operation: str | None, service: str | None, day: date) -> Price | None:
+    def of(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
         """Return the price of an operation of a service on a day. None if no price applies.
 
         A price for one service or operation comes before a price for all. Among equal prices the newest
@@ -319,7 +319,7 @@ def prices_in_force(service: Any = None) -> Prices:
     named = for_runs_on(service)[0].prices
     path = named or Path(PRICES_FILE)
     if named is None and not path.exists():
-        return Prices("USD", (Price(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
+        return Prices("USD", (DatedPrice(date(2026, 1, 1), "credit", Decimal(0), service="local"),))
     prices = read_toml(path, Prices)
     places = [(price.valid_from, price.operation, price.service) for price in prices.entries]
     for place in places:

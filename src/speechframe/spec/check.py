@@ -93,7 +93,7 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
     pitch is out of range (got 70); allowed: integer from -50 to 50
     """
     if not isinstance(data, Mapping):
-        return Checked(None, (FieldProblem("(body)", "is no object", shown(data), "fields and values"),))
+        return Checked(None, (FieldProblem("(body)", "is not an object", shown(data), "fields and values"),))
     names = _names(model)
     given = {name: value for name, value in data.items() if value is not None}
     unknown: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _FieldNames:
     """The names a table's fields go by."""
 
     wire_of: dict[str, str]
@@ -139,13 +139,13 @@ class _Names:
 
 
 @lru_cache(maxsize=256)
-def _names(model: type[DocumentModel]) -> _Names:
+def _names(model: type[DocumentModel]) -> _FieldNames:
     facts = field_facts(model)
     wire_of: dict[str, str] = {}
     for name, wire in model.wire_names().items():
         wire_of[wire] = wire_of[name] = wire
     deprecated = frozenset(name for name, wire in wire_of.items() if facts[wire].deprecated)
-    return _Names(
+    return _FieldNames(
         wire_of=wire_of,
         python_only=frozenset(name for name, wire in wire_of.items() if name != wire),
         deprecated=deprecated,
@@ -201,7 +201,7 @@ def _meant(value: Any, fact: FieldFact) -> str:
 
 _WORDS = {
     "enum": "is not one of the allowed values",
-    "string_unicode": "is no valid Unicode text",
+    "string_unicode": "is not valid Unicode text",
     "string_too_short": "is empty",
     "string_too_long": "is too long",
     "too_short": "has too few items",
@@ -211,15 +211,15 @@ _WORDS = {
     "int_parsing_size": "is out of range",
 }
 _WORDS_BY_FAMILY = {
-    "string": "is no text",
-    "int": "is no whole number",
-    "float": "is no number",
+    "string": "is not text",
+    "int": "is not a whole number",
+    "float": "is not a number",
     "finite": "is not a finite number",
     "bool": "is neither true nor false",
-    "list": "is no list",
-    "dict": "is no object",
-    "model": "is no object",
-    "bytes": "is no file",
+    "list": "is not a list",
+    "dict": "is not an object",
+    "model": "is not an object",
+    "bytes": "is not a file",
 }
 
 

@@ -127,7 +127,7 @@ class Status(IntEnum):
 
 
 SPEECH_STATUSES = tuple(status for status in Status if status not in {200, 401} and not status.addition)
-"""The statuses of section 7.1, which hold for generate and stream."""
+"""The statuses of section 7.1, which apply to generate and stream."""
 
 
 class HttpErrorCode(StrEnum):
@@ -173,7 +173,7 @@ class ErrorCode(StrEnum):
     INVALID_VOICE = (
         "INVALID_VOICE",
         "The voiceId is not in the falcon catalogue (full ids and bare names are both looked up).",
-        "The context has no voice; name one that the catalogue holds.",
+        "The context has no voice; name one from the catalogue.",
     )
     ACTIVE_CONTEXT_LIMIT_EXCEEDED = (
         "ACTIVE_CONTEXT_LIMIT_EXCEEDED",

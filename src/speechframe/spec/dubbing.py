@@ -156,7 +156,7 @@ def _web_address(value: str) -> str:
     except ValueError:
         is_good = False
     if not is_good or parts.username is not None or len(value) > _LONGEST_ADDRESS:
-        refuse("is no address that can be called", "an http or https address without a user name")
+        refuse("is not an address that can be called", "an http or https address without a user name")
     return value
 
 

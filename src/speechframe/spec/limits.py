@@ -49,7 +49,7 @@ STREAM_SAMPLE_RATES_HZ = (8000, 16000, 24000, 44100, 48000)
 CHANGER_SAMPLE_RATES_HZ = (8000, 24000, 44100, 48000)
 """Section 2.5."""
 CHANGER_FORMATS = (Format.MP3, Format.WAV, Format.FLAC, Format.ALAW, Format.ULAW)
-"""Section 2.5: the voice changer knows neither PCM nor OGG."""
+"""Section 2.5: the voice changer returns neither PCM nor OGG."""
 
 SOCKET_IDLE_S = 180
 """Section 7.5: a WebSocket without traffic is closed with code 1000 after three minutes."""

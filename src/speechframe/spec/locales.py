@@ -50,7 +50,7 @@ def normalise(tag: str) -> str:
             is_registered = bool(language.language) and _read(stripped).is_valid()
     if not is_registered:
         shown = tag if len(tag) <= 40 else tag[:40] + "…"  # noqa: PLR2004  (long enough for any real tag)
-        raise ValueError(f"{shown!r} is no locale; write language and region, such as fr-FR")
+        raise ValueError(f"{shown!r} is not a locale; write language and region, such as fr-FR")
     return language.to_tag()
 
 

@@ -150,7 +150,7 @@ def pause_warnings(text: str) -> tuple[str, ...]:
     --------
     >>> pause_warnings("Wait [pause 9s] and [pause 500ms] go.")  # doctest: +NORMALIZE_WHITESPACE
     ('pause of 9 s was set to 5 s (allowed: 0.1 to 5 s)',
-     "'[pause 500ms]' is no pause marker and was left out; write [pause 1.5s]")
+     "'[pause 500ms]' is not a pause marker and was left out; write [pause 1.5s]")
     """
     if "[" not in text:
         return ()
@@ -159,8 +159,8 @@ def pause_warnings(text: str) -> tuple[str, ...]:
     nearly = (match.group() for match in _NEARLY.finditer(strip_pauses(text)))
     return (
         *(words for words in clamped if words),
-        *(f"{piece!r} is no pause marker and was left out; write [pause 1.5s]" for piece in meant),
-        *(f"{piece!r} is no pause marker and is spoken as text; write [pause 1.5s]" for piece in nearly),
+        *(f"{piece!r} is not a pause marker and was left out; write [pause 1.5s]" for piece in meant),
+        *(f"{piece!r} is not a pause marker and is spoken as text; write [pause 1.5s]" for piece in nearly),
     )
 
 
@@ -222,7 +222,7 @@ def fault_of_sending(text: str) -> tuple[str, str] | None:
     # Halves of surrogate pairs come from broken decoding. They cannot be encoded, so they cannot be sent.
     if not text.isascii() and _SURROGATE.search(text):
         return (
-            "is no valid Unicode text (it contains half a surrogate pair)",
+            "is not valid Unicode text (it contains half a surrogate pair)",
             "text that can be encoded as UTF-8",
         )
     return ("contains a NUL character", "text without NUL") if "\0" in text else None

@@ -12,7 +12,7 @@ from speechframe.extras import needed
 from speechframe.statistics.clusters import holm
 from speechframe.statistics.intake import Codes, method_of
 from speechframe.statistics.proportions import exact_p, share_of, wilson
-from speechframe.statistics.scores import Table, p_of_pairs
+from speechframe.statistics.scores import ScoreTable, p_of_pairs
 from speechframe.statistics.spread import Spread
 from speechframe.statistics.votes import ABX, MOS, Method
 from speechframe.writing.words import counted
@@ -309,7 +309,7 @@ def _score_study(plan: _Plan, kind: Method, effect: float, spread: Spread, rng: 
     )
     if kind.step is not None:
         scores = lowest + kind.step * np.round((scores - lowest) / kind.step)
-    table = Table(np.clip(scores, lowest, highest), plan.first, plan.who, plan.what, plan.conditions)
+    table = ScoreTable(np.clip(scores, lowest, highest), plan.first, plan.who, plan.what, plan.conditions)
     p = holm(p_of_pairs(table, list(combinations(range(plan.conditions), 2))))
     return float(p[0])
 

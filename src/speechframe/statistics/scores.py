@@ -35,7 +35,7 @@ _PAIR_COLUMNS = [
 ]
 
 
-class Table:
+class ScoreTable:
     """Scores as arrays, with methods that compare two conditions.
 
     Parameters
@@ -55,7 +55,7 @@ class Table:
         self._heard[conditions, items] = True
 
     @classmethod
-    def of_votes(cls, votes: Votes) -> "Table":
+    def of_votes(cls, votes: Votes) -> "ScoreTable":
         """Return votes as a table."""
         return cls(
             votes.frame["score"].to_numpy(float),
@@ -96,7 +96,7 @@ def _mean(scores: Array) -> tuple[float, Array]:
     return mean, (scores - mean) / len(scores)
 
 
-def p_of_pairs(table: Table, pairs: list[tuple[int, int]]) -> Array:
+def p_of_pairs(table: ScoreTable, pairs: list[tuple[int, int]]) -> Array:
     """Return the clustered two-sided p of each difference. NaN if it cannot be computed."""
     found = [table.difference(first, second) for first, second in pairs]
     values = np.array([value for value, _ in found], float)
@@ -138,7 +138,7 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    table = Table.of_votes(votes)
+    table = ScoreTable.of_votes(votes)
     rows: list[dict[str, Any]] = []
     for code, name in enumerate(votes.conditions):
         mean, spread = table.mean(code)
@@ -186,7 +186,7 @@ def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    table = Table.of_votes(votes)
+    table = ScoreTable.of_votes(votes)
     rows: list[dict[str, Any]] = []
     for pair in combinations(range(len(votes.conditions)), 2):
         value, spread = table.difference(*pair)
@@ -224,7 +224,7 @@ def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     return frame[_PAIR_COLUMNS].sort_values(order, ascending=[False, True, True], ignore_index=True)
 
 
-def _wilcoxon(table: Table, first: int, second: int) -> float:
+def _wilcoxon(table: ScoreTable, first: int, second: int) -> float:
     """Return p of the signed-rank test of listeners' mean differences. NaN if all differences are 0."""
     plus, minus = table.shared(first, second)
     means = [_listener_means(table, rows) for rows in (plus, minus)]
@@ -236,7 +236,7 @@ def _wilcoxon(table: Table, first: int, second: int) -> float:
     return float(needed("scipy.stats").wilcoxon(differences).pvalue)
 
 
-def _listener_means(table: Table, rows: Codes) -> Array:
+def _listener_means(table: ScoreTable, rows: Codes) -> Array:
     count = int(table.listeners.max(initial=-1)) + 1
     sums = np.bincount(table.listeners[rows], table.scores[rows], minlength=count)
     with np.errstate(invalid="ignore"):

@@ -193,7 +193,7 @@ class Cache:
         """Return the path of an entry. Raise StoreError for an invalid name or a symbolic link."""
         path = self.folder / ENTRIES / key[:2] / key
         if not KEY.fullmatch(key) or any(place.is_symlink() for place in (path, *path.parents[:2])):
-            raise StoreError(f"{path} is no place of an entry, or a link")
+            raise StoreError(f"{path} is not a path of a cache entry, or is a link")
         return path
 
     def _files(self) -> "Iterator[tuple[os.DirEntry[str], os.stat_result]]":

@@ -86,12 +86,12 @@ class Folder:
         """Return the sorted names of the files of a kind in a folder. A missing folder has none."""
         with storing(self, f"reading {folder}"):
             try:
-                found = self._listed(folder)
+                found = self._list(folder)
             except (FileNotFoundError, NotADirectoryError):
                 return []
         return sorted(name for name in found if name.endswith(suffix) and not name.startswith("."))
 
-    def _listed(self, folder: str) -> list[str]:
+    def _list(self, folder: str) -> list[str]:
         return [path.name for path in self.inside(folder).iterdir()]
 
     def numbers(self, folder: str) -> list[int]:
@@ -303,7 +303,7 @@ def read_manifest(folder: Folder) -> Manifest:
             return found
     except (FileNotFoundError, NotADirectoryError):
         raise NotARun(
-            f"{folder.path} is no run folder: it has no {RUN_FILE}; give the folder of a run"
+            f"{folder.path} is not a run folder: it has no {RUN_FILE}; give the folder of a run"
         ) from None
     except OSError as error:
         raise StoreError(f"{folder.path}: {RUN_FILE} cannot be read ({error})") from error

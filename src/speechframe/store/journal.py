@@ -86,7 +86,7 @@ class Journal:
         """Whether the segment is due to become a part."""
         return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
 
-    def sent(
+    def write_sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
     ) -> None:
         """Write that an attempt of a call begins, before it does. `call` is the key of its request.
@@ -99,13 +99,13 @@ class Journal:
         self._open[call] = [line]
         self._write(self._lines, line)
 
-    def noted(self, call: str, data: bytes) -> None:
+    def write_note(self, call: str, data: bytes) -> None:
         """Write data with which a later attempt goes on. After :meth:`sync` it survives a power cut."""
         line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
 
-    def ended(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
+    def write_end(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
         """Write how an attempt ended. A row with a record in `ends` counts from here on.
 
         `ends` has one item for each row of the call. `facts` are further columns of the ledger, such as
@@ -220,7 +220,7 @@ def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | N
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
     for known, cost, row in zip(entries, costs, rows, strict=True):
-        millicredits, basis = _believed(known, *cost)
+        millicredits, basis = _correct_cost(known, *cost)
         if row is not None and basis != cost[1]:
             row["credits"] = known["price"] / CREDIT
         entry = _entry(attempt, known)
@@ -235,7 +235,7 @@ def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | N
             contents.rows.append(row)
 
 
-def _believed(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
+def _correct_cost(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
     """Return a cost and its basis; the computed price if no service can have billed that cost.
 
     Earlier versions wrote whatever number a service gave.

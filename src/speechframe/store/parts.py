@@ -72,7 +72,7 @@ def next_number(folder: Folder) -> int:
     return max([0, *itertools.chain(*cut), *journal.segments(folder)]) + 1
 
 
-def cut(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
+def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
     """Make a closed segment a part. The run is locked, and its backend keeps `columns` of an answer.
 
     Its attempts are put into `ledger`, too.
@@ -137,11 +137,11 @@ def recover(
                     PACK: sent["call"] if len(sent["entries"]) > 1 else None,
                 }
                 costs.append(journal.Ended(entry["millicredits"], "unknown", row))
-            log.sent(**sent)
-            log.ended(sent["call"], "charged_unknown", costs)
+            log.write_sent(**sent)
+            log.write_end(sent["call"], "charged_unknown", costs)
     # Close this segment, and so sync it, before cutting the segments it refers to.
     for number in (*earlier, log.close()):
-        cut(folder, number, columns, ledger)
+        convert_segment(folder, number, columns, ledger)
 
 
 def failures(folder: Folder) -> dict[str, Row]:
@@ -161,7 +161,7 @@ def failures(folder: Folder) -> dict[str, Row]:
     return found
 
 
-def noted(folder: Folder) -> dict[str, bytes]:
+def read_notes(folder: Folder) -> dict[str, bytes]:
     """Return the last note of each call that is under way or failed, by ``request_key``.
 
     A failed call may have been repeated since, and have its answer by now.

@@ -48,7 +48,8 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
     is_whole = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
     if not text or not is_whole or "\0" in text:
         raise StoreError(
-            f"{given!r} is no folder of a run: give a path in UTF-8 ('.' is the current folder) or an address"
+            f"{given!r} is not a folder of a run: give a path in UTF-8 ('.' is the current folder) "
+            "or an address"
         )
     if "://" in text:
         return remote_folder(text)

@@ -81,7 +81,7 @@ class RemoteFolder(Folder):
             return True
         return False
 
-    def _listed(self, folder: str) -> list[str]:
+    def _list(self, folder: str) -> list[str]:
         return [path.rpartition("/")[2] for path in self._ask("ls", folder, detail=False)]
 
     def read(self, name: str) -> bytes:

@@ -50,7 +50,7 @@ def _problems(folder: Folder) -> Iterator[Problem]:
     cut = folder.numbers(parts.ATTEMPTS)
     for number in cut:
         name = parts.file_name(parts.ATTEMPTS, number)
-        yield from _checked(folder, name, _segment(folder, number, parts.part_schema(manifest.schema).names))
+        yield from _check(folder, name, _segment(folder, number, parts.part_schema(manifest.schema).names))
     for kind, files in names.items():
         for name in files:
             if (number := int(name.partition(".")[0])) not in {*live, *cut}:
@@ -59,7 +59,7 @@ def _problems(folder: Folder) -> Iterator[Problem]:
     words = [f"{WORDS_FOLDER}/{name}" for name in folder.names(WORDS_FOLDER)]
     rows = {entry.file: entry.rows for entry in manifest.tables}
     for name in [*rows, *words, *([reviews.FILE] if folder.exists(reviews.FILE) else [])]:
-        yield from _checked(folder, name, _table(folder, name, rows.get(name)))
+        yield from _check(folder, name, _table(folder, name, rows.get(name)))
     for path in sorted((folder.path / CLIPS_FOLDER).glob("[!.]*")) if folder.work == folder.path else ():
         name = f"{CLIPS_FOLDER}/{path.name}"
         if hashlib.sha256(folder.read(name)).hexdigest() != path.name.partition(".")[0]:
@@ -70,7 +70,7 @@ def _problems(folder: Folder) -> Iterator[Problem]:
         yield Problem(f"{journal.LOG}/{number:06d}.jsonl", None, waits)
 
 
-def _checked(folder: Folder, name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
+def _check(folder: Folder, name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
     """Yield the problems of a file. A file that cannot be read is one more problem."""
     try:
         with reading(folder, name):
@@ -96,7 +96,7 @@ def _segment(folder: Folder, number: int, columns: list[str]) -> Iterator[Proble
             lost = f"is missing, with the records of {counted(len(wanted), 'call')}: {_AGAIN}"
             yield Problem(file_name, None, lost)
         elif wanted:
-            yield from _checked(folder, file_name, _records(folder, file_name, wanted, columns))
+            yield from _check(folder, file_name, _records(folder, file_name, wanted, columns))
 
 
 def _records(folder: Folder, name: str, wanted: set[str], columns: list[str]) -> Iterator[Problem]:

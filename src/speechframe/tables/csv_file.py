@@ -76,7 +76,7 @@ def csv_batches(
     numbers = [str(place) for place in range(layout.width)]
     kept_numbers = [str(place) for place in kept]
     reader = arrow_csv.open_csv(
-        cast("IO[bytes]", _Reader(_mended(path, encoding, layout))),
+        cast("IO[bytes]", _TextFile(_mended(path, encoding, layout))),
         # A block must be larger than the longest row. A character has at most four bytes.
         read_options=arrow_csv.ReadOptions(
             block_size=max(_BLOCK_BYTES, 2 * 4 * layout.longest), column_names=numbers
@@ -235,7 +235,7 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
         if is_quoted and '"' in line and len(line) <= csv.field_size_limit():
             taken = [line]
             try:
-                fields = next(csv.reader(_noted(taken, lines), delimiter=sep, strict=True))
+                fields = next(csv.reader(_collect_lines(taken, lines), delimiter=sep, strict=True))
                 yield _Record(number, taken, fields, is_broken=False)
                 number += len(taken) - 1
                 continue
@@ -246,7 +246,7 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
         yield _Record(number, [line], line.rstrip("\r\n").split(sep), is_broken)
 
 
-def _noted(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
+def _collect_lines(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
     """Yield the first line of a record and the lines after it. Append these lines to `taken`."""
     yield taken[0]
     for line in lines:
@@ -277,7 +277,7 @@ def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
             yield text
 
 
-class _Reader(io.RawIOBase):
+class _TextFile(io.RawIOBase):
     """A binary file in UTF-8 of some texts, for Arrow."""
 
     def __init__(self, texts: Iterator[str]) -> None:

@@ -30,7 +30,7 @@ _NOT_WESTERN = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†�
 def table_file(path: str | PathLike[str]) -> Path:
     """Return the path of a table file, without reading it. Raise InvalidRows if it is not a regular file."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        words = f"{str(path)[:60]!r} is no table file"
+        words = f"{str(path)[:60]!r} is not a table file"
         allowed = f"a file that ends in {', '.join(SUFFIXES)}; for one line: ['a line'], say()"
         raise InvalidRows([problem("table", words, allowed=allowed)])
     try:
@@ -146,7 +146,7 @@ def _objects(path: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
                 found = parse_json(line)
                 words = "" if isinstance(found, dict) else f"holds a {type(found).__name__}, not an object"
             except ValueError as error:
-                words = f"is no JSON: {error}"
+                words = f"is not JSON: {error}"
             if words:
                 words = f"{path.name} cannot be read: line {number} {words}"
                 raise InvalidRows([problem("table", words)])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from speechframe.settings import fingerprint
 from speechframe.testing.books import Counters, InFlightMeter
-from speechframe.testing.journal import Bill, Journal
+from speechframe.testing.journal import Bill, BillsFile
 
 __all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
 
@@ -62,7 +62,7 @@ class Bank:
         keys: Sequence[str],
         regions: Sequence[str],
         cap: int | None,
-        journal: Journal,
+        journal: BillsFile,
         counters: Counters,
     ) -> None:
         self._by_key = {key: Account(key, {region: InFlightMeter(cap) for region in regions}) for key in keys}

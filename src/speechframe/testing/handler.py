@@ -28,10 +28,10 @@ from speechframe.testing import answers, plan, spoken
 from speechframe.testing.accounts import Account, Bank, OtherBodyError, QuotaUsedUpError
 from speechframe.testing.audio_urls import AUDIO_PATH, audio_at
 from speechframe.testing.books import Counters, InFlightMeter
-from speechframe.testing.journal import Journal
+from speechframe.testing.journal import BillsFile
 from speechframe.testing.knobs import Knobs
 from speechframe.testing.plan import Fault, FaultTable, Step
-from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, Request
+from speechframe.testing.protocol import API_KEY, IDEMPOTENCY_KEY, TAKE, Connection, HttpRequest
 from speechframe.testing.wanted import (
     BadRequestError,
     Wanted,
@@ -69,7 +69,7 @@ def identity_of(seed: int) -> str:
 
 
 @dataclass(slots=True)
-class _Call:
+class _HandledCall:
     """The state of one call in flight."""
 
     out: Connection
@@ -95,7 +95,7 @@ class RequestHandler:
 
     def __init__(self, knobs: Knobs, data: Path) -> None:
         self._counters = Counters()
-        self._bank = Bank(knobs.keys, knobs.regions, knobs.cap, Journal(data), self._counters)
+        self._bank = Bank(knobs.keys, knobs.regions, knobs.cap, BillsFile(data), self._counters)
         self._cap = knobs.cap
         self._number = 0
         self._drawn = 0
@@ -118,7 +118,7 @@ class RequestHandler:
 
     # -- the ways in -----------------------------------------------------------------
 
-    def _handle(self, request: Request, out: Connection, region: str) -> None:
+    def _handle(self, request: HttpRequest, out: Connection, region: str) -> None:
         self._number += 1
         trace = f"{self._number:08x}"
         if request.path.startswith(AUDIO_PATH):
@@ -141,7 +141,7 @@ class RequestHandler:
         else:
             out.reply(self._other(request, region, account, trace))
 
-    def _other(self, request: Request, region: str, account: Account, trace: str) -> bytes:
+    def _other(self, request: HttpRequest, region: str, account: Account, trace: str) -> bytes:
         if request.path == BOOKS_PATH:
             books = self._counters.books(self._bank.meters(), self._bank.remaining(self._knobs.quota))
             return answers.http(200, [json.dumps(books.to_json()).encode()], trace=trace)
@@ -169,7 +169,7 @@ class RequestHandler:
 
     # -- knobs -----------------------------------------------------------------------
 
-    def _control(self, request: Request, trace: str) -> bytes:
+    def _control(self, request: HttpRequest, trace: str) -> bytes:
         try:
             changes = json.loads(request.body)
             self._knobs = self._knobs.changed(changes)
@@ -205,7 +205,7 @@ class RequestHandler:
     # -- a call for speech or translations ---------------------------------------------
 
     def _call(
-        self, request: Request, out: Connection, region: str, account: Account | None, trace: str
+        self, request: HttpRequest, out: Connection, region: str, account: Account | None, trace: str
     ) -> None:
         knobs = self._knobs
         now_s = _now_s()
@@ -244,13 +244,13 @@ class RequestHandler:
         self._counters.add_in_flight()
         self._drawn += 1
         latency_s = knobs.latency.seconds_at(plan.draw(knobs.seed, "latency", self._drawn))
-        call = _Call(out, region, account, meter, wanted, step, mark, trace)
+        call = _HandledCall(out, region, account, meter, wanted, step, mark, trace)
         if latency_s:
             asyncio.get_running_loop().call_later(latency_s, self._work, call)
         else:
             self._work(call)
 
-    def _wanted(self, request: Request) -> Wanted | WantedTranslation:
+    def _wanted(self, request: HttpRequest) -> Wanted | WantedTranslation:
         if request.path == _TRANSLATE.path:
             return read_translation(request.body, self._knobs.scripts)
         take = request.header(TAKE) if self._knobs.takes else None
@@ -268,7 +268,7 @@ class RequestHandler:
         self._attempts[tag] += 1
         return self._faults.step_at(plan.draw(self._knobs.seed, "fault", tag, self._attempts[tag]))
 
-    def _work(self, call: _Call) -> None:
+    def _work(self, call: _HandledCall) -> None:
         step, wanted = call.step, call.wanted
         if step.status != Status.OK:
             self._leave(call)
@@ -282,7 +282,7 @@ class RequestHandler:
             else:
                 self._answer(call)
 
-    def _lose(self, call: _Call) -> None:
+    def _lose(self, call: _HandledCall) -> None:
         """End a call without any answer."""
         if call.step.fault in {Fault.RESET_BEFORE, Fault.RESET_AFTER}:
             self._leave(call)
@@ -290,7 +290,7 @@ class RequestHandler:
         else:
             call.out.hold(self._knobs.hang_s, lambda: self._leave(call))
 
-    def _bill(self, call: _Call) -> bool:
+    def _bill(self, call: _HandledCall) -> bool:
         """Bill the call. Return False if the call was refused instead."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
@@ -311,7 +311,7 @@ class RequestHandler:
         self._refuse(call.out, status, words, call.trace)
         return False
 
-    def _answer(self, call: _Call) -> None:
+    def _answer(self, call: _HandledCall) -> None:
         fault = call.step.fault
         answer = self._make_answer(call)
         if fault is Fault.SLOW_BYTES:
@@ -326,7 +326,7 @@ class RequestHandler:
         self._count_answer()
         call.out.reply(answer)
 
-    def _end_slow_answer(self, call: _Call, *, whole: bool) -> None:
+    def _end_slow_answer(self, call: _HandledCall, *, whole: bool) -> None:
         self._leave(call)
         if whole:
             self._count_answer()
@@ -335,7 +335,7 @@ class RequestHandler:
         self._counters.answered += 1
         self._counters.count_answer(200)
 
-    def _make_answer(self, call: _Call) -> bytes:
+    def _make_answer(self, call: _HandledCall) -> bytes:
         """Return the answer to a call that was billed."""
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
         if isinstance(wanted, WantedTranslation):
@@ -356,7 +356,7 @@ class RequestHandler:
 
     # -- the ways out -----------------------------------------------------------------
 
-    def _leave(self, call: _Call) -> None:
+    def _leave(self, call: _HandledCall) -> None:
         call.meter.leave(_now_s())
         self._counters.in_flight -= 1
 
@@ -402,7 +402,7 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _voices(request: Request, trace: str) -> bytes:
+def _voices(request: HttpRequest, trace: str) -> bytes:
     asked = parse_qs(request.query).get("model")
     try:
         query = VoicesQuery.model_validate({"model": asked[0]} if asked else {})

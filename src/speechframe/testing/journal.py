@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-__all__ = ["Bill", "Journal"]
+__all__ = ["Bill", "BillsFile"]
 
 _NAME = "billed.journal"
 _NONE = "-"
@@ -39,7 +39,7 @@ class Bill(NamedTuple):
         return cls(key, int(tag, 16), int(characters), mark.replace(_NONE, ""), body.replace(_NONE, ""))
 
 
-class Journal:
+class BillsFile:
     """The file of bills in a folder, open for more bills. Creates the folder if necessary."""
 
     def __init__(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from speechframe.spec.chosen import API_KEY_HEADER, IDEMPOTENCY_HEADER, TAKE_HEADER
 from speechframe.testing import answers
 
-__all__ = ["API_KEY", "IDEMPOTENCY_KEY", "TAKE", "Connection", "Request"]
+__all__ = ["API_KEY", "IDEMPOTENCY_KEY", "TAKE", "Connection", "HttpRequest"]
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ _TRANSFER = _line("Transfer-Encoding")
 _CLOSE = b"\r\nconnection: close"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A complete request."""
 
     method: str
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
     :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`.
     """
 
-    def __init__(self, handle: Callable[[Request, "Connection"], None]) -> None:
+    def __init__(self, handle: Callable[[HttpRequest, "Connection"], None]) -> None:
         self._handle = handle
         self._transport: asyncio.Transport
         self._buffer = b""
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._handle(request, self)
         self._reading = False
 
-    def _next(self) -> Request | None:
+    def _next(self) -> HttpRequest | None:
         """Remove the next request from the buffer and return it. None if it is incomplete."""
         buffer = self._buffer
         end = buffer.find(_END)
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._buffer = buffer[stop:]
         self._closing = lowered.find(_CLOSE) >= 0
         path, _, query = words[1].partition("?")
-        return Request(words[0], path, query, head, lowered, buffer[start:stop])
+        return HttpRequest(words[0], path, query, head, lowered, buffer[start:stop])
 
     def _refuse(self, status: int) -> None:
         self._buffer = b""

@@ -25,7 +25,7 @@ from speechframe.batch.live import Run
 from speechframe.batch.progress import duration
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
-from speechframe.client import Call
+from speechframe.client import PreparedCall
 from speechframe.client.upload import Body, Upload, file_of_samples, upload_of, upload_of_bytes
 from speechframe.errors import AudioError
 from speechframe.settings import Settings
@@ -154,14 +154,14 @@ class ChangeVoiceBackend(SpokenBackend):
         except AudioError as error:
             return error
 
-    def call(self, request: Request, **call_options: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
         """Return the call of a request's body. Sending reads the clip and checks its hash."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
         path = kept_path(self.folder, clip["path"])
         upload = Upload(**{name: clip[name] for name in _KEPT_OF_CLIP}, path=path)
         decoded = ConvertRequest.model_validate({**fields, _FILE: b""})
-        return Call("convert", decoded, Body(upload, _encode(decoded, upload)[1]), **call_options)
+        return PreparedCall("convert", decoded, Body(upload, _encode(decoded, upload)[1]), **call_options)
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
         """Return the operation, because speech is the smaller part of the work."""

@@ -15,7 +15,7 @@ from speechframe.batch.backend import Opened, Request
 from speechframe.batch.live import Run
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
-from speechframe.client import Call
+from speechframe.client import PreparedCall
 from speechframe.settings import Settings
 from speechframe.spec.billing import PRICES
 from speechframe.spec.check import FieldProblem, shown
@@ -147,13 +147,13 @@ class GenerateBackend(SpokenBackend):
         body_before, _, body_after = _around_text(body)
         return before, after, body_before, body_after, facts, varies
 
-    def call(self, request: Request, **call_options: Any) -> Call[Any]:
+    def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
         """Return the call of a request's body."""
         # Requests that differ only in their text are parsed once, with "-" as their text. `check` has checked
         # each text.
         before, text, after = _around_text(request.body)
         parsed = self._parse(before + b'"-"' + after).model_copy(update={"text": text})
-        return Call("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
+        return PreparedCall("stream" if self._is_stream else "generate", parsed, request.body, **call_options)
 
     async def after(self, run: Any, is_stopped: Callable[[], bool]) -> None:
         """Align words for rows without words, if ``words="align"`` was given."""

@@ -18,7 +18,7 @@ from speechframe.batch.backend import Answer, Finding, Opened, Record, Request
 from speechframe.batch.live import Run
 from speechframe.batch.run import make
 from speechframe.batch.run_options import RunOptions
-from speechframe.client import Call
+from speechframe.client import PreparedCall
 from speechframe.client.answers import placed_warnings
 from speechframe.errors import BadAnswer, SpeechframeError
 from speechframe.settings import Settings
@@ -203,7 +203,7 @@ class TranslateBackend(CallBackend):
         text = _Text.of(request)
         return text.target, text.source_locale if self._sends_source else None
 
-    def call(self, request: Request, **call_options: Any) -> Call[TranslateRequest]:
+    def call(self, request: Request, **call_options: Any) -> PreparedCall[TranslateRequest]:
         """Return the client's call of one text or of a pack."""
         target, source = self._kind(request.rows[0])
         # Skip the checks, because `check` has checked each text, and `pack` the number of texts.
@@ -212,7 +212,7 @@ class TranslateBackend(CallBackend):
             texts=[_Text.of(row).sent for row in request.rows],
             source_language=source,
         )
-        return Call("translate", unchecked, encode_request(unchecked), **call_options)
+        return PreparedCall("translate", unchecked, encode_request(unchecked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
         """Return the arguments in which two bodies differ. The text with tokens is not an argument."""

@@ -13,7 +13,7 @@ import anywidget
 from speechframe.batch.live import Run, open_run
 from speechframe.errors import SpeechframeError
 from speechframe.page.assets import script, style
-from speechframe.page.clips import Shelf
+from speechframe.page.clips import ClipShelf
 
 __all__ = ["ClipWidget", "PageWidget", "clips_of", "held_clips", "post", "run_of", "table"]
 
@@ -94,7 +94,7 @@ class ClipWidget(PageWidget):
         Ids of the clips that were sent, in order.
     """
 
-    def __init__(self, shelf: Shelf, **kwargs: Any) -> None:
+    def __init__(self, shelf: ClipShelf, **kwargs: Any) -> None:
         self.shelf = shelf
         self.loads: list[str] = []
         super().__init__(**kwargs)
@@ -132,7 +132,7 @@ def run_of(given: Any) -> Run:
     return open_run(given)
 
 
-def clips_of(shelf: Shelf) -> dict[str, Any]:
+def clips_of(shelf: ClipShelf) -> dict[str, Any]:
     """Return the traits ``clips`` and ``outlines``, with the data of all clips except the audio."""
     return {
         "clips": [entry.to_page() for entry in shelf.entries],
@@ -140,7 +140,7 @@ def clips_of(shelf: Shelf) -> dict[str, Any]:
     }
 
 
-def held_clips(shelf: Shelf) -> Iterator[tuple[str, bytes, str]]:
+def held_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
     """Yield id, audio and content type of each playable clip, for a page that is one file."""
     for entry in shelf.entries:
         if entry.problem is None:

@@ -11,7 +11,7 @@ import traitlets as t
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_flag, check_text, check_whole_number
-from speechframe.page.clips import Entry, Shelf
+from speechframe.page.clips import ClipShelf, Entry
 from speechframe.page.html import one_file, save_page
 from speechframe.store.reviews import KEEP, REJECT
 from speechframe.store.rows import Selection
@@ -84,7 +84,7 @@ class DatasetBrowser(ClipWidget):
         self._opened: dict[str, Entry] = {}
         self._opened_as: tuple[Any, ...] = ()
         super().__init__(
-            Shelf([], [], 0),
+            ClipShelf([], [], 0),
             total=self._reader.total,
             page_rows=page_rows,
             audible=self._reader.audible,

@@ -12,7 +12,7 @@ from speechframe import aio
 from speechframe.batch.live import Run
 from speechframe.errors import SpeechframeError
 from speechframe.page.arguments import check_text
-from speechframe.page.clips import Shelf, shelf_of
+from speechframe.page.clips import ClipShelf, shelf_of
 from speechframe.page.html import one_file, save_page
 from speechframe.processes.loop import run_sync, submit
 from speechframe.store.rows import Selection
@@ -62,13 +62,13 @@ class VoiceComparison(ClipWidget):
     outlines = t.Dict().tag(sync=True)
     preferred = t.Dict().tag(sync=True)
 
-    def __init__(self, run: Run | None, shelf: Shelf, making: dict[str, Any] | None = None) -> None:
+    def __init__(self, run: Run | None, shelf: ClipShelf, making: dict[str, Any] | None = None) -> None:
         self.run = run
         self._making = making
         self._work: Future[None] | None = None
         super().__init__(shelf, **self._stage_of(run, shelf))
 
-    def _stage_of(self, run: Run | None, shelf: Shelf) -> dict[str, Any]:
+    def _stage_of(self, run: Run | None, shelf: ClipShelf) -> dict[str, Any]:
         if self._making is None or run is None or run.estimate is None:
             return {"stage": READY, **_group_by_text(shelf)}
         estimate = run.estimate
@@ -211,11 +211,11 @@ def _voice(entry: Any) -> str:
     return entry.voice_id or str(entry.fields.get("voice") or entry.label)
 
 
-def _texts(shelf: Shelf) -> list[str]:
+def _texts(shelf: ClipShelf) -> list[str]:
     return list(dict.fromkeys(_text(entry) for entry in shelf.entries))
 
 
-def _group_by_text(shelf: Shelf) -> dict[str, Any]:
+def _group_by_text(shelf: ClipShelf) -> dict[str, Any]:
     """Return the clips grouped by text, in the format of the page."""
     shown = clips_of(shelf)
     by_text: dict[str, list[dict[str, Any]]] = {text: [] for text in _texts(shelf)}

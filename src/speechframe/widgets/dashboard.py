@@ -17,7 +17,7 @@ from speechframe.batch.live import RUNNING, Run
 from speechframe.batch.options import Options
 from speechframe.batch.run_options import RunOptions
 from speechframe.errors import SpeechframeError
-from speechframe.page.clips import Entry, Shelf
+from speechframe.page.clips import ClipShelf, Entry
 from speechframe.processes.loop import submit
 from speechframe.store.schema import AUDIO
 from speechframe.widgets.base import ClipWidget, run_of, table
@@ -106,7 +106,7 @@ class RunDashboard(ClipWidget):
         self._audible = AUDIO in run.manifest.schema.names
         started = self._watcher.look()
         super().__init__(
-            Shelf([], [], 0),
+            ClipShelf([], [], 0),
             heading=f"{run.operation} on {run.service}",
             folder=run.short_path,
             figures=started.to_page(),
@@ -169,7 +169,7 @@ class RunDashboard(ClipWidget):
             del self._known[key]
         entries = [entry for entry, _ in self._known.values()]
         # Clips that left the page stay on the shelf for a while, because the page may still load them.
-        self.shelf = Shelf(
+        self.shelf = ClipShelf(
             entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
         )
         self.clips = [self._known[key][0].to_page() for key in keys]

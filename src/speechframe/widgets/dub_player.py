@@ -24,7 +24,7 @@ from speechframe.writing.words import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dub", "DubPlayer", "dubs_of", "review"]
+__all__ = ["DubPlayer", "DubView", "dubs_of", "review"]
 
 _MEBI = 1 << 20
 _NO_FILE = "dubs/none"
@@ -33,7 +33,7 @@ _LARGEST_BYTES = 200 * _MEBI
 
 
 @dataclass(frozen=True)
-class Dub:
+class DubView:
     """The data of one media file in one locale for the page.
 
     `path` and `original` are local files, or None. A cue is a text with start and end in milliseconds.
@@ -100,8 +100,8 @@ class DubPlayer(PageWidget):
 
     def __init__(
         self,
-        dubs: Sequence[Dub],
-        correct: "Callable[[Dub, list[dict[str, Any]]], Dub] | None" = None,
+        dubs: Sequence[DubView],
+        correct: "Callable[[DubView, list[dict[str, Any]]], DubView] | None" = None,
     ) -> None:
         self._shown = {dub.dub_id: dub for dub in dubs}
         self._correct = correct
@@ -201,7 +201,7 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
     run = run_of(run)
     utterances = _by_row(api.utterances(run, service=service))
 
-    def correct(dub: Dub, changes: list[dict[str, Any]]) -> Dub:
+    def correct(dub: DubView, changes: list[dict[str, Any]]) -> DubView:
         corrections = [{"row_id": dub.dub_id, **change} for change in changes]
         corrected = _by_row(api.correct(run, corrections, service=service))
         return next(one for one in dubs_of(run, corrected) if one.dub_id == dub.dub_id)
@@ -209,7 +209,9 @@ def review(run: Run | str | PathLike[str], *, service: Any = None) -> DubPlayer:
     return DubPlayer(dubs_of(run, utterances), correct)
 
 
-def dubs_of(run: Run, by_row: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})) -> list[Dub]:
+def dubs_of(
+    run: Run, by_row: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})
+) -> list[DubView]:
     """Return the rows of a run of :func:`dub` for a page. `by_row` has utterances to correct, by row id."""
     ours = ("row_id", "locale", "status", "dub_path", "vtt_path", "srt_path", "error_message")
     names = {name: run.name_of(name) for name in ours}
@@ -218,7 +220,7 @@ def dubs_of(run: Run, by_row: Mapping[str, Sequence[Mapping[str, Any]]] = Mappin
     dubs = []
     for row in run.to_arrow(columns=list(dict.fromkeys(columns))).to_pylist():
         row_id, locale, status, dub_path, vtt, srt, error = (row[column] for column in names.values())
-        dub = Dub(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
+        dub = DubView(str(row_id), str(row_id).removesuffix(f"/{locale}"), locale or "", status)
         if status not in FINISHED:
             dubs.append(replace(dub, problem=error or f"there is no dub, because the status is {status}"))
             continue

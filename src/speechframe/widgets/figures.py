@@ -8,7 +8,7 @@ from typing import Any
 from speechframe.batch.live import RUNNING, STOPPED
 from speechframe.store.schema import CACHED, CHARGED_UNKNOWN, DONE, FAILED, SUSPECT, StopReason
 
-__all__ = ["BY_HAND", "COUNTED", "POINTS", "Burn", "Figures", "to_go"]
+__all__ = ["BY_HAND", "COUNTED", "POINTS", "Burn", "RunFigures", "to_go"]
 
 BY_HAND: Mapping[str, str] = MappingProxyType(
     {
@@ -93,7 +93,7 @@ class Burn:
 
 
 @dataclass(frozen=True)
-class Figures:
+class RunFigures:
     """The figures of a run at one moment.
 
     Parameters

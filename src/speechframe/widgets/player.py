@@ -9,7 +9,7 @@ import traitlets as t
 from speechframe.batch.live import Run
 from speechframe.client import Stream, SyncStream
 from speechframe.page.arguments import check_flag, check_whole_number
-from speechframe.page.clips import Shelf, shelf_of
+from speechframe.page.clips import ClipShelf, shelf_of
 from speechframe.page.html import one_file, save_page
 from speechframe.widgets.base import ClipWidget, clips_of, held_clips, table
 from speechframe.widgets.dub_player import DubPlayer, dubs_of
@@ -53,7 +53,7 @@ class ClipPlayer(ClipWidget):
     ratings = t.Dict().tag(sync=True)
     plays = t.Dict().tag(sync=True)
 
-    def __init__(self, shelf: Shelf, *, rates: bool = True) -> None:
+    def __init__(self, shelf: ClipShelf, *, rates: bool = True) -> None:
         super().__init__(shelf, **clips_of(shelf), total=shelf.total, rates=rates)
 
     @property

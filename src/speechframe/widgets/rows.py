@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from speechframe.batch.live import Run
-from speechframe.page.clips import Entry, Shelf
+from speechframe.page.clips import ClipShelf, Entry
 from speechframe.store.reviews import KEEP, REJECT, last_words
 from speechframe.store.rows import OUR_ROW_ID as ROW_ID
 from speechframe.store.schema import AUDIO, BOOKKEEPING, FINISHED
@@ -246,10 +246,10 @@ class RowReader:
             fields=fields,
         )
 
-    def shelf(self, entries: Iterable[Entry]) -> Shelf:
+    def shelf(self, entries: Iterable[Entry]) -> ClipShelf:
         """Return the clips of rows. The id of a clip is the request key of its call."""
         held = list({entry.clip_id: entry for entry in entries}.values())
-        return Shelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
+        return ClipShelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
 
     def others(self, entry: Entry) -> dict[str, str]:
         """Return the columns of a row that its page does not show elsewhere, as texts."""

@@ -17,7 +17,7 @@ from speechframe.audio.codec import encode
 from speechframe.audio.peaks import peaks
 from speechframe.client import Stream, SyncStream
 from speechframe.errors import AudioError, SpeechframeError, StoreError
-from speechframe.page.clips import Entry, Shelf
+from speechframe.page.clips import ClipShelf, Entry
 from speechframe.page.html import one_file, save_page
 from speechframe.page.word_times import estimate_word_times
 from speechframe.spec.speech import ChannelType, Format
@@ -225,10 +225,10 @@ class StreamPlayer(ClipWidget):
         return table(["text", "length", "problem"], [row], caption=self.to_text())
 
 
-def _shelf_of(entry: Entry, clip: Clip | None) -> Shelf:
+def _shelf_of(entry: Entry, clip: Clip | None) -> ClipShelf:
     def load() -> Clip:
         if clip is None:
             raise StoreError("the stream is still arriving; wait for its end")
         return clip
 
-    return Shelf([entry], [load], 1)
+    return ClipShelf([entry], [load], 1)

@@ -10,7 +10,7 @@ from speechframe.batch.live import RUNNING, Run
 from speechframe.spec.billing import to_credits
 from speechframe.verbs import VERBS
 from speechframe.widgets.attempts import AttemptReader
-from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, Figures
+from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, RunFigures
 
 __all__ = ["Watcher"]
 
@@ -56,11 +56,11 @@ class Watcher:
         """Return the credits that the run has spent, including those before a resume."""
         return to_credits(self._attempts.read(self.run).spent_millis)
 
-    def look(self) -> Figures:
+    def look(self) -> RunFigures:
         """Return the current figures of the run."""
         return self._here() if self.run.progress is not None else self._elsewhere()
 
-    def _here(self) -> Figures:
+    def _here(self) -> RunFigures:
         run, p = self.run, self.run.progress
         assert p is not None  # noqa: S101 - the caller has checked this
         if p is not self._progress:
@@ -87,7 +87,7 @@ class Watcher:
             # Without a balance before the first call, add the credits left and the credits spent.
             balance = None if p.balance is None else p.balance + to_credits(p.credits_millis)
         start = _start(p.budget, balance, planned + before)
-        return Figures(
+        return RunFigures(
             status,
             *_why(run, status),
             is_here=True,
@@ -118,7 +118,7 @@ class Watcher:
         self._earlier["total"] = sum(counts[name] for name in _MADE)
         self._earlier_retries += progress.retried_by
 
-    def _elsewhere(self) -> Figures:
+    def _elsewhere(self) -> RunFigures:
         run = self.run.refresh()
         status = run.status
         books = self._attempts.read(run)
@@ -145,7 +145,7 @@ class Watcher:
         line = _Line()
         for seconds, spent in books.points:
             line.add(seconds, spent)
-        return Figures(
+        return RunFigures(
             status,
             *_why(run, status),
             is_here=False,

@@ -5,7 +5,7 @@ from typing import Any
 from speechframe.spec.changer import ConvertRequest
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS
 from speechframe.wire.answers import MOST_VALUES
-from speechframe.wire.requests import Form, canonical, encode_form
+from speechframe.wire.requests import FileForm, canonical, encode_form
 from speechframe.wire.speech import SpokenAnswer, SpokenFields, decode_spoken
 
 _FILE = "file"
@@ -23,7 +23,7 @@ _LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
 
 def encode_convert(
     request: ConvertRequest, clip_sha256: str, *, name: str, media_type: str, as_base64: bool
-) -> tuple[bytes, Form]:
+) -> tuple[bytes, FileForm]:
     r"""Return the content of a request, and the form that sends it. Equal requests give equal bytes.
 
     Absent values and the document's defaults are left out. The boundary is a hash of the content, so a clip

@@ -35,7 +35,7 @@ _END = ClientFrame.model_validate({"end": True})
 
 
 @dataclass(frozen=True, slots=True)
-class Audio:
+class TurnAudio:
     """Audio of a turn. WAV bytes that begin with RIFF begin with a header, and other WAV bytes have none."""
 
     turn: int
@@ -44,7 +44,7 @@ class Audio:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnEnded:
     """All audio of a turn has arrived."""
 
     turn: int
@@ -91,7 +91,7 @@ class UnexpectedMessage:
     words: str
 
 
-Event = Audio | Ended | Failed | Retried | Warned | UnexpectedMessage
+Event = TurnAudio | TurnEnded | Failed | Retried | Warned | UnexpectedMessage
 
 
 @dataclass(eq=False, slots=True)
@@ -234,7 +234,7 @@ class ClientContexts:
         found.ended = True
         if found.wire_id is None and not found.has_text:
             # The service does not have this turn, so there is nothing to wait for.
-            return self._finish(found, Ended(turn))
+            return self._finish(found, TurnEnded(turn))
         found.frames.append(_END)
         return []
 
@@ -324,7 +324,7 @@ class ClientContexts:
         heard: list[Event] = []
         if isinstance(frame, AudioReceived) and frame.audio:
             turn.heard = True
-            heard.append(Audio(turn.number, frame.audio, frame.trace_id))
+            heard.append(TurnAudio(turn.number, frame.audio, frame.trace_id))
         return heard + (self._final(turn, frame.trace_id) if frame.final else [])
 
     def _begin_attempt(self, turn: _Turn, now_s: float) -> bool:
@@ -344,7 +344,7 @@ class ClientContexts:
             why = f"; the service warned: {turn.warned}" if turn.warned else ""
             words = f"the answer holds no audio{why}"
             return self._finish(turn, Failed(turn.number, None, words, trace_id, is_bad=True))
-        return self._finish(turn, Ended(turn.number, trace_id))
+        return self._finish(turn, TurnEnded(turn.number, trace_id))
 
     def _error(self, turn: _Turn | None, frame: ErrorFrame, now_s: float) -> list[Event]:
         code, words = frame.error_code, frame.error
@@ -396,7 +396,7 @@ class ClientContexts:
         return [Retried(turn.number, code)] if turn.has_text else self._finish_if_ended(turn)
 
     def _finish_if_ended(self, turn: _Turn) -> list[Event]:
-        return self._finish(turn, Ended(turn.number)) if turn.ended else []
+        return self._finish(turn, TurnEnded(turn.number)) if turn.ended else []
 
     def _give_up(self, turn: _Turn) -> None:
         """Abandon an attempt, which is then ended on the wire. Its text will be sent from the beginning."""
@@ -418,7 +418,7 @@ class ClientContexts:
             turn.has_slot = False
             self._slots.free()
 
-    def _finish(self, turn: _Turn, event: Ended | Failed) -> list[Event]:
+    def _finish(self, turn: _Turn, event: TurnEnded | Failed) -> list[Event]:
         self._detach(turn)
         del self._turns[turn.number]
         # A slot may be free now, so refused turns need not wait any longer.

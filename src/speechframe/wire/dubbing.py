@@ -10,7 +10,7 @@ from speechframe.errors import BadAnswer
 from speechframe.spec.dubbing import JobCreateRequest, JobCreateWithProjectRequest
 from speechframe.spec.fields._model import DocumentModel
 from speechframe.wire.answers import MAX_MESSAGE_CHARACTERS, kind_of, loaded, one_line
-from speechframe.wire.requests import Form, canonical, encode_form
+from speechframe.wire.requests import FileForm, canonical, encode_form
 
 __all__ = [
     "decode",
@@ -36,7 +36,7 @@ def encode_job(
     *,
     name: str = "",
     media_type: str = "",
-) -> Form:
+) -> FileForm:
     """Return the form that creates a job. Equal requests give equal bytes.
 
     The form has the hash, name and media type of a file. The request's own ``file`` is ignored.

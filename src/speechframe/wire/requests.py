@@ -14,7 +14,7 @@ _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",",
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FileForm:
     """A form for one file: the bytes before and after the file. `content_type` contains the boundary.
 
     A field may be a secret, so a repr does not show the fields.
@@ -25,7 +25,9 @@ class Form:
     tail: bytes = field(repr=False)
 
 
-def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str, str] | None = None) -> Form:
+def encode_form(
+    fields: Mapping[str, Any], content: bytes, file: tuple[str, str, str] | None = None
+) -> FileForm:
     r"""Return a form. Equal fields and files give equal bytes.
 
     Parameters
@@ -57,7 +59,7 @@ def encode_form(fields: Mapping[str, Any], content: bytes, file: tuple[str, str,
         opening = f'name="{name}"; filename="{file_name}"\r\nContent-Type: {media_type}'
         parts.append(_part(boundary, opening, b"").removesuffix(b"\r\n"))
         end = b"\r\n" + end
-    return Form(f"multipart/form-data; boundary={boundary}", b"".join(parts), end)
+    return FileForm(f"multipart/form-data; boundary={boundary}", b"".join(parts), end)
 
 
 def encode_request(request: DocumentModel) -> bytes:

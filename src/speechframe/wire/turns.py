@@ -88,7 +88,7 @@ class SlotPool(Protocol):
         """Return a slot to the pool."""
 
 
-class Slots:
+class TurnSlots:
     """A pool with a fixed number of slots.
 
     Examples

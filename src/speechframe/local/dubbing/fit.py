@@ -17,14 +17,14 @@ from speechframe.spec.chosen import (
 )
 from speechframe.spec.dubbing import Fit
 
-__all__ = ["Line", "Placed", "fit"]
+__all__ = ["Placed", "TimedLine", "fit"]
 
 # Of what is divided and multiplied again, the last binary places differ.
 _NOTHING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TimedLine:
     """When somebody speaks, and how long the same takes in the other language at a speed of 1."""
 
     start_s: float
@@ -41,7 +41,7 @@ class Placed:
     fit: Fit
 
 
-def fit(lines: Sequence[Line], media_s: float) -> list[Placed]:
+def fit(lines: Sequence[TimedLine], media_s: float) -> list[Placed]:
     """Return where lines go, in their order.
 
     Parameters
@@ -63,7 +63,7 @@ def fit(lines: Sequence[Line], media_s: float) -> list[Placed]:
     ]
 
 
-def _least(line: Line, room_end_s: float) -> float:
+def _least(line: TimedLine, room_end_s: float) -> float:
     """Return the least speed at which a line fits, as far as speeds go."""
     room_s = room_end_s - line.start_s
     slot_s = min(line.end_s - line.start_s, room_s)
@@ -123,7 +123,7 @@ def _starts(own: Sequence[float], lengths: Sequence[float], media_s: float) -> t
     return starts, over
 
 
-def _called(line: Line, start_s: float, speed: float, is_over: bool) -> Fit:  # noqa: FBT001  (one of a table)
+def _called(line: TimedLine, start_s: float, speed: float, is_over: bool) -> Fit:  # noqa: FBT001  (one of a table)
     if is_over:
         return Fit.OVERRUN
     if start_s != line.start_s:

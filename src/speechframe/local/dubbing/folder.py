@@ -1,7 +1,7 @@
 """The folder of a job: what the service writes there, and what its worker leaves.
 
 - ``source``: the medium, ``task.json``: what is asked for. Both are the service's.
-- ``<locale>/outcome.json``: what became of a locale (:class:`Outcome`), beside its files.
+- ``<locale>/outcome.json``: what became of a locale (:class:`LocaleOutcome`), beside its files.
 - everything else is the worker's own.
 
 Files are written beside their place and renamed into it: what is there is whole.
@@ -70,7 +70,7 @@ class Refused(Exception):
         super().__init__(reason)
 
 
-class Outcome(JsonFile):
+class LocaleOutcome(JsonFile):
     """What became of a locale.
 
     Parameters
@@ -128,7 +128,7 @@ class Task(JsonFile):
     corrected: str | None = None
     corrections: tuple[UtteranceCorrection, ...] = ()
 
-    def is_done(self, locale: str, outcome: Outcome | None) -> bool:
+    def is_done(self, locale: str, outcome: LocaleOutcome | None) -> bool:
         """Return whether an outcome is what the task asks for of its locale; a correction is of one alone."""
         is_another = self.corrected not in {None, locale}
         return is_another or (outcome is not None and outcome.version == self.version)

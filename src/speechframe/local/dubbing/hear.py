@@ -22,7 +22,7 @@ from speechframe.spec.dubbing import FailureCode
 from speechframe.spec.locales import language_of
 from speechframe.wire.cues import CLOSING_MARKS, SENTENCE_MARKS, Cue
 
-__all__ = ["RATE_HZ", "audible_spans", "heard", "installed", "registers_hz"]
+__all__ = ["RATE_HZ", "audible_spans", "installed", "recognise", "registers_hz"]
 
 Array = NDArray[np.float64]
 Samples = NDArray[np.float32]
@@ -99,7 +99,9 @@ def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
     return None
 
 
-def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None) -> tuple[str, list[Cue]]:
+def recognise(
+    samples: Samples, recogniser: Recogniser, *, locale: str | None = None
+) -> tuple[str, list[Cue]]:
     """Return the language and the sentences of a recording. If nobody speaks, the list is empty.
 
     The language is `locale` if it is given, otherwise the detected language.
@@ -125,10 +127,10 @@ def heard(samples: Samples, recogniser: Recogniser, *, locale: str | None = None
     language = None
     for start, end in _pieces(samples):
         piece = np.array(samples[start:end])
-        said = _recognised(piece, recogniser, locale, language)
+        said = _recognise_piece(piece, recogniser, locale, language)
         if said.words:
             language = locale or said.language
-            words += _timed(said, piece, start / RATE_HZ)
+            words += _time_words(said, piece, start / RATE_HZ)
     return language or locale or "", list(_utterances(words, samples, language or "")) if words else []
 
 
@@ -155,7 +157,7 @@ def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[flo
     Parameters
     ----------
     samples
-        As for :func:`heard`.
+        As for :func:`recognise`.
     utterances
         Utterances with their times. Their ends may be early, because the end of a word is often soft.
     """
@@ -192,7 +194,9 @@ def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
         yield start, len(samples)
 
 
-def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None) -> Transcript:
+def _recognise_piece(
+    piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None
+) -> Transcript:
     """Return the transcript of a piece, in the language of the pieces before, if it is `known`."""
     recording = Recording(piece, RATE_HZ)
     if known is not None:
@@ -207,7 +211,7 @@ def _recognised(piece: Samples, recogniser: Recogniser, locale: str | None, know
     return recogniser.recognise(recording, language=language_of(locale), words=True)
 
 
-def _timed(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
+def _time_words(said: Transcript, piece: Samples, at_s: float) -> list[_Word]:
     track = _pitch(piece)
     level_db = measure.energy_db(piece, RATE_HZ, 1000 * _STEP_S)
     words = []

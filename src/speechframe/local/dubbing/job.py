@@ -25,7 +25,7 @@ from speechframe.engines.kinds import SPEAKERS, TRANSLATORS
 from speechframe.errors import EngineError, EngineFault, SpeechframeError
 from speechframe.local.dubbing import hear, lines, script
 from speechframe.local.dubbing.cast import cast, voices
-from speechframe.local.dubbing.fit import Line, fit
+from speechframe.local.dubbing.fit import TimedLine, fit
 from speechframe.local.dubbing.folder import (
     DUB,
     OUTCOME,
@@ -35,13 +35,13 @@ from speechframe.local.dubbing.folder import (
     VTT,
     Failure,
     JsonFile,
-    Outcome,
+    LocaleOutcome,
     Refused,
     Task,
     written,
 )
 from speechframe.local.dubbing.media import Track, container_of, extract, mux, warning_of
-from speechframe.local.dubbing.mix import Spoken, mix
+from speechframe.local.dubbing.mix import PlacedLine, mix
 from speechframe.local.engines.translation.language import detected
 from speechframe.local.engines.translation.routes import Routes, UnknownPair
 from speechframe.local.engines.whisper import recogniser as whisper
@@ -65,7 +65,7 @@ _SLACK_S = 1.0
 """The service measured the medium, too, and checked the text with that length. Both may differ a little."""
 
 
-class _Heard(JsonFile):
+class _MediumSpeech(JsonFile):
     """The locale and the utterances of a medium, the pitch of each speaker in Hz, and warnings."""
 
     locale: str
@@ -75,13 +75,13 @@ class _Heard(JsonFile):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _DubInput:
     """The input of a dub, the same for all locales."""
 
     task: Task
     folder: Path
     track: Track
-    heard: _Heard
+    heard: _MediumSpeech
 
 
 def work(folder: Path, tell: Tell) -> None:
@@ -101,15 +101,15 @@ def work(folder: Path, tell: Tell) -> None:
     # A locale at which a process died comes last, so that it takes no other locale with it.
     for locale in sorted(task.targets, key=lambda locale: (folder / locale).exists()):
         path = folder / locale / OUTCOME
-        before = Outcome.read(path)
+        before = LocaleOutcome.read(path)
         if task.is_done(locale, before):
             continue
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
-            said = said or _heard(task, folder, tell)
+            said = said or _recognise(task, folder, tell)
             _dub(said, locale, before, tell)
         except Exception as error:  # noqa: BLE001 - the other locales go on
-            kept = before or Outcome(version=task.version)
+            kept = before or LocaleOutcome(version=task.version)
             kept.model_copy(update={"version": task.version, "failure": _failure(error)}).write(path)
         tell(locale, "done")
     # The audio is many times the size of the medium. A correction extracts it again within seconds.
@@ -132,27 +132,29 @@ def _failure(error: Exception) -> Failure:
     return Failure(code=FailureCode.SERVER_ERROR, reason=words)
 
 
-def _heard(task: Task, folder: Path, tell: Tell) -> _Said:
+def _recognise(task: Task, folder: Path, tell: Tell) -> _DubInput:
     """Return the utterances of the medium, from the script or from the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
     track = extract(folder / SOURCE, folder / _AUDIO, locale=task.source_locale)
-    heard = _Heard.read(folder / _HEARD)
+    heard = _MediumSpeech.read(folder / _HEARD)
     if heard is None:
         tell(None, "recognise")
         warning = warning_of(folder / SOURCE, locale=task.source_locale)
         warnings = [] if warning is None else [warning]
         if task.script is None:
-            locale, said = _recognised(task, track)
+            locale, said = _transcribe(task, track)
         else:
             locale, (said, more) = _written(task, track)
             warnings += more
         registers = hear.registers_hz(track.speech, said)
-        heard = _Heard(locale=locale, utterances=tuple(said), registers=registers, warnings=tuple(warnings))
+        heard = _MediumSpeech(
+            locale=locale, utterances=tuple(said), registers=registers, warnings=tuple(warnings)
+        )
         heard.write(folder / _HEARD)
     if not heard.utterances:
         raise Refused(FailureCode.SPEECH_NOT_PRESENT, "nobody speaks in the medium")
-    return _Said(task, folder, track, heard)
+    return _DubInput(task, folder, track, heard)
 
 
 def _written(task: Task, track: Track) -> tuple[str, script.Script]:
@@ -171,7 +173,7 @@ def _written(task: Task, track: Track) -> tuple[str, script.Script]:
     return locale or "", read
 
 
-def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
+def _transcribe(task: Task, track: Track) -> tuple[str, list[Cue]]:
     recogniser = hear.installed(registry.recognisers())
     if recogniser is None:
         raise Refused(
@@ -179,13 +181,13 @@ def _recognised(task: Task, track: Track) -> tuple[str, list[Cue]]:
             "nothing here recognises speech: pip install 'speechframe[dub]', or give a script",
         )
     try:
-        return hear.heard(track.speech, recogniser, locale=task.source_locale)
+        return hear.recognise(track.speech, recogniser, locale=task.source_locale)
     finally:
         # The recogniser has done its work, and the voices need the memory.
         whisper.unload()
 
 
-def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
+def _dub(said: _DubInput, locale: str, before: LocaleOutcome | None, tell: Tell) -> None:
     """Dub into a locale, or correct the dub of before, and write the outcome."""
     folder, source, originals = said.folder / locale, said.folder / SOURCE, said.heard.utterances
     tell(locale, "translate")
@@ -206,7 +208,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
             raise EngineError(f"utterance {number}: {error}") from None
     tell(locale, "mix")
     slots = [
-        Line(original.start_ms / 1000, original.end_ms / 1000, lines.seconds_of(natural))
+        TimedLine(original.start_ms / 1000, original.end_ms / 1000, lines.seconds_of(natural))
         for original, natural in zip(originals, naturals, strict=True)
     ]
     placed = fit(slots, said.track.seconds)
@@ -229,7 +231,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         )
     )
     spoken = [
-        Spoken(place.start_s, lines.fitted(natural, place.speed))
+        PlacedLine(place.start_s, lines.fitted(natural, place.speed))
         for natural, place in zip(naturals, placed, strict=True)
     ]
     container = container_of(source)
@@ -250,7 +252,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         written(folder / VTT) as vtt_path,
     ):
         left_out = mux(source, mixed, media_path, language=locale, container=container)
-        outcome = Outcome(
+        outcome = LocaleOutcome(
             version=said.task.version,
             media=media,
             utterances=utterances,
@@ -264,7 +266,7 @@ def _dub(said: _Said, locale: str, before: Outcome | None, tell: Tell) -> None:
         outcome.write(outcome_path)
 
 
-def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
+def _translated(said: _DubInput, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the text and the voice id of each utterance, and the warnings."""
     utterances = said.heard.utterances
     try:
@@ -286,7 +288,7 @@ def _translated(said: _Said, locale: str) -> tuple[list[tuple[str, str]], list[s
     return wanted, [*said.heard.warnings, *warnings, *missed]
 
 
-def _corrected(said: _Said, before: Outcome) -> list[tuple[str, str]]:
+def _corrected(said: _DubInput, before: LocaleOutcome) -> list[tuple[str, str]]:
     try:
         return script.corrected(
             before.utterances, said.task.corrections, said.track.seconds, slack_s=_SLACK_S

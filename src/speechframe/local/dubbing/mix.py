@@ -19,7 +19,7 @@ from speechframe.local.dubbing.folder import written
 from speechframe.local.dubbing.media import RATE_HZ, Track
 from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 
-__all__ = ["Spoken", "mix"]
+__all__ = ["PlacedLine", "mix"]
 
 RAMP_SECONDS = 0.05
 """Time in which the original is lowered, in front of a span, and comes back behind it."""
@@ -31,7 +31,7 @@ _UP_DB = 60 / RATE_HZ
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class PlacedLine:
     """A line that is laid over the original: a mono audio file, read when its time comes, and its start."""
 
     start_s: float
@@ -45,7 +45,7 @@ class Spoken:
 
 def mix(
     track: Track,
-    lines: Iterable[Spoken],
+    lines: Iterable[PlacedLine],
     target: Path,
     *,
     lowered: Iterable[tuple[float, float]],
@@ -90,7 +90,7 @@ def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequenc
 
 
 def _sums(
-    original: soundfile.SoundFile, lines: Iterable[Spoken], gain: tuple[Sequence[float], Sequence[float]]
+    original: soundfile.SoundFile, lines: Iterable[PlacedLine], gain: tuple[Sequence[float], Sequence[float]]
 ) -> Iterator[Samples]:
     """Yield the sum of original and lines, block by block; a line is held while it speaks."""
     coming = sorted(lines, key=lambda line: line.start_s, reverse=True)

@@ -8,7 +8,7 @@ Subtitles have no rule for names of speakers, so text alone decides. These forms
 A name in capitals, a numbered speaker and a name of the cast always count. Any other name counts only if such
 names begin many lines. Else "Remember: never open it." would have a speaker.
 
-Brackets describe sounds and are no speech, and so are songs between notes.
+Brackets describe sounds and are not speech, and so are songs between notes.
 """
 
 import re
@@ -72,7 +72,7 @@ class _Lead:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ScriptFacts:
     """What the warnings report: the leads of speakers, the names that were read as text, other lines."""
 
     named: Counter[str]
@@ -93,29 +93,29 @@ def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue],
         Names that are certainly speakers.
     """
     warnings = list(subtitles.warnings)
-    timed, repeated = _unrolled([_with_whole_brackets(cue) for cue in subtitles.cues])
+    timed, repeated = _unroll([_with_whole_brackets(cue) for cue in subtitles.cues])
     if repeated:
         warnings.append(f"the captions roll: {counted(repeated, 'repeated line')} spoken once")
     names = _speakers(timed, cast)
-    found = _Found(Counter(), Counter(), [])
-    cues = [part for cue in timed for part in _parted(cue, names, found)]
-    return cues, [*warnings, *_told(found, cast)]
+    found = _ScriptFacts(Counter(), Counter(), [])
+    cues = [part for cue in timed for part in _split_by_speaker(cue, names, found)]
+    return cues, [*warnings, *_warn(found, cast)]
 
 
-def _told(found: _Found, cast: Collection[str]) -> Iterator[str]:
+def _warn(found: _ScriptFacts, cast: Collection[str]) -> Iterator[str]:
     guessed = [name for name in found.named if name not in cast]
     if guessed or found.spoken:
-        who = _listed(found.named) if found.named else "none"
+        who = _format_names(found.named) if found.named else "none"
         words = f"speakers found by the names in front of lines: {who}"
         if found.spoken:
-            words += f"; these beginnings are spoken as text: {_listed(found.spoken)}"
+            words += f"; these beginnings are spoken as text: {_format_names(found.spoken)}"
         yield f"{words}. <v NAME> in WebVTT, or a name in cast, makes a speaker certain"
     if found.left_out:
         numbers = list(dict.fromkeys(found.left_out))
-        yield f"{lines_named(numbers)}: not spoken, because brackets and songs between notes are no speech"
+        yield f"{lines_named(numbers)}: not spoken, because brackets and songs between notes are not speech"
 
 
-def _listed(names: Counter[str]) -> str:
+def _format_names(names: Counter[str]) -> str:
     shown = ", ".join(
         f"{name!r} ({counted(count, 'line')})" for name, count in names.most_common(_SHOWN_NAMES)
     )
@@ -140,7 +140,7 @@ def _with_whole_brackets(cue: TimedLines) -> TimedLines:
     return replace(cue, lines=lines)
 
 
-def _unrolled(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
+def _unroll(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
     """Return captions that roll with each line once, and how many lines were repeated.
 
     Automatic captions show the last line again above the next one.
@@ -179,7 +179,7 @@ def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
     return sure | doubtful.keys() if is_many else sure
 
 
-def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[Cue]:
+def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
     """Yield the speech of a cue, a part for each speaker."""
     noted = [place for place, line in enumerate(cue.lines) if _NOTES.search(line.text)]
     parts: list[tuple[str, list[str]]] = []
@@ -187,7 +187,7 @@ def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[
         speaker, text = _split(line, names, found)
         # A song may go over several lines.
         is_sung = len(noted) > 1 and noted[0] <= place <= noted[-1]
-        words = "" if is_sung else _spoken(text)
+        words = "" if is_sung else _strip_sounds(text)
         if words != " ".join(text.split()):
             found.left_out.append(line.number)
         if speaker or not parts:
@@ -202,7 +202,7 @@ def _parted(cue: TimedLines, names: Collection[str], found: _Found) -> Iterator[
         yield Cue(first_ms, last_ms, text, speaker or _SPEAKER)
 
 
-def _split(line: Line, names: Collection[str], found: _Found) -> tuple[str, str]:
+def _split(line: Line, names: Collection[str], found: _ScriptFacts) -> tuple[str, str]:
     """Return the speaker of a line, empty if unknown, and the text without the name."""
     if line.voice:
         return line.voice, line.text
@@ -244,7 +244,7 @@ def _is_name(name: str) -> bool:
     )
 
 
-def _spoken(text: str) -> str:
+def _strip_sounds(text: str) -> str:
     """Return the speech of a line, without brackets that describe sounds and without songs."""
     between = _NOTES.split(text)
     if len(between) > 1:

@@ -53,7 +53,7 @@ class _Span:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Said:
+class _SpokenPiece:
     """What the voice said of one part of the text, without silence around it."""
 
     samples: Samples
@@ -200,7 +200,7 @@ def _all_said(
     seconds: Sequence[float],
     conversion: Conversion,
     speak: Callable[[Utterance], Speech],
-) -> tuple[list[_Said], int, list[str]]:
+) -> tuple[list[_SpokenPiece], int, list[str]]:
     """Return every part as said in about the seconds there are for it, the rate in Hz, and warnings."""
     plain = [_utterance(part, conversion) for part in parts]
     spoken = [speak(utterance) for utterance in plain]
@@ -220,7 +220,7 @@ def _all_said(
         )
     lengths_s = _lengths_s(seconds, own_s, whole)
     said = [
-        _fitted(utterance, speech, wanted_s, speak)
+        _fit(utterance, speech, wanted_s, speak)
         for utterance, speech, wanted_s in zip(plain, spoken, lengths_s, strict=True)
     ]
     return said, rate_hz, warnings
@@ -252,9 +252,9 @@ def _utterance(text: str, conversion: Conversion) -> Utterance:
     )
 
 
-def _fitted(
+def _fit(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
-) -> _Said:
+) -> _SpokenPiece:
     """Return what was said in exactly ``wanted_s``: spoken faster or slower first, then stretched."""
     said = _trimmed(speech)
     frames = max(1, seconds_to_frames(wanted_s, speech.sample_rate_hz))
@@ -267,10 +267,10 @@ def _fitted(
     words = tuple(
         Word(word.word, round(word.start_ms * factor), round(word.end_ms * factor)) for word in said.words
     )
-    return _Said(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
+    return _SpokenPiece(fit_frames(said.samples, speech.sample_rate_hz, frames), words)
 
 
-def _trimmed(speech: Speech) -> _Said:
+def _trimmed(speech: Speech) -> _SpokenPiece:
     """Return speech without the silence at its ends, its words moved along."""
     samples, rate_hz = speech.samples, speech.sample_rate_hz
     quiet = measure.silences(samples, rate_hz, shortest_ms=0, below_db=_BELOW_DB + 10)
@@ -288,7 +288,7 @@ def _trimmed(speech: Speech) -> _Said:
         )
         for word in speech.words
     )
-    return _Said(samples[first:last], words)
+    return _SpokenPiece(samples[first:last], words)
 
 
 def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
@@ -304,7 +304,7 @@ def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> 
 
 
 def _joined(
-    said: Sequence[_Said], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
+    said: Sequence[_SpokenPiece], places: Sequence[float], frames: int, rate_hz: int, warnings: Sequence[str]
 ) -> Speech:
     samples = np.zeros(frames, np.float32)
     words: list[Word] = []

@@ -214,8 +214,8 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
         )
     return KeySpec(
         SecretStr(key),
-        _whole(quota, "quota", 0) if quota else default,
-        _whole(concurrency, "concurrency", 1) if concurrency else None,
+        _parse_integer(quota, "quota", 0) if quota else default,
+        _parse_integer(concurrency, "concurrency", 1) if concurrency else None,
     )
 
 
@@ -238,12 +238,12 @@ def parse_dub_key(words: str) -> KeySpec:
     return spec
 
 
-def _whole(words: str, name: str, low: int) -> int:
+def _parse_integer(words: str, name: str, low: int) -> int:
     # isdecimal and int() both accept digits of other scripts, which are harmless here.
     if not words.isdecimal() or len(words) > len(str(2**53)) or int(words) < low:
         raise SettingsError(
-            f"the {name} of a key is no whole number of at least {low}; "
-            "a key looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY and holds no colon itself"
+            f"the {name} of a key is not a whole number of at least {low}; "
+            "a key looks like KEY, KEY:QUOTA or KEY:QUOTA:CONCURRENCY and contains no colon itself"
         )
     return int(words)
 

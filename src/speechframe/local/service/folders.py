@@ -74,11 +74,13 @@ def _problem_of(folder: Path) -> str | None:
     reasons = [*odd_weights, *(words for _, left_out in found.values() for words in left_out)]
     if not reasons:
         return (
-            f"the voice folder {folder} holds no voice: one of Piper is a file NAME.onnx with "
+            f"the voice folder {folder} contains no voice: one of Piper is a file NAME.onnx with "
             "NAME.onnx.json beside it, those of Kokoro are style files (.npz, .bin)"
         )
     more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
-    return f"the voice folder {folder} holds no voice that can be used: {'; '.join(reasons[:_SHOWN])}{more}"
+    return (
+        f"the voice folder {folder} contains no voice that can be used: {'; '.join(reasons[:_SHOWN])}{more}"
+    )
 
 
 def set_translation_models(folders: Sequence[Path]) -> None:
@@ -97,7 +99,7 @@ def set_translation_models(folders: Sequence[Path]) -> None:
     whole = [str(folder.expanduser().absolute()) for folder in folders]
     for folder in whole:
         if not Path(folder).is_dir():
-            raise SettingsError(f"--translation-models: {folder} is no folder")
+            raise SettingsError(f"--translation-models: {folder} is not a folder")
         if os.pathsep in folder:
             raise SettingsError(f"the folder {folder} has a {os.pathsep} in its name; rename it")
     if whole:

@@ -22,13 +22,13 @@ from speechframe.local.service.dubbing.languages import Languages
 from speechframe.local.service.dubbing.queue import DubQueue
 from speechframe.local.service.dubbing.webhooks import Webhooks
 from speechframe.local.service.http.guard import Guard
-from speechframe.local.service.http.progress import Progress
+from speechframe.local.service.http.progress import InterimAnswers
 from speechframe.local.service.http.readers import Readers
-from speechframe.local.service.http.slots import Slots
+from speechframe.local.service.http.slots import RequestSlots
 from speechframe.local.service.http.threads import FairThreads
 from speechframe.local.service.http.uploads import Uploads
 from speechframe.local.service.speech.catalogue import Catalogues
-from speechframe.local.service.speech.live import Live
+from speechframe.local.service.speech.live import OpenSockets
 from speechframe.local.service.workers.pools import Pools
 from speechframe.spec import chosen
 
@@ -80,10 +80,10 @@ class State:
     owner: Owner
     shelf: shelf.Shelf
     uploads: Uploads
-    slots: Slots
+    slots: RequestSlots
     pools: Pools
-    progress: Progress
-    live: Live
+    progress: InterimAnswers
+    live: OpenSockets
     readers: Readers
     catalogues: Catalogues
     routes: Routes
@@ -165,10 +165,10 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
         languages = await asyncio.to_thread(Languages.load, routes, recognisers, pools.engines)
         tidying = asyncio.create_task(_often(tidy))
         stack.callback(tidying.cancel)
-        progress = Progress(config.progress_s)
+        progress = InterimAnswers(config.progress_s)
         for work in (webhooks.run(), dubs.run(), progress.run()):
-            stack.push_async_callback(_ended, asyncio.create_task(work))
-        slots = Slots(config.region)
+            stack.push_async_callback(_end, asyncio.create_task(work))
+        slots = RequestSlots(config.region)
         readers = Readers(config.slow_reader_s, config.unread_bytes)
         watching = asyncio.create_task(readers.watch())
         stack.callback(watching.cancel)
@@ -184,7 +184,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
             slots,
             pools,
             progress,
-            Live(),
+            OpenSockets(),
             readers,
             catalogues,
             routes,
@@ -210,7 +210,7 @@ def _check_engines(config: ServiceConfig, pools: Pools) -> None:
             raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
 
 
-async def _ended(task: "asyncio.Task[None]") -> None:
+async def _end(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -141,7 +141,7 @@ POINTS: tuple[OpenPoint, ...] = (
         f"{IDEMPOTENCY_HEADER} is honoured for {IDEMPOTENCY_SECONDS // 3600} h. The service stores key, body "
         "hash, status and billed amount, but never Base64 audio. A repeat is synthesised again with the "
         "same bytes and is free. Errors are not stored. The same key with another body is 400.",
-        "A batch that lost an answer can repeat the call without paying twice. Zero retention still holds.",
+        "A batch that lost an answer can repeat the call without paying twice. Zero retention still applies.",
         "ours",
     ),
     OpenPoint(

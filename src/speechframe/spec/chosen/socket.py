@@ -61,7 +61,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "invalid-json",
         "What is INVALID_JSON beside what does not parse",
-        "A binary message, a value that is no object, NaN and Infinity, more than "
+        "A binary message, a value that is not an object, NaN and Infinity, more than "
         f"{MAX_JSON_VALUES:,} values or {MAX_JSON_DEPTH} levels. Nothing of such a frame counts.",
         "Half of a frame is not what its sender meant.",
         "ours",
@@ -116,7 +116,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "context-opening",
         "Which frames make a context",
         "One with voice_config or text; one with a context_id and settings, or with nothing else. end or "
-        "clear alone and settings without context_id make none: such settings hold for every context of "
+        "clear alone and settings without context_id make none: such settings apply to every context of "
         "the socket that has none of its own. What the cap refuses is dropped; its error is not fatal.",
         "A context costs a slot, so only what is meant to be spoken opens one.",
         "ours",

@@ -11,11 +11,11 @@ MAX_TEXTS_PER_CALL = 200
 MAX_TRANSLATE_CHARACTERS = 100_000
 """Characters of all texts of one translation call together."""
 ROUTE_WARNING = "route: "
-"""How a warning begins that tells a translation's route; :func:`route_warning` writes it whole."""
+"""The beginning of a warning about the route of a translation. See :func:`route_warning`."""
 
 
 def route_warning(route: str, texts: Iterable[int]) -> str:
-    """Return the warning that tells which of a call's texts went which way.
+    """Return the warning that names the texts of each route.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ POINTS: tuple[OpenPoint, ...] = (
         "texts-per-translate",
         "Texts per translation call",
         f"1 to {MAX_TEXTS_PER_CALL}, and {MAX_TRANSLATE_CHARACTERS:,} characters together.",
-        "Bounds what one call holds in memory.",
+        "Bounds the memory of one call.",
         "guess",
     ),
     OpenPoint(

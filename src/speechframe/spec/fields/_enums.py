@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """Audio formats (section 2.1). The voice changer knows the first five only (section 2.5)."""
+    """Audio formats (section 2.1). The voice changer returns the first five only (section 2.5)."""
 
     MP3 = "MP3"
     WAV = "WAV"

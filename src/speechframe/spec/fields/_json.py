@@ -1,4 +1,4 @@
-"""JSON that a caller sent, read in a time that its length bounds, whatever it holds.
+"""Read JSON from callers, in a time that only its length bounds.
 
 What JSON costs is its values, not its bytes: a megabyte of empty lists is half a million objects. So values
 are counted first, and a text with more of them than any request has is not parsed. The service reads bodies,
@@ -29,7 +29,7 @@ def read_json(text: str, *, unique_names: bool = False) -> Any:
     Raises
     ------
     ValueError
-        For what is no JSON, has too many values or is nested too deeply, with words that say which.
+        For text that is not JSON, has too many values or is nested too deeply, with words that say which.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _whole(digits: str) -> int:

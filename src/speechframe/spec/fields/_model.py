@@ -96,7 +96,7 @@ def _read_json_text(value: Any) -> Any:
         try:
             return read_json(value)
         except ValueError:
-            refuse("is no JSON object")
+            refuse("is not a JSON object")
     return value
 
 

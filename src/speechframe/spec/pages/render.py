@@ -110,7 +110,7 @@ def tables_markdown() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return one JSON Schema (2020-12) whose `$defs` hold every table of the document.
+    """Return one JSON Schema (2020-12) whose `$defs` contain every table of the document.
 
     Examples
     --------

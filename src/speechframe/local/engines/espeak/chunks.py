@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechframe.local.engines.espeak import library as espeak_library
-from speechframe.local.engines.espeak.prosody import Reading
+from speechframe.local.engines.espeak.prosody import EspeakReading
 from speechframe.local.engines.reading.pieces import (
     STEP_MS,
     Chunk,
     Piece,
-    sounding,
+    find_sound,
     step_frames,
-    timed,
+    time_words,
     trimmed,
 )
 from speechframe.local.engines.reading.word_times import Heard
@@ -31,13 +31,13 @@ _PAUSE_FROM_MS = 60.0
 Samples = NDArray[np.float32]
 
 
-def speak_pieces(pieces: Sequence[Piece], reading: Reading, speed: float) -> list[Chunk]:
+def speak_pieces(pieces: Sequence[Piece], reading: EspeakReading, speed: float) -> list[Chunk]:
     """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
-    chance = reading.pause_factors()
-    return [_spoken(piece, reading, speed, chance) for piece in pieces]
+    rng = reading.pause_factors()
+    return [_speak(piece, reading, speed, rng) for piece in pieces]
 
 
-def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random) -> Chunk:
+def _speak(piece: Piece, reading: EspeakReading, speed: float, rng: random.Random) -> Chunk:
     silent = Chunk(np.zeros(0, np.float32), tuple(Heard(token, 0, 0) for token in piece.tokens))
     if not piece.spoken.speakable:
         return silent
@@ -54,26 +54,26 @@ def _spoken(piece: Piece, reading: Reading, speed: float, chance: random.Random)
     frames = np.array([event.frame for event in rendered.words], np.int64)
     samples, start = trimmed(rendered.samples, SAMPLE_RATE_HZ)
     frames = np.clip(frames - start, 0, len(samples))
-    samples, frames = _paced(samples, frames, reading.pause_strays, chance)
+    samples, frames = _vary_pauses(samples, frames, reading.pause_jitter, rng)
     events = [(origins[position], int(frame)) for position, frame in zip(positions, frames, strict=True)]
-    return timed(piece, samples, events, SAMPLE_RATE_HZ)
+    return time_words(piece, samples, events, SAMPLE_RATE_HZ)
 
 
 def _milliseconds(milliseconds: float) -> int:
     return round(SAMPLE_RATE_HZ * milliseconds / 1000)
 
 
-def _paced(
-    samples: Samples, frames: NDArray[np.int64], strays: float, chance: random.Random
+def _vary_pauses(
+    samples: Samples, frames: NDArray[np.int64], jitter: float, rng: random.Random
 ) -> tuple[Samples, NDArray[np.int64]]:
-    """Return samples whose pauses are longer or shorter by chance, and the frames of events in them."""
-    if not strays:
+    """Return samples whose pauses have random lengths, and the frames of events in them."""
+    if not jitter:
         return samples, frames
     parts: list[Samples] = []
     old, new = [0], [0]
     for start, end in _pauses(samples):
         length = end - start
-        kept = max(_milliseconds(_PAUSE_FROM_MS), round(length * (1 + strays * chance.uniform(-1, 1))))
+        kept = max(_milliseconds(_PAUSE_FROM_MS), round(length * (1 + jitter * rng.uniform(-1, 1))))
         parts.extend((samples[old[-1] : start], np.zeros(kept, np.float32)))
         for old_frame, new_frame in (
             (start, start - old[-1] + new[-1]),
@@ -90,7 +90,7 @@ def _paced(
 
 def _pauses(samples: Samples) -> list[tuple[int, int]]:
     """Return start and end of the silences inside that are pauses."""
-    active = sounding(samples, SAMPLE_RATE_HZ)
+    active = find_sound(samples, SAMPLE_RATE_HZ)
     edges = np.flatnonzero(np.diff(active.astype(np.int8)))
     spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]
     step = step_frames(SAMPLE_RATE_HZ)

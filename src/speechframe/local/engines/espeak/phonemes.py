@@ -149,13 +149,13 @@ def phoneme_input(ipa: str, language: str) -> str:
     >>> phoneme_input("təˈmɑːtoʊ", "gmw/en-US")
     "[[t|@|m|'A:|t|oU]]"
     """
-    words = [_spelled(word, ipa, language) for word in ipa.split()]
+    words = [_spell(word, ipa, language) for word in ipa.split()]
     if not any(words):
-        raise EngineError(f"the pronunciation {ipa!r} holds no sound in IPA")
+        raise EngineError(f"the pronunciation {ipa!r} contains no sound in IPA")
     return " ".join(f"[[{word}]]" for word in words if word)
 
 
-def _spelled(word: str, whole: str, language: str) -> str:
+def _spell(word: str, whole: str, language: str) -> str:
     known = _mnemonics(language)
     longest = max(map(len, known))
     symbols = _normalised(word)
@@ -182,7 +182,7 @@ def _spelled(word: str, whole: str, language: str) -> str:
             f"{symbol!r} ({unicodedata.name(symbol, '?')})" for symbol in dict.fromkeys(unknown)
         )
         raise EngineError(
-            f"the pronunciation {whole!r} has symbols that are no sounds of this voice's language: {named}; "
+            f"the pronunciation {whole!r} has symbols that are not sounds of this voice's language: {named}; "
             "write IPA, or another word with type SAY_AS"
         )
     return "|".join(spelled)
@@ -222,13 +222,13 @@ def _mnemonics(language: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     # The beginning of a word first: elsewhere a sound may become another, as the t of "water" does.
     for before, after in (("", "a"), ("a", "a"), ("a", "")):
-        found = _told(language, [name for name, kind in table if kind != _VOWEL], before, after) | found
+        found = _read_names(language, [name for name, kind in table if kind != _VOWEL], before, after) | found
     for before, after in (("m", "m"), ("m", "")):
-        found = _told(language, [name for name, kind in table if kind == _VOWEL], before, after) | found
+        found = _read_names(language, [name for name, kind in table if kind == _VOWEL], before, after) | found
     return found
 
 
-def _told(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
+def _read_names(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
     """Return what the library calls each phoneme between two others."""
     spellings = tuple(_bracketed(before, name, after) for name in names)
     *told, left, right = espeak_library.phoneme_names(

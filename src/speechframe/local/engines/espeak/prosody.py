@@ -15,7 +15,7 @@ from speechframe.local.engines.espeak.library import WORDS_PER_MINUTE, Setting
 from speechframe.local.engines.espeak.voices import STYLES, Timbre
 from speechframe.local.engines.reading.locales import LOCALES
 
-__all__ = ["Reading", "reading"]
+__all__ = ["EspeakReading", "reading"]
 
 NORMAL_WORDS_PER_MINUTE = 165.0
 
@@ -31,10 +31,10 @@ _PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How one utterance is read: the engine's setting with a speed that can be solved for, and its chances.
+class EspeakReading:
+    """The settings of the engine for one utterance. Their speed can be scaled to reach a wanted length.
 
-    ``pause_strays`` is how far the length of a pause may stray, as a share of it; 0 draws nothing.
+    ``pause_jitter`` is the largest random change of a pause, as a share of its length.
     """
 
     voice: str
@@ -43,7 +43,7 @@ class Reading:
     pitch_range: int
     word_gap: int
     seed: int
-    pause_strays: float
+    pause_jitter: float
 
     def setting(self, speed: float = 1.0) -> Setting:
         """Return the setting at a multiple of the reading's speed, as far as the engine goes."""
@@ -52,19 +52,19 @@ class Reading:
         return Setting(self.voice, within, self.pitch, self.pitch_range, self.word_gap)
 
     def pause_factors(self) -> random.Random:
-        """Return the source of chance for the pauses, the same each time and apart from that of the speed."""
+        """Return the random generator for pauses. Each call returns the same sequence."""
         return random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
 
 
-def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:
+def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> EspeakReading:
     """Return how an utterance is to be read by a timbre in a style."""
     style = STYLES[style_name]
     seed = _seed(utterance)
-    chance = random.Random(seed)  # noqa: S311  (a reading, not a secret)
+    rng = random.Random(seed)  # noqa: S311  (a reading, not a secret)
     steps = utterance.variation
-    speed, pitch, liveliness = (steps * chance.uniform(-1, 1) for _ in range(3))
+    speed, pitch, liveliness = (steps * rng.uniform(-1, 1) for _ in range(3))
     language = LOCALES[utterance.locale].language
-    return Reading(
+    return EspeakReading(
         voice=f"{language}+{timbre.variant}" if timbre.variant else language,
         words_per_minute=NORMAL_WORDS_PER_MINUTE
         * style.speed
@@ -74,7 +74,7 @@ def reading(utterance: Utterance, timbre: Timbre, style_name: str) -> Reading:
         pitch_range=_within(timbre.pitch_range * style.liveliness * (1 + _LIVELINESS_PER_STEP * liveliness)),
         word_gap=style.word_gap,
         seed=seed,
-        pause_strays=_PAUSE_PER_STEP * steps,
+        pause_jitter=_PAUSE_PER_STEP * steps,
     )
 
 
@@ -89,7 +89,7 @@ def _within(pitch: float) -> int:
 
 
 def _seed(utterance: Utterance) -> int:
-    """Return where chance begins: another one for another text, voice or take, but none without variation."""
+    """Return the seed of the variation. It depends on text, voice and take, and is 1 without variation."""
     if not utterance.variation:
         return 1
     parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))

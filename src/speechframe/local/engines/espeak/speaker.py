@@ -17,7 +17,7 @@ from speechframe.errors import EngineFault
 from speechframe.local.engines.espeak import library as espeak_library
 from speechframe.local.engines.espeak.chunks import SAMPLE_RATE_HZ, speak_pieces
 from speechframe.local.engines.espeak.phonemes import phoneme_input
-from speechframe.local.engines.espeak.prosody import Reading, reading
+from speechframe.local.engines.espeak.prosody import EspeakReading, reading
 from speechframe.local.engines.espeak.voices import EspeakVoice, engine_voices, espeak_voices, gain_db
 from speechframe.local.engines.reading import japanese
 from speechframe.local.engines.reading.locales import LOCALES
@@ -25,14 +25,14 @@ from speechframe.local.engines.reading.pieces import (
     Chunk,
     Piece,
     chosen_style,
-    filling,
+    fit_to_length,
     frames_of,
-    in_order,
+    join_with_pauses,
+    list_letter_warnings,
     pieces_and_pauses,
     refuse_unspeakable,
     room_to_speak,
     silent_frames,
-    told_of_letters,
     word_entries,
 )
 from speechframe.spec.texts import Pause, text_warnings
@@ -81,18 +81,18 @@ class EspeakSpeaker(SentenceSpeaker):
     def check(self, utterance: Utterance) -> tuple[str, ...]:
         """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
         parts, _, warnings = _planned(utterance)
-        return (*warnings, *told_of_letters(parts, utterance, LOCALES[utterance.locale]))
+        return (*warnings, *list_letter_warnings(parts, utterance, LOCALES[utterance.locale]))
 
     def _spoken(self, utterance: Utterance) -> Speech:
         return _spoken(utterance)
 
     def _gain_db(self, utterance: Utterance) -> float:
-        return gain_db(_found(utterance)[0], utterance.locale)
+        return gain_db(_find_voice(utterance)[0], utterance.locale)
 
 
-def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], Reading, tuple[str, ...]]:
+def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], EspeakReading, tuple[str, ...]]:
     """Return the parts to speak, the manner, and the warnings for the caller."""
-    voice, style = _found(utterance)
+    voice, style = _find_voice(utterance)
     warnings = list(text_warnings(utterance.text))
     locale = LOCALES[utterance.locale]
     parts = pieces_and_pauses(utterance, locale, lambda ipa: phoneme_input(ipa, locale.language), warnings)
@@ -115,7 +115,7 @@ def _spoken(utterance: Utterance) -> Speech:
     return Speech(samples, SAMPLE_RATE_HZ, word_entries(chunks, SAMPLE_RATE_HZ), tuple(warnings))
 
 
-def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
+def _find_voice(utterance: Utterance) -> tuple[EspeakVoice, str]:
     """Return the voice and the style's name. Raise EngineError if either is unknown."""
     voice = espeak_voices().get(utterance.voice_id)
     if voice is None:
@@ -127,22 +127,22 @@ def _found(utterance: Utterance) -> tuple[EspeakVoice, str]:
 
 
 def _speech_and_silence(
-    parts: Sequence[Piece | Pause], utterance: Utterance, read: Reading, warnings: list[str]
+    parts: Sequence[Piece | Pause], utterance: Utterance, read: EspeakReading, warnings: list[str]
 ) -> list[Chunk]:
     """Return every part as audio, in order, in the requested length if there is one."""
     pieces = [part for part in parts if isinstance(part, Piece)]
     if utterance.audio_duration_s:
         silent = silent_frames(parts, SAMPLE_RATE_HZ)
-        spoken = _fitted(pieces, read, utterance.audio_duration_s, silent, warnings)
+        spoken = _fit(pieces, read, utterance.audio_duration_s, silent, warnings)
     else:
         spoken = speak_pieces(pieces, read, 1.0)
     if not any(len(chunk.samples) for chunk in spoken):
         refuse_unspeakable(utterance.locale)
-    return in_order(parts, spoken, SAMPLE_RATE_HZ)
+    return join_with_pauses(parts, spoken, SAMPLE_RATE_HZ)
 
 
-def _fitted(
-    pieces: Sequence[Piece], read: Reading, seconds: float, silent: int, warnings: list[str]
+def _fit(
+    pieces: Sequence[Piece], read: EspeakReading, seconds: float, silent: int, warnings: list[str]
 ) -> list[Chunk]:
     """Return the pieces, spoken in exactly the frames between the pauses.
 
@@ -161,4 +161,4 @@ def _fitted(
         if abs(frames_of(spoken) / room - 1) >= abs(ratio - 1):
             break
         best = spoken
-    return filling(best, room, SAMPLE_RATE_HZ, warnings) if frames_of(best) else best
+    return fit_to_length(best, room, SAMPLE_RATE_HZ, warnings) if frames_of(best) else best

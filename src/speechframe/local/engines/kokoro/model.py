@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
-from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.neural.prosody import NeuralReading
 
 __all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
 
@@ -47,7 +47,7 @@ class KokoroModel:
         graph = Graph(parts)
         rounding = graph.nodes(_ROUNDING)
         if len(rounding) != 1 or _SOUND not in graph.makers:
-            raise EngineFault(f"{parts[0]} is no Kokoro model: it contains no lengths of phonemes")
+            raise EngineFault(f"{parts[0]} is not a Kokoro model: it contains no lengths of phonemes")
         lengths = rounding[0].output[0]
         after, of_ids = graph.following(lengths), graph.following(_IDS)
         # The tensors that the sound needs beside the lengths of the phonemes.
@@ -99,18 +99,18 @@ class KokoroVoice:
         self._model = model
         self._styles = styles
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
-        strays = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
-        style = style + strays * chance.standard_normal(style.shape, np.float32)
+        jitter = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
+        style = style + jitter * rng.standard_normal(style.shape, np.float32)
         steps, *others = self._model.draft(ids, style)
         return Draft(ids, steps.reshape(-1).astype(np.int64), (others, style))
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Array:
+    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
-        del chance
+        del rng
         if not steps.any():
             return np.zeros(0, np.float32)
         others, style = draft.given

@@ -144,7 +144,7 @@ class KokoroPhonemiser(Phonemiser):
         super().__init__(SYMBOLS)
         self._locale = locale
 
-    def _said(self, text: str) -> Sequence[Sequence[str]]:
+    def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
         *parted, rest = _CLAUSE_END.split(text)
         clauses, marks = [*parted[::2], rest], [*map(_as_learnt, parted[1::2]), ""]
         sentences = [""]

@@ -278,7 +278,7 @@ def _read(path: Path) -> _Content:
         raise
     except Exception as error:  # a broken archive raises errors of many kinds
         raise EngineFault(
-            f"{path} holds no styles of Kokoro that can be read: {type(error).__name__}: {error}"
+            f"{path} does not contain readable styles of Kokoro: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -298,17 +298,17 @@ def _content(path: Path, size_bytes: int, modified_ns: int) -> _Content:
     # Size and time are part of the cache's key: a changed file is read again.
     del modified_ns
     if size_bytes == _STYLE_BYTES:
-        return _checked([(path.stem, np.fromfile(path, "<f4"))], path)
+        return _check_styles([(path.stem, np.fromfile(path, "<f4"))], path)
     if not zipfile.is_zipfile(path):
         raise EngineFault(
-            f"{path} holds no styles of Kokoro that can be read: it has {size_bytes:,} bytes and is no "
+            f"{path} does not contain readable styles of Kokoro: it has {size_bytes:,} bytes and is not a "
             f".npz archive; a single style has {_STYLE_BYTES:,}. Download it again"
         )
     with zipfile.ZipFile(path) as archive:
         large = [member.filename for member in archive.infolist() if member.file_size > _MOST_BYTES]
     with np.load(path) as stored:
         names = [name for name in stored.files if f"{name}.npy" not in large and name not in large]
-        content = _checked(((name, _loaded(stored, name)) for name in names), path)
+        content = _check_styles(((name, _loaded(stored, name)) for name in names), path)
     too_large = tuple(f"{path} contains {name!r}, which is too large for a style of Kokoro" for name in large)
     return content._replace(problems=content.problems + too_large)
 
@@ -320,7 +320,7 @@ def _loaded(stored: Mapping[str, Any], name: str) -> Array | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _checked(found: Iterable[tuple[str, Array | str]], path: Path) -> _Content:
+def _check_styles(found: Iterable[tuple[str, Array | str]], path: Path) -> _Content:
     styles, problems = {}, []
     for name, vectors in found:
         if isinstance(vectors, str):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from speechframe.audio import codec
 from speechframe.local.engines.neural.phonemes import Phonemiser, Sentence
-from speechframe.local.engines.neural.prosody import Reading
-from speechframe.local.engines.reading.pieces import Chunk, Piece, timed, trimmed
+from speechframe.local.engines.neural.prosody import NeuralReading
+from speechframe.local.engines.reading.pieces import Chunk, Piece, time_words, trimmed
 from speechframe.local.engines.reading.word_times import Heard
 
 __all__ = ["Draft", "NeuralModel", "PlannedPiece", "plan", "planned_frames", "speak"]
@@ -46,11 +46,11 @@ class NeuralModel(Protocol):
     sample_rate_hz: int
     hop_frames: int
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the lengths of a sentence's phonemes at normal speed."""
         ...
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Samples:
+    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Samples:
         """Return the sentence as samples, ``hop_frames`` for each of the steps."""
         ...
 
@@ -62,7 +62,7 @@ class _PlannedSentence:
     sentence: Sentence
     draft: Draft
     pause_steps: int
-    chance: np.random.Generator
+    rng: np.random.Generator
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,7 +74,7 @@ class PlannedPiece:
 
 
 def plan(
-    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: Reading
+    pieces: Sequence[Piece], phonemiser: Phonemiser, model: NeuralModel, read: NeuralReading
 ) -> list[PlannedPiece]:
     """Return how long everything is to be, before any of it is made."""
     planned: list[PlannedPiece] = []
@@ -91,39 +91,39 @@ def plan(
 
 
 def _planned(
-    sentence: Sentence, model: NeuralModel, read: Reading, number: int, *, is_last: bool
+    sentence: Sentence, model: NeuralModel, read: NeuralReading, number: int, *, is_last: bool
 ) -> _PlannedSentence:
-    chance = read.chance(number)
-    draft = model.draft(sentence.ids, read, chance)
-    pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_strays * chance.uniform(-1, 1))
+    rng = read.generator_of(number)
+    draft = model.draft(sentence.ids, read, rng)
+    pause_s = 0.0 if is_last else _PAUSE_S * (1 + read.pause_jitter * rng.uniform(-1, 1))
     pause_steps = round(pause_s * model.sample_rate_hz / model.hop_frames)
-    return _PlannedSentence(sentence, draft, pause_steps, chance)
+    return _PlannedSentence(sentence, draft, pause_steps, rng)
 
 
-def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading) -> int:
+def planned_frames(planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading) -> int:
     """Return about how many frames a plan will have at the reading's speed."""
     steps = sum(int(s.draft.lengths.sum()) + s.pause_steps for piece in planned for s in piece.sentences)
     return round(steps * model.hop_frames / read.speed)
 
 
 def speak(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, factor: float = 1.0
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, factor: float = 1.0
 ) -> Iterator[Chunk]:
     """Yield each piece spoken, its phonemes and pauses ``factor`` times as long; empty without sound."""
     for piece in planned:
-        parts = [_spoken(sentence, model, read, factor) for sentence in piece.sentences]
+        parts = [_speak(sentence, model, read, factor) for sentence in piece.sentences]
         yield _joined(piece.piece, parts, model.sample_rate_hz)
 
 
-def _spoken(
-    planned: _PlannedSentence, model: NeuralModel, read: Reading, factor: float
+def _speak(
+    planned: _PlannedSentence, model: NeuralModel, read: NeuralReading, factor: float
 ) -> tuple[Samples, list[tuple[int, int]]]:
     """Return a sentence and the pause after it as samples, and which token begins at which frame."""
     # What is to sound higher is spoken more slowly first, and then played faster.
     scale = factor * read.pitch / read.speed
     # Rounded where the phonemes end, so that what is lost by one is won by the next.
     steps = np.diff(np.rint(np.cumsum([0, *planned.draft.lengths]) * scale)).astype(np.int64)
-    sound = _transposed(model.sound(planned.draft, steps, planned.chance), model.sample_rate_hz, read.pitch)
+    sound = _transpose(model.sound(planned.draft, steps, planned.rng), model.sample_rate_hz, read.pitch)
     if not sound.any():
         return sound[:0], []
     sound, start = trimmed(sound, model.sample_rate_hz)
@@ -138,7 +138,7 @@ def _spoken(
     return samples, events
 
 
-def _transposed(samples: Samples, sample_rate_hz: int, pitch: float) -> Samples:
+def _transpose(samples: Samples, sample_rate_hz: int, pitch: float) -> Samples:
     if pitch == 1.0 or not len(samples):
         return samples
     return codec.resample(samples, round(sample_rate_hz * pitch), sample_rate_hz)
@@ -155,4 +155,4 @@ def _joined(
     for part, begins in parts:
         events += [(piece.tokens[token].start, offset + frame) for token, frame in begins]
         offset += len(part)
-    return timed(piece, samples, events, sample_rate_hz)
+    return time_words(piece, samples, events, sample_rate_hz)

@@ -70,7 +70,7 @@ class Phonemiser(ABC):
         self._alone = lru_cache(maxsize=8192)(self._said_alone)
 
     @abstractmethod
-    def _said(self, text: str) -> Sequence[Sequence[str]]:
+    def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
         """Return the sentences of a line as symbols, including punctuation and spaces.
 
         Text in ``[[...]]`` consists of symbols already.
@@ -90,7 +90,7 @@ class Phonemiser(ABC):
         """
         words = [self._checked(word, ipa) for word in ipa.split()]
         if not any(words):
-            raise EngineError(f"the pronunciation {ipa!r} holds no sound in IPA")
+            raise EngineError(f"the pronunciation {ipa!r} contains no sound in IPA")
         return " ".join(f"[[{word}]]" for word in words if word)
 
     def sentences(self, spoken: SpokenText, tokens: Sequence[Token]) -> list[Sentence]:
@@ -107,7 +107,7 @@ class Phonemiser(ABC):
             for index, symbol in enumerate(sentence.phonemes)
             if self._sounds(symbol)
         ]
-        given = _given(spoken)
+        given = _mark_given(spoken)
         alone = [self._symbols_of(token, spoken, given) for token in tokens]
         sounds = [sentence.phonemes[index] for sentence, index in places]
         for number, found in enumerate(_first_matches(sounds, alone)):
@@ -138,7 +138,7 @@ class Phonemiser(ABC):
         # The phonemiser would end a sentence at a title's full stop, and join the words around an ellipsis.
         text = _TITLE.sub(r"\1", text)
         text = _ELLIPSIS.sub(lambda match: ", " if match[1] is None else FULL_STOP, text)
-        return [list(phonemes) for phonemes in self._said(text)] if text.strip() else []
+        return [list(phonemes) for phonemes in self._phonemise(text)] if text.strip() else []
 
     def _sounds(self, symbol: str) -> bool:
         return symbol in self._symbols and symbol not in _SILENT
@@ -177,7 +177,7 @@ def _parts(phonemes: list[str]) -> Iterator[list[str]]:
         yield phonemes
 
 
-def _given(spoken: SpokenText) -> bytes:
+def _mark_given(spoken: SpokenText) -> bytes:
     """Return a byte for each character: 1 if the character is part of a phoneme that was given, else 0."""
     given = bytearray(len(spoken.text))
     if spoken.phoneme_input:

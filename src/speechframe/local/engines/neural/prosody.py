@@ -2,8 +2,8 @@
 
 A rate of 50 doubles the speed and -50 halves it; a pitch of 50 is a
 third of an octave up. Without variation a model gets no noise at all; one step of it is
-what the voice's makers chose, and more steps give more. Chance begins at the
-text, the voice and the take, so that equal requests are equal.
+what the voice's makers chose, and more steps give more. Random numbers depend only
+on the text, the voice and the take, so that equal requests are equal.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import numpy as np
 
 from speechframe.engines.base import Utterance
 
-__all__ = ["STYLES", "Reading", "reading"]
+__all__ = ["STYLES", "NeuralReading", "reading"]
 
 STYLES = MappingProxyType({"Conversational": 1.0, "Narration": 0.9})
 """Every style and its speed, the default first; a neural voice reads one way, so they are plain ones."""
@@ -33,7 +33,7 @@ _PAUSE_PER_STEP = 0.09
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NeuralReading:
     """How one utterance is read.
 
     Parameters
@@ -41,48 +41,48 @@ class Reading:
     speed, pitch
         Factors; 1 is the voice as it is.
     noise, rhythm_noise
-        Factors of the voice's own noise; 0 leaves nothing to chance.
-    pause_strays
-        How far the length of a pause between sentences may stray, as a share of it.
+        Factors of the noise of the voice. With 0 nothing is random.
+    pause_jitter
+        Largest random change of a pause between sentences, as a share of its length.
     seed
-        Where chance begins.
+        Seed of the random generators.
     """
 
     speed: float
     pitch: float
     noise: float
     rhythm_noise: float
-    pause_strays: float
+    pause_jitter: float
     seed: int
 
-    def chance(self, number: int) -> np.random.Generator:
-        """Return the source of chance for a sentence, by its number: the same in any order."""
+    def generator_of(self, number: int) -> np.random.Generator:
+        """Return the random generator of a sentence, by its number. The order of calls does not matter."""
         return np.random.default_rng((self.seed, number))
 
 
-def reading(utterance: Utterance, speed: float) -> Reading:
+def reading(utterance: Utterance, speed: float) -> NeuralReading:
     """Return how an utterance is to be read in a style of some speed.
 
     Examples
     --------
     >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
-    Reading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_strays=0.0, seed=1)
+    Reading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
     """
     steps = utterance.variation
     seed = _seed(utterance)
     stray = steps * _SPEED_PER_STEP * random.Random(seed).uniform(-1, 1)  # noqa: S311  (a reading, not a secret)
-    return Reading(
+    return NeuralReading(
         speed=speed * 2 ** (utterance.rate / _RATE_FOR_DOUBLE) * (1 + stray),
         pitch=2 ** (utterance.pitch / _PITCH_FOR_OCTAVE),
         noise=1 + _NOISE_PER_STEP * (steps - 1) if steps else 0.0,
         rhythm_noise=1 + _RHYTHM_NOISE_PER_STEP * (steps - 1) if steps else 0.0,
-        pause_strays=_PAUSE_PER_STEP * steps,
+        pause_jitter=_PAUSE_PER_STEP * steps,
         seed=seed,
     )
 
 
 def _seed(utterance: Utterance) -> int:
-    """Return where chance begins: another one for another text, voice or take, but none without variation."""
+    """Return the seed of the variation. It depends on text, voice and take, and is 1 without variation."""
     if not utterance.variation:
         return 1
     parts = (utterance.text, utterance.voice_id, utterance.locale, str(utterance.take))

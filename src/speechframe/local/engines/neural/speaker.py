@@ -15,19 +15,19 @@ from speechframe.engines.streaming import LOUDNESS_LUFS, SentenceSpeaker, measur
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import NeuralModel, PlannedPiece, plan, planned_frames, speak
 from speechframe.local.engines.neural.phonemes import Phonemiser
-from speechframe.local.engines.neural.prosody import Reading, reading
+from speechframe.local.engines.neural.prosody import NeuralReading, reading
 from speechframe.local.engines.reading.locales import EspeakLocale
 from speechframe.local.engines.reading.pieces import (
     Chunk,
     Piece,
-    filling,
+    fit_to_length,
     frames_of,
-    in_order,
+    join_with_pauses,
+    list_letter_warnings,
     pieces_and_pauses,
     refuse_unspeakable,
     room_to_speak,
     silent_frames,
-    told_of_letters,
     word_entries,
 )
 from speechframe.spec.texts import Pause, text_warnings
@@ -79,7 +79,7 @@ class NeuralSpeaker(SentenceSpeaker):
         """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
         voice = self._voice(utterance)
         parts, warnings = _prepared(utterance, voice)
-        return (*warnings, *told_of_letters(parts, utterance, voice.locale))
+        return (*warnings, *list_letter_warnings(parts, utterance, voice.locale))
 
     def _spoken(self, utterance: Utterance) -> Speech:
         voice = self._voice(utterance)
@@ -150,14 +150,14 @@ def _speech_and_silence(
     if utterance.audio_duration_s:
         silent = silent_frames(parts, model.sample_rate_hz)
         room = room_to_speak(utterance.audio_duration_s, silent, model.sample_rate_hz)
-        chunks = _fitted(planned, model, read, room, warnings)
+        chunks = _fit(planned, model, read, room, warnings)
     else:
         chunks = list(speak(planned, model, read))
-    return in_order(parts, chunks, model.sample_rate_hz)
+    return join_with_pauses(parts, chunks, model.sample_rate_hz)
 
 
-def _fitted(
-    planned: Sequence[PlannedPiece], model: NeuralModel, read: Reading, room: int, warnings: list[str]
+def _fit(
+    planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
 ) -> list[Chunk]:
     """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
     factor = room / planned_frames(planned, model, read)
@@ -168,4 +168,4 @@ def _fitted(
             break
         # Silence at the ends of the sound is cut off, so the plan was too long.
         factor *= ratio
-    return filling(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks
+    return fit_to_length(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks

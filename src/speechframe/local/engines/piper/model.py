@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from speechframe.errors import EngineFault
 from speechframe.local.engines.neural.chunks import Draft
 from speechframe.local.engines.neural.onnx_graph import Graph
-from speechframe.local.engines.neural.prosody import Reading
+from speechframe.local.engines.neural.prosody import NeuralReading
 
 __all__ = ["PiperModel"]
 
@@ -62,29 +62,31 @@ class PiperModel:
         )
         self._channels = self._found_channels()
 
-    def draft(self, ids: Sequence[int], read: Reading, chance: np.random.Generator) -> Draft:
+    def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
         """Return the length of each phoneme. The noise of the sound is not drawn yet."""
-        drawn = chance.standard_normal((1, 2, len(ids)), np.float32)
+        drawn = rng.standard_normal((1, 2, len(ids)), np.float32)
         noise = self._rhythm_noise * read.rhythm_noise
-        given = self._given(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
+        given = self._make_inputs(ids, noise=0.0, rhythm_noise=noise) | {self._names.rhythm_noise: drawn}
         (found,) = self._lengths.run([self._names.lengths], given)
         lengths = np.ceil(np.asarray(found, np.float32).reshape(-1)).astype(np.int64)
         return Draft(ids, lengths, self._noise * read.noise)
 
-    def sound(self, draft: Draft, steps: NDArray[np.int64], chance: np.random.Generator) -> Array:
+    def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
         """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
         count = int(steps.sum())
         if not count:
             return np.zeros(0, np.float32)
-        drawn = chance.standard_normal((1, self._channels, count), np.float32)
-        given = self._given(draft.ids, noise=draft.given, rhythm_noise=0.0) | {
+        drawn = rng.standard_normal((1, self._channels, count), np.float32)
+        given = self._make_inputs(draft.ids, noise=draft.given, rhythm_noise=0.0) | {
             self._names.sound_noise: drawn,
             self._names.rounded: steps.astype(np.float32).reshape(1, 1, -1),
         }
         (found,) = self._sound.run([_SOUND], given)
         return np.asarray(found, np.float32).reshape(-1)
 
-    def _given(self, ids: Sequence[int], *, noise: float, rhythm_noise: float) -> dict[str, NDArray[Any]]:
+    def _make_inputs(
+        self, ids: Sequence[int], *, noise: float, rhythm_noise: float
+    ) -> dict[str, NDArray[Any]]:
         given: dict[str, NDArray[Any]] = {
             "input": np.array([list(ids)], np.int64),
             "input_lengths": np.array([len(ids)], np.int64),
@@ -94,7 +96,7 @@ class PiperModel:
 
     def _found_channels(self) -> int:
         # No file contains the size of the noise, so make one short sound to find it.
-        given = self._given([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
+        given = self._make_inputs([0] * _SHORTEST, noise=0.0, rhythm_noise=0.0) | {
             self._names.sound_noise: np.zeros((1, 1, 1), np.float32),
             self._names.rounded: np.ones((1, 1, _SHORTEST), np.float32),
         }
@@ -102,7 +104,7 @@ class PiperModel:
         return int(like.shape[1])
 
 
-class _Names(NamedTuple):
+class _GraphTensors(NamedTuple):
     """The tensors at which a graph is cut. The noise of the sound must have the shape of ``sound_like``."""
 
     lengths: str
@@ -112,16 +114,18 @@ class _Names(NamedTuple):
     sound_like: str
 
 
-def _names(graph: Graph, path: Path) -> _Names:
+def _names(graph: Graph, path: Path) -> _GraphTensors:
     """Return the tensors at which a Piper model is cut."""
     rounding = graph.nodes(_ROUNDING)
     if len(rounding) != 1 or _SOUND not in graph.makers:
-        raise EngineFault(f"{path} is no Piper model: it contains no lengths of phonemes")
+        raise EngineFault(f"{path} is not a Piper model: it contains no lengths of phonemes")
     lengths = rounding[0].input[0]
     before = graph.needed([lengths], ())
     noises = graph.nodes(_NOISE)
     rhythm = [node for node in noises if node.output[0] in before]
     sound = [node for node in noises if node.output[0] not in before]
     if len(rhythm) != 1 or len(sound) != 1:
-        raise EngineFault(f"{path} is no Piper model that is known here: its noise is drawn otherwise")
-    return _Names(lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0])
+        raise EngineFault(f"{path} is not a Piper model that is known here: its noise is drawn otherwise")
+    return _GraphTensors(
+        lengths, rounding[0].output[0], rhythm[0].output[0], sound[0].output[0], sound[0].input[0]
+    )

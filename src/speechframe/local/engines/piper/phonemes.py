@@ -28,7 +28,7 @@ class PiperPhonemiser(Phonemiser):
         self._numbers = config.phoneme_id_map
         super().__init__(config.phoneme_id_map)
 
-    def _said(self, text: str) -> Sequence[Sequence[str]]:
+    def _phonemise(self, text: str) -> Sequence[Sequence[str]]:
         return self._voice.phonemize(text)
 
     def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:

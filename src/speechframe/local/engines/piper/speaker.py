@@ -68,7 +68,7 @@ class PiperSpeaker(NeuralSpeaker):
         return left_out()
 
     def _voice(self, utterance: Utterance) -> NeuralVoice:
-        file, style = _found(utterance)
+        file, style = _find_voice(utterance)
         model, phonemiser = _loaded(file)
         return NeuralVoice(model, phonemiser, reading_locale(file.locale), STYLES[style])
 
@@ -78,7 +78,7 @@ def _refuse_missing() -> None:
         raise EngineFault(f"Piper is not installed: {INSTALL}")
 
 
-def _found(utterance: Utterance) -> tuple[PiperFile, str]:
+def _find_voice(utterance: Utterance) -> tuple[PiperFile, str]:
     """Return the voice's files and the style's name. Raise EngineError if either is unknown."""
     _refuse_missing()
     voice = piper_voices().get(utterance.voice_id)

@@ -199,7 +199,7 @@ def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType
         facts = _facts(json.loads(path.read_text(encoding="utf-8")))
     except Exception as error:  # noqa: BLE001 - JSON of any other shape fails in as many ways
         return (
-            f"{path} is no settings file of a Piper voice ({type(error).__name__}: {error}); "
+            f"{path} is not a settings file of a Piper voice ({type(error).__name__}: {error}); "
             "take the one that came with the model"
         )
     if facts["phoneme_type"] not in _PHONEME_TYPES:
@@ -222,7 +222,7 @@ def _facts(told: Any) -> dict[str, Any]:
     if not all(
         isinstance(ids, list) and all(isinstance(each, int) for each in ids) for ids in numbers.values()
     ):
-        raise ValueError("phoneme_id_map holds other values than lists of integers")
+        raise ValueError("phoneme_id_map contains other values than lists of integers")
     int(told["num_symbols"]), int(told["num_speakers"]), int(told.get("default_speaker_id", 0))
     if int(told.get("hop_length", 1)) < 1:
         raise ValueError("hop_length must be at least 1")

@@ -93,7 +93,7 @@ def _kana(word: Mapping[str, Any]) -> str:
     if word["pos"] == _SIGN and word["pron"] == _UNREAD:
         sign = unicodedata.normalize("NFKC", word["string"])
         return " " if sign in {"-", "\u2212"} else sign
-    # The mark of a devoiced vowel is no sound.
+    # The mark of a devoiced vowel is not a sound.
     return str(word["pron"]).replace("\u2019", "")
 
 

@@ -29,17 +29,17 @@ __all__ = [
     "Chunk",
     "Piece",
     "chosen_style",
-    "filling",
+    "find_sound",
+    "fit_to_length",
     "frames_of",
-    "in_order",
+    "join_with_pauses",
+    "list_letter_warnings",
     "pieces_and_pauses",
     "refuse_unspeakable",
     "room_to_speak",
     "silent_frames",
-    "sounding",
     "step_frames",
-    "timed",
-    "told_of_letters",
+    "time_words",
     "trimmed",
     "word_entries",
 ]
@@ -161,14 +161,14 @@ def pieces_and_pauses(
             parts.append(part)
             continue
         spoken = spoken_text(part, locale, utterance.pronunciations, to_phonemes)
-        sounding = spoken.sounding
+        sounding_indices = spoken.sounding_indices
         if as_written:
             tokens = original_tokens(part)
         else:
             tokens = spoken_tokens(
                 part, characters_are_words=locale.characters_are_words, numbers=spoken.numbers
             )
-        parts.append(Piece(tuple(_certain(token, sounding) for token in tokens), spoken))
+        parts.append(Piece(tuple(_certain(token, sounding_indices) for token in tokens), spoken))
     left_out = _left_out(parts)
     if not any(part.spoken.speakable for part in parts if isinstance(part, Piece)):
         refuse_unspeakable(utterance.locale, left_out)
@@ -192,7 +192,7 @@ def _told_of_romans(romans: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def told_of_letters(
+def list_letter_warnings(
     parts: Sequence[Piece | Pause], utterance: Utterance, locale: EspeakLocale
 ) -> tuple[str, ...]:
     """Return the warnings about the letters of a whole text (chosen: unspeakable-letters).
@@ -229,9 +229,9 @@ def _left_out(parts: Sequence[Piece | Pause]) -> str:
     return "".join(part.spoken.left_out for part in parts if isinstance(part, Piece))
 
 
-def _certain(token: Token, sounding: frozenset[int]) -> Token:
+def _certain(token: Token, sounding_indices: frozenset[int]) -> Token:
     """Return a token that is certain only if the engine gets a part of it."""
-    sounds = not sounding.isdisjoint(range(token.start, token.end))
+    sounds = not sounding_indices.isdisjoint(range(token.start, token.end))
     return token if sounds else replace(token, certain=False)
 
 
@@ -288,7 +288,9 @@ def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
     return seconds_to_frames(pause.seconds, sample_rate_hz)
 
 
-def in_order(parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int) -> list[Chunk]:
+def join_with_pauses(
+    parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int
+) -> list[Chunk]:
     """Return all parts as audio. Each piece becomes the next chunk, and each pause becomes silence."""
     chunks = iter(spoken)
     return [
@@ -304,7 +306,9 @@ def frames_of(chunks: Sequence[Chunk]) -> int:
     return sum(len(chunk.samples) for chunk in chunks)
 
 
-def filling(chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]) -> list[Chunk]:
+def fit_to_length(
+    chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]
+) -> list[Chunk]:
     """Return the chunks in exactly ``room`` frames. They are stretched, unless the last silence suffices.
 
     Parameters
@@ -346,7 +350,7 @@ def step_frames(sample_rate_hz: int) -> int:
     return round(sample_rate_hz * STEP_MS / 1000)
 
 
-def sounding(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
+def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
     """Return for each step whether it has sound."""
     level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
@@ -355,13 +359,15 @@ def sounding(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
 def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
     """Return samples with the same short silence at each end always, and which frame of them is the first."""
     step = step_frames(sample_rate_hz)
-    steps = np.flatnonzero(sounding(samples, sample_rate_hz)) * step
+    steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
     start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
     lead, tail = (round(sample_rate_hz * ms / 1000) for ms in (_LEAD_MS, _TAIL_MS))
     return np.pad(samples[start:end], (lead, tail)), start - lead
 
 
-def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int) -> "Chunk":
+def time_words(
+    piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int
+) -> "Chunk":
     """Return a piece as audio, with word times from the engine's events and from the sound.
 
     Parameters
@@ -375,7 +381,7 @@ def timed(piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sam
     sample_rate_hz
         The rate.
     """
-    active = sounding(samples, sample_rate_hz)
+    active = find_sound(samples, sample_rate_hz)
     words = time_tokens(piece.tokens, events, active, step_frames(sample_rate_hz), len(samples))
     return Chunk(samples, tuple(words))
 

@@ -98,7 +98,7 @@ class _Place:
         if kind is None:
             return self._protected(start, end)
         number = _value(letters)
-        said = self._said(number, kind)
+        said = self._spell(number, kind)
         return RomanNumeral(start, end + self._takes_stop(kind), said)
 
     def word(self, steps: int) -> str:
@@ -162,7 +162,7 @@ class _Place:
         is_beside = gap[:1] == "." and gap[1:].isspace() if self.code == "de" else gap.isspace()
         return self.known.after.get(self.word(1).lower()) if is_beside else None
 
-    def _said(self, number: int, kind: str) -> str:
+    def _spell(self, number: int, kind: str) -> str:
         ordinals = self.known.ordinals
         if kind == NUMBER or number > self.known.last_ordinal:
             return str(number)

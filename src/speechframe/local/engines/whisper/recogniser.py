@@ -97,7 +97,7 @@ class WhisperRecogniser:
         _refuse_missing()
         model = _loaded(_source())
         code = None if language is None else _checked_language(model, language)
-        samples = _resampled(recording)
+        samples = _resample(recording)
         spans = _speech_spans(samples)
         if not spans:
             return Transcript("", language)
@@ -183,7 +183,7 @@ def _own_model() -> str:
 def _loaded(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
-    class OneLook(WhisperModel):  # type: ignore[misc]  # the library has no types
+    class CachingWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
         """Encode half a minute once, for language and words, because encoding takes most of the time."""
 
         seen: tuple[Any, Any] | None = None
@@ -194,11 +194,11 @@ def _loaded(source: str) -> "WhisperModel":
             return self.seen[1]
 
     try:
-        return OneLook(source, device="cpu", compute_type="int8", cpu_threads=1)
+        return CachingWhisper(source, device="cpu", compute_type="int8", cpu_threads=1)
     except Exception as error:  # of the hub, of the network, of the model's format
         raise EngineFault(
             f"the Whisper model {source} cannot be loaded ({type(error).__name__}: {error}); set "
-            f"{MODEL_VARIABLE} to a folder with a CTranslate2 model, or to a name the hub knows"
+            f"{MODEL_VARIABLE} to a folder with a CTranslate2 model, or to the name of a model on the hub"
         ) from error
 
 
@@ -211,7 +211,7 @@ def _checked_language(model: "WhisperModel", language: str) -> str:
     known = model.supported_languages
     if code not in known:
         raise EngineError(
-            f"Whisper does not know the language {language!r}; it knows {', '.join(map(_as_ours, known))}"
+            f"Whisper does not support the language {language!r}; allowed: {', '.join(map(_as_ours, known))}"
         )
     return code
 
@@ -256,7 +256,7 @@ def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: b
     return said
 
 
-def _resampled(recording: Recording) -> Samples:
+def _resample(recording: Recording) -> Samples:
     if not len(recording.samples):
         return np.zeros(0, np.float32)
     return codec.resample(recording.samples, recording.sample_rate_hz, _RATE_HZ)

@@ -11,7 +11,7 @@ from speechframe.engines.base import Conversion
 from speechframe.local.engines.world.profile import Profile
 from speechframe.local.engines.world.signal import Array
 
-__all__ = ["Chance", "Change", "chance", "change_of"]
+__all__ = ["Change", "Jitter", "change_of", "draw_jitter"]
 
 _FORMANT_TRUST = np.array([0.6, 0.35, 0.9])
 """How much of a measured difference is believed: F1 and F2 depend on what is said, F3 on who says it."""
@@ -40,19 +40,19 @@ _PAUSE_PER_STEP = 0.04
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """What variation makes of a reading: factors, 1 without variation, and how far pauses stray."""
+class Jitter:
+    """Random factors of one conversion, 1 without variation. Pauses change by at most `pause_jitter`."""
 
     pitch: float = 1.0
     liveliness: float = 1.0
     speed: float = 1.0
-    pause_strays: float = 0.0
+    pause_jitter: float = 0.0
     seed: int = 0
 
     def pause_factors(self, count: int) -> list[float]:
         """Return a factor for the length of each pause, always the same."""
         drawn = random.Random(f"pauses of {self.seed}")  # noqa: S311  (a reading, not a secret)
-        return [1 + self.pause_strays * drawn.uniform(-1, 1) for _ in range(count)]
+        return [1 + self.pause_jitter * drawn.uniform(-1, 1) for _ in range(count)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,26 +94,26 @@ class Change:
         return np.asarray(np.interp(bins_hz, moved_hz, knots_hz), np.float64)
 
 
-def chance(samples: Samples, conversion: Conversion) -> Chance:
-    """Return what variation makes of a clip: drawn from what it holds, the voice and the take."""
+def draw_jitter(samples: Samples, conversion: Conversion) -> Jitter:
+    """Return the random factors of a conversion. They depend on the samples, the voice and the take."""
     steps = conversion.variation
     if not steps:
-        return Chance()
+        return Jitter()
     digest = hashlib.blake2b(np.ascontiguousarray(samples).data, digest_size=8)
     digest.update("\0".join((conversion.voice_id, conversion.locale, str(conversion.take))).encode())
     seed = int.from_bytes(digest.digest(), "big")
     drawn = random.Random(seed)  # noqa: S311  (a reading, not a secret)
     pitch, liveliness, speed = (steps * drawn.uniform(-1, 1) for _ in range(3))
-    return Chance(
+    return Jitter(
         pitch=1 + _PITCH_PER_STEP * pitch,
         liveliness=1 + _LIVELINESS_PER_STEP * liveliness,
         speed=1 + _SPEED_PER_STEP * speed,
-        pause_strays=_PAUSE_PER_STEP * steps,
+        pause_jitter=_PAUSE_PER_STEP * steps,
         seed=seed,
     )
 
 
-def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: Chance) -> Change:
+def change_of(source: Profile, target: Profile, conversion: Conversion, drawn: Jitter) -> Change:
     """Return what turns the one voice into the other."""
     register_hz = target.f0_hz or source.f0_hz
     formants_hz, factors = _warp(source, target)

@@ -14,7 +14,7 @@ from speechframe.audio import measure
 from speechframe.audio.codec import Samples
 from speechframe.engines.base import Conversion, Recording, Speech, Utterance
 from speechframe.errors import EngineError, EngineFault
-from speechframe.local.engines.world.change import chance, change_of
+from speechframe.local.engines.world.change import change_of, draw_jitter
 from speechframe.local.engines.world.profile import Profile, profile_of
 from speechframe.local.engines.world.signal import RATE_HZ, clip_of
 from speechframe.local.engines.world.synthesis import INSTALL, spoken, world
@@ -88,7 +88,7 @@ class WorldChanger:
         """
         _ = self.version
         clip = clip_of(recording)
-        drawn = chance(clip.samples, conversion)
+        drawn = draw_jitter(clip.samples, conversion)
         timing = timing_of(clip.audio_seconds, conversion, drawn)
         source = profile_of(clip)
         target = self._profile(conversion, speak)
@@ -120,6 +120,6 @@ def _level(samples: Samples, loudness_lufs: float) -> None:
     """Scale samples in place to a loudness, as far as the peak allows. Raise EngineError for silence."""
     peak = measure.peak(samples)
     if not peak:
-        raise EngineError("nothing is left of the clip: it holds next to no sound")
+        raise EngineError("nothing is left of the clip: it contains almost no sound")
     wanted = 10 ** ((loudness_lufs - measure.loudness_lufs(samples, RATE_HZ)) / 20)
     samples *= np.float32(min(wanted, _PEAK / peak))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from speechframe.audio import measure
 from speechframe.audio.codec import Samples
-from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, Array, Clip
+from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
 __all__ = ["Profile", "profile_of"]
 
@@ -44,7 +44,7 @@ class Profile:
     tilt_db: float
 
 
-def profile_of(clip: Clip) -> Profile:
+def profile_of(clip: AnalysedClip) -> Profile:
     """Return the profile of whoever speaks in a clip."""
     voiced_hz = clip.f0_hz[clip.voiced]
     if not len(voiced_hz):
@@ -60,7 +60,7 @@ def profile_of(clip: Clip) -> Profile:
     )
 
 
-def _most_voiced(clip: Clip) -> tuple[Samples, NDArray[np.bool_]]:
+def _most_voiced(clip: AnalysedClip) -> tuple[Samples, NDArray[np.bool_]]:
     """Return the windows of the clip with most voice in them, joined, and where they are voiced."""
     size, hops = round(_WINDOW_S * RATE_HZ), round(_WINDOW_S / HOP_S)
     starts = range(0, len(clip.f0_hz), hops)

@@ -16,7 +16,7 @@ from speechframe.engines.base import Recording
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import levels_db
 
-__all__ = ["HOP_S", "RATE_HZ", "Array", "Clip", "clip_of"]
+__all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "clip_of"]
 
 Array = NDArray[np.float64]
 
@@ -41,11 +41,11 @@ _OCTAVE_ERROR = 0.25
 """So close to a whole octave off what is around it, a value is a multiple or a part of the true one."""
 _AROUND_FRAMES = 31
 _WIDEST_OCTAVES = 1.5
-"""Further from the clip's median nobody speaks: what is found there is no pitch."""
+"""Further from the clip's median nobody speaks: a value found there is not a pitch."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Clip:
+class AnalysedClip:
     """A clip at :data:`RATE_HZ` and what was measured every :data:`HOP_S`.
 
     Parameters
@@ -71,13 +71,13 @@ class Clip:
         return self.f0_hz > 0
 
 
-def clip_of(recording: Recording) -> Clip:
+def clip_of(recording: Recording) -> AnalysedClip:
     """Return a recording ready to be changed.
 
     Raises
     ------
     EngineError
-        Too short, silent, or holding values that are no numbers.
+        Too short, silent, or with values that are not numbers.
     """
     samples = recording.samples
     if recording.audio_seconds < _SHORTEST_S:
@@ -88,10 +88,10 @@ def clip_of(recording: Recording) -> Clip:
     pieces = range(0, len(samples), _PIECE_S * recording.sample_rate_hz)
     spans = [np.ptp(samples[first : first + pieces.step]) / 2 for first in pieces]
     if not np.isfinite(spans).all():
-        raise EngineError("the clip holds values that are no numbers (NaN or infinite)")
+        raise EngineError("the clip contains values that are not numbers (NaN or infinite)")
     if max(spans) < 10 ** (_SILENT_DB / 20):
         raise EngineError("the clip is silent: there is nothing in it that could be said in another voice")
-    at_rate = _resampled(samples, recording.sample_rate_hz)
+    at_rate = _resample(samples, recording.sample_rate_hz)
     # A constant is not heard, but would count as a level in the pauses.
     at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
     level_db = levels_db(at_rate, RATE_HZ, HOP_S)
@@ -100,7 +100,7 @@ def clip_of(recording: Recording) -> Clip:
     f0_hz = _f0_hz(at_rate) * heard
     if _is_whispered(f0_hz, heard):
         f0_hz[:] = 0.0
-    return Clip(at_rate, f0_hz, level_db, recording.audio_seconds)
+    return AnalysedClip(at_rate, f0_hz, level_db, recording.audio_seconds)
 
 
 def _pieces(frames: int) -> Iterator[slice]:
@@ -109,7 +109,7 @@ def _pieces(frames: int) -> Iterator[slice]:
         yield slice(first, min(first + size, frames))
 
 
-def _resampled(samples: Samples, rate_hz: int) -> Samples:
+def _resample(samples: Samples, rate_hz: int) -> Samples:
     """Return the clip at :data:`RATE_HZ`, exactly as long, made piece by piece."""
     frames = max(1, round(len(samples) * RATE_HZ / rate_hz))
     if rate_hz == RATE_HZ:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from speechframe.audio.codec import Samples
 from speechframe.local.engines.world.change import Change
-from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, Array, Clip
+from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 from speechframe.local.engines.world.time import PERIOD_S
 
 __all__ = ["INSTALL", "spoken", "world"]
@@ -42,7 +42,7 @@ def world() -> Any:
     return pyworld
 
 
-def spoken(clip: Clip, change: Change, times_s: Array) -> Samples:
+def spoken(clip: AnalysedClip, change: Change, times_s: Array) -> Samples:
     """Return the clip changed, one frame of :data:`PERIOD_S` for each moment of it in ``times_s``.
 
     Parameters
@@ -65,7 +65,7 @@ def spoken(clip: Clip, change: Change, times_s: Array) -> Samples:
     return result
 
 
-def _f0_at(clip: Clip, times_s: Array) -> Array:
+def _f0_at(clip: AnalysedClip, times_s: Array) -> Array:
     voiced = np.flatnonzero(clip.voiced)
     if not len(voiced):
         return np.zeros(len(times_s))
@@ -75,7 +75,7 @@ def _f0_at(clip: Clip, times_s: Array) -> Array:
     return np.asarray(np.where(clip.voiced[nearest], f0_hz, 0.0), np.float64)
 
 
-def _level_at(clip: Clip, times_s: Array) -> Array:
+def _level_at(clip: AnalysedClip, times_s: Array) -> Array:
     return np.interp(times_s / HOP_S - 0.5, np.arange(len(clip.level_db)), clip.level_db)
 
 
@@ -103,7 +103,7 @@ def _fades(length: int, *, rising: bool, falling: bool) -> Array:
     return weights
 
 
-def _block(clip: Clip, change: Change, times_s: Array, f0_hz: Array) -> Array:
+def _block(clip: AnalysedClip, change: Change, times_s: Array, f0_hz: Array) -> Array:
     """Return one block: analysed, changed and synthesised."""
     start = max(0, int((times_s[0] - _MARGIN_S) * RATE_HZ))
     stop = int((times_s[-1] + _MARGIN_S) * RATE_HZ)

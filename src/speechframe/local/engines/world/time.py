@@ -9,8 +9,8 @@ from speechframe.audio.codec import seconds_to_frames
 from speechframe.engines.base import Conversion
 from speechframe.errors import EngineError
 from speechframe.local.engines.clip_levels import quiet_runs
-from speechframe.local.engines.world.change import Chance
-from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, Array, Clip
+from speechframe.local.engines.world.change import Jitter
+from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip, Array
 
 __all__ = ["Timing", "source_times_s", "timing_of"]
 
@@ -51,7 +51,7 @@ class Timing:
     warning: str | None = None
 
 
-def timing_of(clip_s: float, conversion: Conversion, drawn: Chance) -> Timing:
+def timing_of(clip_s: float, conversion: Conversion, drawn: Jitter) -> Timing:
     """Return how long a clip's result is.
 
     Raises
@@ -86,7 +86,7 @@ def timing_of(clip_s: float, conversion: Conversion, drawn: Chance) -> Timing:
     return Timing(frames, frames)
 
 
-def source_times_s(clip: Clip, timing: Timing, conversion: Conversion, drawn: Chance) -> Array:
+def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, drawn: Jitter) -> Array:
     """Return for every frame of the result, one each :data:`PERIOD_S`, the moment of the clip it shows."""
     frames = -(-timing.sounding_frames // round(PERIOD_S * RATE_HZ)) + 1
     share = np.arange(frames) * (PERIOD_S * RATE_HZ / timing.sounding_frames)
@@ -97,24 +97,24 @@ def source_times_s(clip: Clip, timing: Timing, conversion: Conversion, drawn: Ch
     return times_s
 
 
-def _lasting(clip: Clip, conversion: Conversion, drawn: Chance) -> Array:
+def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Jitter) -> Array:
     """Return how long each moment of the clip lasts, as a multiple of the others."""
     lasting = np.ones(len(clip.level_db))
     pauses = _pauses(clip)
     if not conversion.retain_prosody:
         lasting = _evened(clip, pauses)
-    if drawn.pause_strays:
+    if drawn.pause_jitter:
         for (start, end), factor in zip(pauses, drawn.pause_factors(len(pauses)), strict=True):
             lasting[start:end] *= factor
     return lasting
 
 
-def _pauses(clip: Clip) -> NDArray[np.intp]:
+def _pauses(clip: AnalysedClip) -> NDArray[np.intp]:
     """Return where the clip pauses, as start and end in steps of its level, ``(pauses, 2)``."""
     return quiet_runs(clip.level_db, below_db=_PAUSE_DB, shortest=round(_SHORTEST_PAUSE_S / HOP_S))
 
 
-def _evened(clip: Clip, pauses: NDArray[np.intp]) -> Array:
+def _evened(clip: AnalysedClip, pauses: NDArray[np.intp]) -> Array:
     """Return durations that bring the local tempo towards the clip's mean: fast stretches last longer.
 
     Tempo is syllables a second of speech: peaks of the level, counted in a window that glides.

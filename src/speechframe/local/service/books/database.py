@@ -137,7 +137,7 @@ def connect(path: Path) -> sqlite3.Connection:
     if layout > LAYOUT:
         connection.close()
         raise SettingsError(
-            f"{path} was made by a newer release (layout {layout}, this one knows {LAYOUT}): "
+            f"{path} was made by a newer release (layout {layout}, this one reads {LAYOUT}): "
             "upgrade speechframe or give another folder (--data, SPEECHFRAME_SERVICE)."
         )
     return connection

@@ -21,7 +21,7 @@ _ORPHAN_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Clip:
+class ShelvedFile:
     """A file on the shelf.
 
     Parameters
@@ -62,17 +62,17 @@ class Shelf:
         self._limit_bytes = limit_bytes
 
     @staticmethod
-    def new_clip(extension: str) -> Clip:
+    def new_clip(extension: str) -> ShelvedFile:
         """Return a name for a file that is still to be written."""
         clip_id = secrets.token_hex(16)
-        return Clip(clip_id, f"{clip_id}.{extension}")
+        return ShelvedFile(clip_id, f"{clip_id}.{extension}")
 
-    def path(self, clip: Clip) -> Path:
+    def path(self, clip: ShelvedFile) -> Path:
         """Return where the clip's bytes are, or are to be written."""
         return self.folder / clip.file_name
 
     @staticmethod
-    def put(connection: sqlite3.Connection, clip: Clip, content_type: str, size_bytes: int) -> None:
+    def put(connection: sqlite3.Connection, clip: ShelvedFile, content_type: str, size_bytes: int) -> None:
         """Make a written file known: from here on it is served."""
         connection.execute(
             "INSERT INTO shelf VALUES (?, ?, ?, ?, ?)",

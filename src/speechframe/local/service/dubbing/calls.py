@@ -8,12 +8,12 @@ from aiohttp import web
 from pydantic import RootModel
 
 from speechframe.local.dubbing import script
-from speechframe.local.dubbing.folder import Outcome
+from speechframe.local.dubbing.folder import LocaleOutcome
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.unreadable import Skipped, Unreadable, read
 from speechframe.local.service.dubbing import jobs as dub_jobs
-from speechframe.local.service.dubbing.jobs import FILES_PATH, Job
+from speechframe.local.service.dubbing.jobs import FILES_PATH, JobRow
 from speechframe.local.service.http.answers import json_response, refuse
 from speechframe.local.service.http.auth import require_dub_key
 from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
@@ -96,7 +96,7 @@ async def update_utterances(request: web.Request) -> web.Response:
     return await _status(request, key, unknown_warning(result.unknown))
 
 
-async def _job(request: web.Request, state: State, key: Key) -> Job:
+async def _job(request: web.Request, state: State, key: Key) -> JobRow:
     job_id = request.match_info["job_id"]
     job = await state.database.read(lambda c: dub_jobs.find(c, key.key_hash, job_id))
     if job is None:
@@ -104,7 +104,7 @@ async def _job(request: web.Request, state: State, key: Key) -> Job:
     return job
 
 
-async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
+async def _outcome(state: State, job: JobRow, asked: str) -> tuple[str, LocaleOutcome]:
     """Return a target locale of a job, with hyphens, and its outcome."""
     locale = normalise(asked)
     if locale not in job.task.targets:
@@ -118,7 +118,7 @@ async def _outcome(state: State, job: Job, asked: str) -> tuple[str, Outcome]:
     return locale, outcome
 
 
-def _check_ids(wanted: UtterancesUpdateRequest, outcome: Outcome) -> None:
+def _check_ids(wanted: UtterancesUpdateRequest, outcome: LocaleOutcome) -> None:
     known = {utterance.utterance_id for utterance in outcome.utterances}
     unknown = [one.utterance_id for one in wanted.utterances if one.utterance_id not in known]
     if unknown:
@@ -261,7 +261,7 @@ async def list_projects(request: web.Request) -> web.Response:
         )
         if wanted.next is not None and place.fetchone() is None:
             refuse(
-                f"next is no place in this list (got {shown(wanted.next)}); "
+                f"next is not a place in this list (got {shown(wanted.next)}); "
                 "allowed: the next of the page before"
             )
         rows = connection.execute(

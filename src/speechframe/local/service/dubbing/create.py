@@ -19,20 +19,20 @@ from speechframe.local.service.books.idempotency import Mark
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.dubbing import calls as dub_calls
 from speechframe.local.service.dubbing import jobs as dub_jobs
-from speechframe.local.service.dubbing.jobs import Job
+from speechframe.local.service.dubbing.jobs import JobRow
 from speechframe.local.service.http.answers import json_response, refuse
 from speechframe.local.service.http.auth import require_dub_key
 from speechframe.local.service.http.body import checked, unknown_warning
 from speechframe.local.service.http.fetch import fetched
-from speechframe.local.service.http.forms import Form, received
+from speechframe.local.service.http.forms import ReceivedForm, received
 from speechframe.local.service.http.guard import Forbidden, NotFound, parsed
 from speechframe.local.service.http.middleware import NOTE
 from speechframe.local.service.http.threads import NoTurn
-from speechframe.local.service.http.uploads import Upload
+from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import base_url
-from speechframe.local.service.speech.paid import check_done, mark_of, refusals, slot_in_time
+from speechframe.local.service.speech.paid import mark_of, refuse_errors, refuse_failed, refuse_slot_timeout
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Job as WorkerJob
+from speechframe.local.service.workers.job import WorkerJob
 from speechframe.spec import billing, chosen
 from speechframe.spec.check import shown
 from speechframe.spec.dubbing import (
@@ -68,7 +68,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     state = request.app[STATE]
     key = require_dub_key(request)
     state.languages.check_installed()
-    with slot_in_time(state), state.slots.uploading(key), refusals():
+    with refuse_slot_timeout(state), state.slots.uploading(key), refuse_errors():
         header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
         # Before the body is read, so that a key with a full queue gets its answer at once.
         await state.dubs.check_room(key, repeats=state.ring.hashed(header) if header else None)
@@ -98,7 +98,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
                         threads=state.threads,
                     )
                     media_s, name = (
-                        await _probed(state, key, upload, job.task.source_locale),
+                        await _probe(state, key, upload, job.task.source_locale),
                         _file_name(wanted, upload),
                     )
                     await _check_script(wanted, media_s)
@@ -128,7 +128,7 @@ async def _check_webhook(state: State, key: Key, address: str | None) -> None:
         )
 
 
-def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
+def _mark(request: web.Request, wanted: _Wanted, form: ReceivedForm) -> Mark | None:
     # Leave the limit out. A repeat of an order is the same job, whatever its caller allows then.
     said = wanted.model_dump(mode="json", exclude={_FILE, _LIMIT}, exclude_none=True)
     content = json.dumps(said, sort_keys=True).encode()
@@ -138,7 +138,7 @@ def _mark(request: web.Request, wanted: _Wanted, form: Form) -> Mark | None:
     return mark_of(request, type(wanted).__name__, content)
 
 
-async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> Job:
+async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> JobRow:
     """Return the job of a form, without the length of its medium."""
     state = request.app[STATE]
     project = await _project(state, key, wanted)
@@ -146,7 +146,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     job_id = secrets.token_hex(16)
-    return Job(
+    return JobRow(
         job_id=job_id,
         key_hash=key.key_hash,
         project_id=project.project_id or None,
@@ -217,7 +217,7 @@ def _voice(state: State, speaker: str, name: str) -> str:
     return voice_id
 
 
-async def _probed(state: State, key: Key, upload: Upload, locale: str | None) -> float:
+async def _probe(state: State, key: Key, upload: ReceivedFile, locale: str | None) -> float:
     """Return the length in seconds of a medium whose speech is in a locale."""
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
     reply = await state.pools.fast.run(
@@ -229,7 +229,7 @@ async def _probed(state: State, key: Key, upload: Upload, locale: str | None) ->
     )
     if reply.facts.refused is not None:
         refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
-    check_done(reply, "the medium could not be looked at")
+    refuse_failed(reply, "the medium could not be looked at")
     return reply.facts.audio_seconds
 
 
@@ -244,7 +244,7 @@ def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
         )
 
 
-def _file_name(wanted: _Wanted, upload: Upload) -> str:
+def _file_name(wanted: _Wanted, upload: ReceivedFile) -> str:
     """Return the name of the medium, without folders and without characters that cannot be printed."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name

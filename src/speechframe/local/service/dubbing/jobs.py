@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from speechframe.local.dubbing.folder import DUB, SRT, VTT, Failure, Outcome, Task
+from speechframe.local.dubbing.folder import DUB, SRT, VTT, Failure, LocaleOutcome, Task
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.database import now
 from speechframe.local.service.books.idempotency import Mark
@@ -56,7 +56,7 @@ _IS_KEPT = "(expires_at IS NULL OR expires_at > ?)"
 _OWNER = "dubbing"
 
 
-class Job(BaseModel):
+class JobRow(BaseModel):
     """A job, as its row contains it.
 
     Parameters
@@ -94,7 +94,7 @@ class Job(BaseModel):
     webhook_secret: str | None = Field(None, repr=False)
     status: JobStatusValue = _Status.QUEUED
     steps: Mapping[str, str] = Field(default_factory=dict)
-    results: Mapping[str, Outcome] = Field(default_factory=dict)
+    results: Mapping[str, LocaleOutcome] = Field(default_factory=dict)
     billed_millis: int | None = None
     ended_at: float | None = None
 
@@ -109,21 +109,21 @@ class Job(BaseModel):
         return chosen.DUB_LINK_SECONDS if self.project_id is None else chosen.DUB_PROJECT_JOB_SECONDS
 
 
-def _job(job_id: str, text: bytes) -> Job:
-    job = read(Job, text, _KIND, job_id)
+def _job(job_id: str, text: bytes) -> JobRow:
+    job = read(JobRow, text, _KIND, job_id)
     if job.job_id != job_id:
         raise Unreadable(_KIND, job_id, "job_id: another one")
     return job
 
 
-def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Job | None:
+def _read(connection: sqlite3.Connection, condition: str, *values: object) -> JobRow | None:
     # As a blob, because SQLite refuses to return a text that is not UTF-8.
     query = f"SELECT job_id, CAST(job AS BLOB) FROM dubs WHERE {condition} AND {_IS_KEPT}"  # noqa: S608 - words of ours
     row = connection.execute(query, (*values, now())).fetchone()
     return _job(*row) if row else None
 
 
-def _known(connection: sqlite3.Connection, job_id: str) -> Job:
+def _require(connection: sqlite3.Connection, job_id: str) -> JobRow:
     job = _read(connection, "job_id = ?", job_id)
     if job is None:
         # The row of a job stays until the job has ended.
@@ -131,7 +131,7 @@ def _known(connection: sqlite3.Connection, job_id: str) -> Job:
     return job
 
 
-def _changed(connection: sqlite3.Connection, job: Job, **changes: object) -> Job:
+def _change(connection: sqlite3.Connection, job: JobRow, **changes: object) -> JobRow:
     """Store a job with changes, and return it."""
     job = job.model_copy(update=changes)
     connection.execute(
@@ -208,7 +208,9 @@ def check_room(
     )
 
 
-def add(connection: sqlite3.Connection, job: Job, mark: Mark | None, skipped: Collection[str] = ()) -> DubJob:
+def add(
+    connection: sqlite3.Connection, job: JobRow, mark: Mark | None, skipped: Collection[str] = ()
+) -> DubJob:
     """Put a job into the queue and return its answer. A repeat returns the answer of the first job.
 
     Raises
@@ -239,7 +241,7 @@ def add(connection: sqlite3.Connection, job: Job, mark: Mark | None, skipped: Co
     return job.answer
 
 
-def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> Job | None:
+def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> JobRow | None:
     """Return a job of a key, or None.
 
     Raises
@@ -255,7 +257,7 @@ def take(
     owner: str,
     turn: Callable[[Collection[Priority]], Priority],
     left_out: Collection[str] = (),
-) -> Job | None:
+) -> JobRow | None:
     """Return the next job, which now belongs to this owner with its credits reserved, or None.
 
     Keys take turns inside a priority. The next key is the one whose last turn is longest ago. If the credits
@@ -291,24 +293,24 @@ def take(
         return None
     _, _, job_id = min(waiting[turn(waiting)])
     try:
-        return _begun(connection, _known(connection, job_id), owner)
+        return _begin(connection, _require(connection, job_id), owner)
     except (TypeError, ValueError, ArithmeticError, sqlite3.IntegrityError) as error:
         raise Unreadable(_KIND, job_id, type(error).__name__) from None
 
 
-def _begun(connection: sqlite3.Connection, job: Job, owner: str) -> Job:
+def _begin(connection: sqlite3.Connection, job: JobRow, owner: str) -> JobRow:
     connection.execute(
         "INSERT INTO dub_turns SELECT ?, IFNULL(MAX(turn), 0) + 1 FROM dub_turns WHERE true "
         "ON CONFLICT (key_hash) DO UPDATE SET turn = excluded.turn",
         (job.key_hash,),
     )
     if (poor := _set_aside(connection, job)) is not None:
-        return _end(connection, job, dict.fromkeys(job.task.targets, Outcome(version=1, failure=poor)))
+        return _end(connection, job, dict.fromkeys(job.task.targets, LocaleOutcome(version=1, failure=poor)))
     connection.execute("UPDATE dubs SET owner = ? WHERE job_id = ?", (owner, job.job_id))
-    return _changed(connection, job, status=_Status.IN_PROGRESS)
+    return _change(connection, job, status=_Status.IN_PROGRESS)
 
 
-def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
+def _set_aside(connection: sqlite3.Connection, job: JobRow) -> Failure | None:
     """Reserve the credits of a job once. Return the failure if the key has too few."""
     is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
     if is_done or job.billed_millis is not None:
@@ -326,11 +328,11 @@ def _set_aside(connection: sqlite3.Connection, job: Job) -> Failure | None:
     return None
 
 
-def _reservation(connection: sqlite3.Connection, job: Job) -> quota.Reservation:
+def _reservation(connection: sqlite3.Connection, job: JobRow) -> quota.Reservation:
     return quota.Reservation(job.job_id, _OWNER, _payer(connection, job), None, "dub")
 
 
-def _payer(connection: sqlite3.Connection, job: Job) -> Key:
+def _payer(connection: sqlite3.Connection, job: JobRow) -> Key:
     # From the table, because a job goes on after a start without its key.
     row = connection.execute("SELECT quota_millis FROM keys WHERE key_hash = ?", (job.key_hash,)).fetchone()
     if row is None or not isinstance(row[0], int):
@@ -344,20 +346,20 @@ def release_owner(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def note(
-    connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: Outcome | None
+    connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: LocaleOutcome | None
 ) -> None:
     """Store the step of a locale, or of all locales, and the outcome once its files are written."""
-    job = _known(connection, job_id)
+    job = _require(connection, job_id)
     steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
     results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
-    _changed(connection, job, steps=steps, results=results)
+    _change(connection, job, steps=steps, results=results)
 
 
-def _shortened(outcome: Outcome) -> Outcome:
+def _shortened(outcome: LocaleOutcome) -> LocaleOutcome:
     return outcome.model_copy(update={"utterances": ()})
 
 
-def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outcome | None]) -> None:
+def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, LocaleOutcome | None]) -> None:
     """End a job, or put it into review; settle its price and send its webhook.
 
     Parameters
@@ -365,16 +367,16 @@ def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, Outc
     outcomes
         Locale to its outcome. A locale that the worker left undone has failed.
     """
-    job = _known(connection, job_id)
+    job = _require(connection, job_id)
     results = {}
     for locale, found in outcomes.items():
-        outcome = found or job.results.get(locale) or Outcome(version=job.task.version)
+        outcome = found or job.results.get(locale) or LocaleOutcome(version=job.task.version)
         is_done = job.task.is_done(locale, found)
         results[locale] = _shortened(outcome if is_done else outcome.model_copy(update={"failure": _LOST}))
     _end(connection, job, results)
 
 
-def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome]) -> Job:
+def _end(connection: sqlite3.Connection, job: JobRow, results: Mapping[str, LocaleOutcome]) -> JobRow:
     good = sum(bool(result.media) for result in results.values())
     if not good:
         status = _Status.FAILED
@@ -394,7 +396,7 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
     if is_terminal(status):
         # Nobody needs the script again, and it may be most of the row.
         changes["task"] = job.task.model_copy(update={"script": None})
-    job = _changed(connection, job, **changes)
+    job = _change(connection, job, **changes)
     if status is _Status.FAILED:
         # A key without credits can make thousands of jobs an hour, and each fails at once.
         connection.execute(
@@ -411,7 +413,7 @@ def _end(connection: sqlite3.Connection, job: Job, results: Mapping[str, Outcome
 
 def correct(
     connection: sqlite3.Connection,
-    job: Job,
+    job: JobRow,
     locale: str,
     corrections: Sequence[UtteranceCorrection],
     skipped: Collection[str] = (),
@@ -442,11 +444,11 @@ def correct(
             "status": _Status.IN_PROGRESS,
             "ended_at": None,
         }
-        _changed(connection, current, **changes)
+        _change(connection, current, **changes)
     return current.status
 
 
-def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJobStatus:
+def status_of(connection: sqlite3.Connection, job: JobRow, base_url: str) -> DubJobStatus:
     """Return the status of a job, with links at an address of this service."""
     balance = quota.balance(connection, _payer(connection, job))
     failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
@@ -463,7 +465,7 @@ def status_of(connection: sqlite3.Connection, job: Job, base_url: str) -> DubJob
     )
 
 
-def _detail(job: Job, locale: str, base_url: str) -> DownloadDetail:
+def _detail(job: JobRow, locale: str, base_url: str) -> DownloadDetail:
     result, found = job.results.get(locale), {"locale": dubbing_spelling(locale)}
     if result is None:
         return DownloadDetail(**found, status=job.status, step=job.steps.get(locale))

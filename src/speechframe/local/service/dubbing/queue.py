@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 
-from speechframe.local.dubbing.folder import DUB, OUTCOME, SOURCE, TASK, Outcome
+from speechframe.local.dubbing.folder import DUB, OUTCOME, SOURCE, TASK, LocaleOutcome
 from speechframe.local.service.background import Background
 from speechframe.local.service.books.database import Database
 from speechframe.local.service.books.idempotency import Mark
@@ -19,7 +19,7 @@ from speechframe.local.service.books.keys import Key
 from speechframe.local.service.books.unreadable import Skipped, Unreadable
 from speechframe.local.service.config import ServiceConfig
 from speechframe.local.service.dubbing import jobs as dub_jobs
-from speechframe.local.service.dubbing.jobs import Job
+from speechframe.local.service.dubbing.jobs import JobRow
 from speechframe.local.service.dubbing.webhooks import Webhooks
 from speechframe.local.service.workers.process import killed, spawned
 from speechframe.spec.dubbing import (
@@ -108,7 +108,7 @@ class DubQueue(Background):
         skipped = self._skipped.names
         await self._database.run(lambda c: dub_jobs.check_room(c, key.key_hash, skipped, repeats))
 
-    async def add(self, job: Job, source: Path, mark: Mark | None) -> DubJob:
+    async def add(self, job: JobRow, source: Path, mark: Mark | None) -> DubJob:
         """Put a job into the queue and its medium into the job's folder; return the job's answer.
 
         Raises
@@ -130,7 +130,7 @@ class DubQueue(Background):
         return answer
 
     async def correct(
-        self, job: Job, locale: str, corrections: Sequence[UtteranceCorrection]
+        self, job: JobRow, locale: str, corrections: Sequence[UtteranceCorrection]
     ) -> JobStatusValue:
         """Put a reviewed job back into the queue; see :func:`dub_jobs.correct`."""
         skipped = self._skipped.names
@@ -138,9 +138,9 @@ class DubQueue(Background):
         self.wake()
         return status
 
-    async def outcome(self, job: Job, locale: str) -> Outcome | None:
+    async def outcome(self, job: JobRow, locale: str) -> LocaleOutcome | None:
         """Return the outcome of a locale, or None if there is none yet or no longer."""
-        return await asyncio.to_thread(Outcome.read, self.folder / job.job_id / locale / OUTCOME)
+        return await asyncio.to_thread(LocaleOutcome.read, self.folder / job.job_id / locale / OUTCOME)
 
     async def take(self) -> Coroutine[None, None, None] | None:
         """Return the work at the next job, or None."""
@@ -163,7 +163,7 @@ class DubQueue(Background):
         self._under_way_ids.add(job.job_id)
         return self._ended(job)
 
-    async def _ended(self, job: Job) -> None:
+    async def _ended(self, job: JobRow) -> None:
         """Do a job, in a second process if the first one crashes, and store its end."""
         try:
             for _ in range(_TRIES):
@@ -181,7 +181,7 @@ class DubQueue(Background):
         self._webhooks.wake()
         await self._tidy([self.folder / job.job_id])
 
-    async def _is_worked(self, job: Job, place: Path) -> bool:
+    async def _is_worked(self, job: JobRow, place: Path) -> bool:
         """Run a worker process; return True if it ended by itself."""
         limit_s = _BASE_S + _PER_MEDIA_SECOND_S * job.media_s * len(job.task.targets)
         process = None
@@ -201,7 +201,7 @@ class DubQueue(Background):
             log.error("a dubbing process ended with status %d", code)
         return not code
 
-    async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
+    async def _follow(self, job: JobRow, process: asyncio.subprocess.Process) -> None:
         """Store each step that a worker prints, and each locale once it is done."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
         async for line in process.stdout:

@@ -22,7 +22,9 @@ def require_key(request: web.Request) -> Key:
         403 for a missing or unknown key (section 5, rule 5; ``spec.chosen``: missing-key).
     """
     state = request.app[STATE]
-    return _found(request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key")
+    return _find_key(
+        request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key"
+    )
 
 
 def require_any_key(request: web.Request) -> tuple[Key | None, Key | None]:
@@ -48,10 +50,12 @@ def require_dub_key(request: web.Request) -> Key:
         403 for a missing or unknown key, or one that is for speech alone.
     """
     state = request.app[STATE]
-    return _found(request, state.dub_ring, state.ring, "this is a speech key; this call wants a dubbing key")
+    return _find_key(
+        request, state.dub_ring, state.ring, "this is a speech key; this call wants a dubbing key"
+    )
 
 
-def _found(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
+def _find_key(request: web.Request, ring: KeyRing, other: KeyRing, words: str) -> Key:
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER, ""))
     if not secret:
         raise Refusal(HttpErrorCode.INVALID_KEY, "the api key is missing" + _HINT)

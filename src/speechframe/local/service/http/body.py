@@ -124,7 +124,7 @@ def _too_large(limit_bytes: int, hint: str) -> NoReturn:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object that `data` holds.
+    """Return the JSON object in `data`.
 
     Raises
     ------

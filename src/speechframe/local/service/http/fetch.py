@@ -20,7 +20,14 @@ from speechframe.local.service.config import MEBI, ServiceConfig
 from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.guard import Forbidden, Guard, checked, parsed
 from speechframe.local.service.http.threads import FairThreads, NoTurn
-from speechframe.local.service.http.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload
+from speechframe.local.service.http.uploads import (
+    NotKept,
+    ReceivedFile,
+    Receiver,
+    TooLarge,
+    TooSlow,
+    UploadPace,
+)
 from speechframe.spec.chosen import LOOKUP_SECONDS, MAX_REDIRECTS
 from speechframe.spec.codes import HttpErrorCode, Status
 
@@ -40,7 +47,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 async def fetched(
     url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
-) -> Upload:
+) -> ReceivedFile:
     """Fetch a media file into a file of ours.
 
     Parameters
@@ -65,14 +72,14 @@ async def fetched(
         written, for example on a full disk. 503 if too many host names of the key are being looked up.
     """
     with (
-        _refusals(config),
+        _refuse_errors(config),
         contextlib.closing(Receiver(path, config.max_upload_bytes, threads.of(key_hash))) as receiver,
     ):
         url = parsed(url_words)
         for _ in range(MAX_REDIRECTS + 1):
             session = await guard.session_to(key_hash, url, _HEADERS)
-            pace = Pace(config.body_timeout_s)
-            onward = await _visited(url, session, receiver, pace)
+            pace = UploadPace(config.body_timeout_s)
+            onward = await _visit(url, session, receiver, pace)
             if onward is None:
                 return await receiver.finish()
             url = _redirected(url, onward)
@@ -83,10 +90,12 @@ def _redirected(url: URL, location: str) -> URL:
     try:
         return checked(url.join(URL(location, encoded=True)))
     except (ValueError, TypeError):
-        _refuse("it is redirected to what is no address")
+        _refuse("it redirects to something that is not an address")
 
 
-async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: Pace) -> str | None:
+async def _visit(
+    url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: UploadPace
+) -> str | None:
     """Receive the file at an address. Return the address of a redirect instead, if there is one."""
     async with session, contextlib.AsyncExitStack() as stack:
         async with pace.kept():
@@ -101,7 +110,7 @@ async def _visited(url: URL, session: aiohttp.ClientSession, receiver: Receiver,
     return None
 
 
-async def _unpacked(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+async def _unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().casefold()
     if encoding in {"", "identity"}:
         async for data in _pieces(answer, pace):
@@ -124,7 +133,7 @@ def _inflated(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
         data = unpacker.unconsumed_tail
 
 
-async def _pieces(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[bytes]:
+async def _pieces(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIterator[bytes]:
     while True:
         async with pace.kept():
             data = await answer.content.readany()
@@ -135,7 +144,7 @@ async def _pieces(answer: aiohttp.ClientResponse, pace: Pace) -> AsyncIterator[b
 
 
 @contextlib.contextmanager
-def _refusals(config: ServiceConfig) -> Iterator[None]:
+def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     try:
         yield
     except Forbidden as problem:

@@ -25,22 +25,30 @@ from aiohttp.http_exceptions import HttpProcessingError
 from speechframe.local.service.config import MEBI, ServiceConfig
 from speechframe.local.service.http.answers import Refusal, refuse
 from speechframe.local.service.http.body import unpacked
-from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, Part, boundary_of
+from speechframe.local.service.http.multipart import BrokenForm, End, MultipartParser, PartHead, boundary_of
 from speechframe.local.service.http.threads import KeyThreads
-from speechframe.local.service.http.uploads import NotKept, Pace, Receiver, TooLarge, TooSlow, Upload, Uploads
+from speechframe.local.service.http.uploads import (
+    NotKept,
+    ReceivedFile,
+    Receiver,
+    TooLarge,
+    TooSlow,
+    UploadPace,
+    Uploads,
+)
 from speechframe.spec.check import shown
 from speechframe.spec.chosen import MAX_FORM_PARTS
 from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.endpoints import FORM
 
-__all__ = ["Form", "received"]
+__all__ = ["ReceivedForm", "received"]
 
 URLENCODED = "application/x-www-form-urlencoded"
 _SIZE_HINT = "send shorter fields"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ReceivedForm:
     """The fields and files of a request.
 
     Parameters
@@ -54,7 +62,7 @@ class Form:
     """
 
     texts: Mapping[str, tuple[str, ...]]
-    files: Mapping[str, Upload] = field(default_factory=dict)
+    files: Mapping[str, ReceivedFile] = field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
 
     def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
@@ -90,7 +98,7 @@ async def received(
     files: Collection[str],
     threads: KeyThreads,
     turn: Callable[[int], Awaitable[object]] = _no_turn,
-) -> AsyncIterator[Form]:
+) -> AsyncIterator[ReceivedForm]:
     """Read a request's form. Its files are removed when the block ends.
 
     Parameters
@@ -114,7 +122,7 @@ async def received(
         off. 500 if the service cannot store it, for example on a full disk.
     """
     with contextlib.ExitStack() as stack:
-        reader = _Reader(config, uploads, files, threads, stack)
+        reader = _FormReader(config, uploads, files, threads, stack)
         yield await _read(request, config, turn, reader)
 
 
@@ -122,8 +130,8 @@ async def _read(
     request: web.Request,
     config: ServiceConfig,
     turn: Callable[[int], Awaitable[object]],
-    reader: "_Reader",
-) -> Form:
+    reader: "_FormReader",
+) -> ReceivedForm:
     # request.content_type takes half a second for a header full of semicolons, so the header is read here.
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
     if kind == URLENCODED:
@@ -156,7 +164,7 @@ async def _read(
 
 
 async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int) -> AsyncIterator[bytes]:
-    pace = Pace(config.body_timeout_s)
+    pace = UploadPace(config.body_timeout_s)
     size_bytes = 0
     try:
         while True:
@@ -177,7 +185,7 @@ async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int)
         raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
 
 
-class _Reader:
+class _FormReader:
     """Collects the parts of a form as texts and files."""
 
     def __init__(
@@ -194,28 +202,28 @@ class _Reader:
         self._wanted = files
         self._stack = stack
         self._texts: dict[str, list[str]] = {}
-        self._files: dict[str, Upload] = {}
+        self._files: dict[str, ReceivedFile] = {}
         self._passed_over: dict[str, None] = {}
-        self._part = Part("", None, "")
+        self._part = PartHead("", None, "")
         self._text = bytearray()
         self._text_bytes = 0
         self._receiver: Receiver | None = None
 
-    async def take(self, event: Part | bytes | End) -> None:
+    async def take(self, event: PartHead | bytes | End) -> None:
         """Process one event of the parser."""
-        if isinstance(event, Part):
+        if isinstance(event, PartHead):
             self._begin(event)
         elif isinstance(event, bytes):
             await self._piece(event)
         else:
             await self._end()
 
-    def form(self) -> Form:
+    def form(self) -> ReceivedForm:
         """Return the form that was read."""
         texts = {name: tuple(values) for name, values in self._texts.items()}
-        return Form(texts, self._files, tuple(self._passed_over))
+        return ReceivedForm(texts, self._files, tuple(self._passed_over))
 
-    def _begin(self, part: Part) -> None:
+    def _begin(self, part: PartHead) -> None:
         self._part, self._receiver = part, None
         self._text.clear()
         if part.name not in self._wanted:
@@ -260,7 +268,7 @@ def _decoded(name: str, data: bytes) -> str:
         refuse(f"{_named(name)} is not UTF-8 (byte {error.start})")
 
 
-async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
+async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> ReceivedForm:
     data = bytearray()
     try:
         async for piece in _pieces(request, config, config.max_body_bytes):
@@ -274,7 +282,7 @@ async def _read_urlencoded(request: web.Request, config: ServiceConfig) -> Form:
     texts: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         texts[name] = (*texts.get(name, ()), value)
-    return Form(texts)
+    return ReceivedForm(texts)
 
 
 def _too_large(config: ServiceConfig) -> NoReturn:

@@ -78,7 +78,7 @@ def parsed(words: str) -> URL:
         plain = words.isascii() and words.isprintable() and " " not in words
         return checked(URL(words, encoded=plain))
     except (ValueError, TypeError):
-        raise Forbidden("it is no address") from None
+        raise Forbidden("it is not an address") from None
 
 
 def checked(url: URL) -> URL:
@@ -86,7 +86,7 @@ def checked(url: URL) -> URL:
     if url.scheme not in {"http", "https"} or not url.raw_host:
         raise Forbidden("it is not an http or https address")
     if url.raw_user is not None or url.raw_password is not None:
-        raise Forbidden("it holds a user name or password")
+        raise Forbidden("it contains a user name or password")
     if url.port is None or url.port < 1:
         raise Forbidden("its port is none")
     return url.with_fragment(None)

@@ -32,7 +32,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     started = time.perf_counter()
     status: int | str = "gone"
     try:
-        response = await _answered(request, handler, trace_id)
+        response = await _answer(request, handler, trace_id)
         status = response.status
         return response
     finally:
@@ -48,7 +48,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             )
 
 
-async def _answered(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
+async def _answer(request: web.Request, handler: Handler, trace_id: str) -> web.StreamResponse:
     try:
         return await _handled(request, handler, trace_id)
     except Refusal as refusal:

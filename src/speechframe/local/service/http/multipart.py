@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from speechframe.spec.chosen import MAX_FORM_PARTS
 
-__all__ = ["BrokenForm", "End", "MultipartParser", "Part", "boundary_of"]
+__all__ = ["BrokenForm", "End", "MultipartParser", "PartHead", "boundary_of"]
 
 MAX_HEAD_BYTES = 8192
 """Largest size of the headers of a part."""
@@ -41,7 +41,7 @@ class BrokenForm(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartHead:
     """The head of a part, before its content.
 
     Parameters
@@ -70,7 +70,7 @@ class End(Enum):
     PART = auto()
 
 
-Event = Part | bytes | End
+Event = PartHead | bytes | End
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -215,7 +215,7 @@ class MultipartParser:
             yield End.PART
 
 
-def _part(head: bytes, number: int) -> Part:
+def _part(head: bytes, number: int) -> PartHead:
     try:
         headers = _headers(head.decode())
     except UnicodeDecodeError:
@@ -228,7 +228,7 @@ def _part(head: bytes, number: int) -> Part:
         raise BrokenForm(f"part {number} has a Content-Transfer-Encoding; forms are sent as they are")
     content_type, _ = _value(headers.get("content-type", ""))
     plain = content_type if content_type.count("/") == 1 else "text/plain"
-    return Part(name, parameters.get("filename"), plain)
+    return PartHead(name, parameters.get("filename"), plain)
 
 
 def _headers(head: str) -> dict[str, str]:

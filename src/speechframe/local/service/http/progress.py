@@ -15,7 +15,7 @@ from speechframe.local.service.workers.pool import CALL_JOBS, PendingJob
 from speechframe.spec import chosen
 
 
-class Progress:
+class InterimAnswers:
     """Sends interim answers to the callers that requested them.
 
     Parameters

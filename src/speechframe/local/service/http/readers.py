@@ -73,7 +73,7 @@ class Reader:
 
     def is_slow(self, now_s: float, window_s: float) -> bool:
         """Return True once the client read less in a whole window than it must."""
-        taken_bytes, is_behind = self._told()
+        taken_bytes, is_behind = self._read_progress()
         if not is_behind:
             self.since_s = None
         elif self.since_s is None:
@@ -96,7 +96,7 @@ class Reader:
         found: Any = self.transport.get_extra_info("socket")
         return found
 
-    def _told(self) -> tuple[int, bool]:
+    def _read_progress(self) -> tuple[int, bool]:
         """Return the bytes that the client took, and whether more bytes wait."""
         told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         not_sent = _NOT_SENT.unpack(told)[0] + self.transport.get_write_buffer_size()

@@ -28,7 +28,7 @@ class NoSlot(Exception):
         self.concurrency = concurrency
 
 
-class Slots:
+class RequestSlots:
     """Counts requests in flight per key and pool.
 
     Parameters
@@ -91,7 +91,7 @@ class Slots:
                 del self._uploads[key.key_hash]
 
     def take_one(self, key: Key, pool: Pool) -> bool:
-        """Take a slot until :meth:`give_one`, or say that there is none."""
+        """Take a slot until :meth:`give_one`. Return False if all slots are taken."""
         try:
             self._take(key, pool)
         except NoSlot:

@@ -48,7 +48,7 @@ class TooSlow(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class ReceivedFile:
     """A file that arrived whole.
 
     Parameters
@@ -156,11 +156,11 @@ class Receiver:
         if len(self._waiting) >= _BLOCK_BYTES:
             await self._flush()
 
-    async def finish(self) -> Upload:
+    async def finish(self) -> ReceivedFile:
         """Return the finished file. Raise the same errors as :meth:`write`."""
         await self._flush()
         self.close()
-        return Upload(self._path, self._size_bytes, self._hash.digest())
+        return ReceivedFile(self._path, self._size_bytes, self._hash.digest())
 
     async def _flush(self) -> None:
         block, self._waiting = bytes(self._waiting), bytearray()
@@ -193,7 +193,7 @@ def _not_kept(error: OSError) -> NotKept:
     return NotKept(why)
 
 
-class Pace:
+class UploadPace:
     """Bounds the time that a file may take to arrive over a network.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from aiohttp import web
 
 from speechframe.local.service.books.database import now
-from speechframe.local.service.books.shelf import Clip
+from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
 from speechframe.local.service.http.threads import KeyThreads
 from speechframe.local.service.state import STATE
@@ -30,7 +30,7 @@ _PIECE_BYTES = 3 << 16
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
-def address(request: web.Request, clip: Clip) -> str:
+def address(request: web.Request, clip: ShelvedFile) -> str:
     """Return the URL of a clip."""
     return f"{base_url(request)}/v1/audio/{clip.file_name}"
 

@@ -27,7 +27,7 @@ _LISTING = TypeAdapter(list[Voice])
 
 
 @dataclass(frozen=True)
-class Casting:
+class ResolvedVoice:
     """The voice, locale and style of a request.
 
     Parameters
@@ -68,7 +68,7 @@ class Catalogue:
         self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
         """The body of the voice listing. It never changes while the service runs."""
 
-    def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> Casting:
+    def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> ResolvedVoice:
         """Return the voice, locale and style of a request. A refusal uses the request's names of the fields.
 
         Raises
@@ -86,7 +86,7 @@ class Catalogue:
         newer = None if isinstance(request, ConvertRequest) else request.locale
         field = names["locale" if newer is not None else "multi_native_locale"]
         locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
-        return Casting(voice, engine, locale, _style(voice, locale, request.style))
+        return ResolvedVoice(voice, engine, locale, _style(voice, locale, request.style))
 
     @property
     def default_voice(self) -> str:
@@ -112,7 +112,7 @@ class Catalogue:
         language = asked.replace("_", "-").partition("-")[0].casefold()
         same = [voice_id for voice_id in ids if voice_id.casefold().startswith(f"{language}-")]
         hint = "the voice listing has all"
-        _refuse(field, asked, "is no voice of this model", near or same or ids, hint)
+        _refuse(field, asked, "is not a voice of this model", near or same or ids, hint)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _style(voice: EngineVoice, locale: str, asked: str | None) -> str | None:
     if found is None:
         near = get_close_matches(asked.casefold(), known, n=1)
         hint = f"did you mean {known[near[0]]}?" if near else ""
-        _refuse("style", asked, f"is no style of {voice.voice_id} in {locale}", styles, hint)
+        _refuse("style", asked, f"is not a style of {voice.voice_id} in {locale}", styles, hint)
     return found
 
 

@@ -18,28 +18,28 @@ from aiohttp import web
 
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.shelf import Clip
+from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import refuse
 from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, unknown_warning
 from speechframe.local.service.http.fetch import fetched
-from speechframe.local.service.http.forms import Form, received
+from speechframe.local.service.http.forms import ReceivedForm, received
 from speechframe.local.service.http.middleware import NOTE
-from speechframe.local.service.http.uploads import Upload
+from speechframe.local.service.http.uploads import ReceivedFile
 from speechframe.local.service.speech.audio import address, json_answer
-from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.speech.paid import (
-    Bill,
-    check_done,
+    CallBill,
     mark_of,
-    refusals,
+    refuse_errors,
+    refuse_failed,
+    refuse_slot_timeout,
     reserved,
-    slot_in_time,
     take_of,
 )
 from speechframe.local.service.speech.speaking import all_warnings
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.spec import billing, chosen
 from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.limits import Pool
@@ -52,12 +52,12 @@ _LEAST_BYTES_S = 1000
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ChangerCall:
     """A valid request, with its key and its engines."""
 
     request: ConvertRequest
     key: Key
-    casting: Casting
+    resolved: ResolvedVoice
     take: int
     changer: str | None
     recogniser: str | None
@@ -65,7 +65,7 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _DecodedClip:
     """The decoded clip: path of its samples, sample rate in Hz, length, and warnings."""
 
     samples: Path
@@ -78,7 +78,7 @@ async def convert(request: web.Request) -> web.StreamResponse:
     """Answer a request to change the voice of a clip."""
     state = request.app[STATE]
     key = require_key(request)
-    with slot_in_time(state), state.slots.uploading(key):
+    with refuse_slot_timeout(state), state.slots.uploading(key):
         async with received(
             request,
             state.config,
@@ -89,27 +89,27 @@ async def convert(request: web.Request) -> web.StreamResponse:
         ) as form:
             call = _call(request, state, key, form)
             async with state.slots.waited_for(key, Pool.OTHER):
-                with refusals():
-                    return await _changed(request, state, call, form)
+                with refuse_errors():
+                    return await _change(request, state, call, form)
 
 
-def _call(request: web.Request, state: State, key: Key, form: Form) -> _Call:
+def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _ChangerCall:
     wanted, result = checked(ConvertRequest, form.fields())
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         refuse(
             f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
-    casting = state.catalogues.by_model[Model.GEN2].cast(wanted)
+    resolved = state.catalogues.by_model[Model.GEN2].cast(wanted)
     given = (wanted.transcription or "").strip()
     listens = not given and (wanted.return_transcription or not wanted.retain_accent)
     warnings = [unknown_warning(result.unknown)]
     if wanted.pronunciation_dictionary and wanted.retain_accent:
         warnings.append("pronunciation_dictionary is for retain_accent=false only and was ignored")
-    return _Call(
+    return _ChangerCall(
         wanted,
         key,
-        casting,
+        resolved,
         take_of(request),
         _changer(state) if wanted.retain_accent else None,
         _recogniser(state, wanted) if listens else None,
@@ -139,7 +139,9 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
     return asked or min(state.pools.installed.get(kind, {}), default=None)
 
 
-async def _changed(request: web.Request, state: State, call: _Call, form: Form) -> web.StreamResponse:
+async def _change(
+    request: web.Request, state: State, call: _ChangerCall, form: ReceivedForm
+) -> web.StreamResponse:
     # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
     state.pools.slow.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
@@ -161,10 +163,10 @@ async def _changed(request: web.Request, state: State, call: _Call, form: Form) 
         return await _answer(request, state, call, upload, source)
 
 
-async def _measured(state: State, key: Key, field: str, upload: Upload, samples: Path) -> _Source:
+async def _measured(state: State, key: Key, field: str, upload: ReceivedFile, samples: Path) -> _DecodedClip:
     most_seconds = min(state.config.max_audio_seconds, upload.size_bytes / _LEAST_BYTES_S)
     reply = await state.pools.slow.run(
-        Job(
+        WorkerJob(
             "measure",
             {"upload": str(upload.path), "max_seconds": state.config.max_audio_seconds},
             str(samples),
@@ -174,12 +176,12 @@ async def _measured(state: State, key: Key, field: str, upload: Upload, samples:
     )
     if reply.facts.refused is not None:
         refuse(f"{field}: {reply.facts.refused}")
-    check_done(reply, "the clip could not be decoded")
+    refuse_failed(reply, "the clip could not be decoded")
     rate_hz = json.loads(reply.words)["sample_rate_hz"]
-    return _Source(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
+    return _DecodedClip(samples, rate_hz, reply.facts.audio_seconds, reply.facts.warnings)
 
 
-def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
+def _check_transcription(wanted: ConvertRequest, source: _DecodedClip) -> None:
     # The clip alone decides the price, so a short clip must not pay for a long text.
     characters = len((wanted.transcription or "").strip())
     a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
@@ -193,9 +195,9 @@ def _check_transcription(wanted: ConvertRequest, source: _Source) -> None:
 
 
 async def _answer(
-    request: web.Request, state: State, call: _Call, upload: Upload, source: _Source
+    request: web.Request, state: State, call: _ChangerCall, upload: ReceivedFile, source: _DecodedClip
 ) -> web.StreamResponse:
-    bill = Bill(
+    bill = CallBill(
         call.key,
         mark_of(request, "convert", _content(call, upload), take=call.take),
         billing.convert_millicredits(source.audio_seconds),
@@ -206,7 +208,7 @@ async def _answer(
     clip = state.shelf.new_clip(call.request.format.lower())
     with contextlib.ExitStack() as stack:
         async with reserved(state, bill, clip) as reservation:
-            reply = await _spoken(state, call, source, clip)
+            reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
                 # Before it is on the shelf, which a shelf that is full may take it from.
@@ -218,7 +220,7 @@ async def _answer(
 
             balance = await state.database.run(settle)
         request[NOTE] = (
-            f"key {call.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"key {call.key.fingerprint} voice {call.resolved.voice.voice_id} "
             f"seconds {source.audio_seconds:.1f} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
@@ -228,7 +230,7 @@ async def _answer(
         return await json_answer(request, body, warnings, audio=audio, field="encoded_audio", threads=threads)
 
 
-def _content(call: _Call, upload: Upload) -> bytes:
+def _content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
     """Return the request in one canonical form: the hash of the clip, and the meaning of each field."""
     wanted = call.request
     means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
@@ -236,15 +238,15 @@ def _content(call: _Call, upload: Upload) -> bytes:
     return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).digest() + upload.sha256
 
 
-async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Reply:
+async def _speak(state: State, call: _ChangerCall, source: _DecodedClip, clip: ShelvedFile) -> WorkerReply:
     wanted = call.request
-    job = Job(
+    job = WorkerJob(
         "change",
         {
             "samples": str(source.samples),
             "clip_rate_hz": source.sample_rate_hz,
             "conversion": _conversion(call),
-            "speaker": call.casting.engine,
+            "speaker": call.resolved.engine,
             "changer": call.changer,
             "recogniser": call.recogniser,
             **_words(wanted),
@@ -258,16 +260,16 @@ async def _spoken(state: State, call: _Call, source: _Source, clip: Clip) -> Rep
     reply = await state.pools.slow.run(job, limit_s=limit_s, key_hash=call.key.key_hash, under_way=True)
     if reply.facts.refused is not None:
         refuse(f"the voice cannot be changed: {reply.facts.refused}")
-    check_done(reply, "the voice changer failed")
+    refuse_failed(reply, "the voice changer failed")
     return reply
 
 
-def _conversion(call: _Call) -> dict[str, Any]:
-    wanted, casting = call.request, call.casting
+def _conversion(call: _ChangerCall) -> dict[str, Any]:
+    wanted, resolved = call.request, call.resolved
     return {
-        "voice_id": casting.voice.voice_id,
-        "locale": casting.locale,
-        "style": casting.style,
+        "voice_id": resolved.voice.voice_id,
+        "locale": resolved.locale,
+        "style": resolved.style,
         "pitch": wanted.pitch or 0,
         "rate": wanted.rate or 0,
         "variation": wanted.variation,
@@ -299,7 +301,7 @@ def _shape(wanted: ConvertRequest) -> dict[str, Any]:
 
 
 def _body(
-    audio_file: str, call: _Call, reply: Reply, balance: quota.Balance, warnings: Sequence[str]
+    audio_file: str, call: _ChangerCall, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]
 ) -> bytes:
     """Return the answer as JSON, all but its Base64."""
     answer = ConvertResponse(

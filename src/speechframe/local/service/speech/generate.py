@@ -16,11 +16,11 @@ from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, read_body, unknown_warning
 from speechframe.local.service.http.middleware import NOTE
 from speechframe.local.service.speech.audio import address, json_answer
-from speechframe.local.service.speech.catalogue import Casting
-from speechframe.local.service.speech.paid import Bill, check_done, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.catalogue import ResolvedVoice
+from speechframe.local.service.speech.paid import CallBill, mark_of, refuse_failed, reserved, slot, take_of
 from speechframe.local.service.speech.speaking import all_warnings, utterance
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.local.service.workers.pool import WorkerPool
 from speechframe.spec import billing, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -36,13 +36,13 @@ _BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
-class Call:
+class SpeechCall:
     """A valid request, with its key and its price."""
 
     request: GenerateRequest
-    casting: Casting
+    resolved: ResolvedVoice
     take: int
-    bill: Bill
+    bill: CallBill
     warnings: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> SpeechCall:
     wanted, result = checked(GenerateRequest, fields)
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         raise Refusal(
@@ -63,37 +63,37 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
             f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
         )
-    casting = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
+    resolved = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
     take = take_of(request)
     warnings = [
         unknown_warning(result.unknown),
         *(deprecation_notice(GenerateRequest, field) for field in result.deprecated),
         *text_warnings(wanted.text),
     ]
-    if wanted.word_durations_as_original_text and locales.language_of(casting.locale) != "en":
+    if wanted.word_durations_as_original_text and locales.language_of(resolved.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
     # The way of delivery does not make it another request.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
     characters = billed_characters(wanted.text)
-    bill = Bill(
+    bill = CallBill(
         key,
         mark_of(request, "generate", content, take=take),
         billing.generate_millicredits(wanted.text),
         f"the text has {characters:,} billed characters",
         "generate",
     )
-    return Call(wanted, casting, take, bill, tuple(words for words in warnings if words))
+    return SpeechCall(wanted, resolved, take, bill, tuple(words for words in warnings if words))
 
 
-async def _answer(request: web.Request, state: State, call: Call) -> web.StreamResponse:
+async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
     # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
-    pool = state.pools.of_engine(call.casting.engine)
+    pool = state.pools.of_engine(call.resolved.engine)
     pool.check_room(call.bill.key.key_hash)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(state.uploads.lent()) if clip is None else state.shelf.path(clip)
         async with reserved(state, call.bill, clip) as reservation:
-            reply = await _spoken(state, pool, call, path)
+            reply = await _speak(state, pool, call, path)
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
@@ -107,7 +107,7 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
 
             balance = await state.database.run(settle)
         request[NOTE] = (
-            f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+            f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
             f"characters {call.bill.millis // billing.CREDIT} "
             f"engine {reply.facts.engine_ms:.1f} ms encode {reply.facts.encode_ms:.1f} ms"
         )
@@ -117,12 +117,12 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.StreamR
         return await json_answer(request, body, warnings, audio=audio, field=_BASE64_FIELD, threads=threads)
 
 
-async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Reply:
-    wanted, casting = call.request, call.casting
-    job = Job(
+async def _speak(state: State, pool: WorkerPool, call: SpeechCall, path: Path) -> WorkerReply:
+    wanted, resolved = call.request, call.resolved
+    job = WorkerJob(
         "speak",
         {
-            "engine": casting.engine,
+            "engine": resolved.engine,
             "utterance": _utterance(call),
             "format": wanted.format,
             "channel_type": wanted.channel_type,
@@ -134,22 +134,22 @@ async def _spoken(state: State, pool: WorkerPool, call: Call, path: Path) -> Rep
     reply = await pool.run(job, limit_s=limit_s, key_hash=call.bill.key.key_hash)
     if reply.facts.refused is not None:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {reply.facts.refused}")
-    check_done(reply, "the speech engine failed")
+    refuse_failed(reply, "the speech engine failed")
     return reply
 
 
-def _utterance(call: Call) -> dict[str, object]:
-    wanted, casting = call.request, call.casting
+def _utterance(call: SpeechCall) -> dict[str, object]:
+    wanted, resolved = call.request, call.resolved
     return {
-        **utterance(wanted, casting, Model.GEN2, take=call.take),
+        **utterance(wanted, resolved, Model.GEN2, take=call.take),
         "text": wanted.text,
         "audio_duration_s": wanted.audio_duration or 0.0,
         "words_as_original_text": wanted.word_durations_as_original_text
-        and locales.language_of(casting.locale) == "en",
+        and locales.language_of(resolved.locale) == "en",
     }
 
 
-def _body(audio_file: str, reply: Reply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
+def _body(audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
     """Return the answer as JSON, all but its Base64."""
     parts = {
         "audio_file": json.dumps(audio_file).encode(),

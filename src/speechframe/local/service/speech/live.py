@@ -13,8 +13,8 @@ class TooManySockets(Exception):
     """The key has as many sockets open as it may."""
 
 
-class Live:
-    """Counts open sockets, tells them when the service stops, bounds what a key's contexts have spoken."""
+class OpenSockets:
+    """Counts open sockets, signals that the service stops, and bounds the contexts of a key."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()

@@ -11,11 +11,11 @@ from aiohttp import web
 from speechframe.local.service.books import quota
 from speechframe.local.service.books.idempotency import Mark, OtherBody
 from speechframe.local.service.books.keys import Key
-from speechframe.local.service.books.shelf import Clip
+from speechframe.local.service.books.shelf import ShelvedFile
 from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.slots import NoSlot
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Reply
+from speechframe.local.service.workers.job import WorkerReply
 from speechframe.local.service.workers.pool import PoolClosed, Saturated, WorkerLost
 from speechframe.spec import billing, chosen
 from speechframe.spec.check import shown
@@ -27,7 +27,7 @@ _WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHE
 
 
 @dataclass(frozen=True)
-class Bill:
+class CallBill:
     """The price of a call and the key that pays.
 
     Parameters
@@ -107,14 +107,14 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
     return Mark(request.app[STATE].ring.hashed(header), body)
 
 
-def check_done(reply: Reply, problem: str) -> None:
+def refuse_failed(reply: WorkerReply, problem: str) -> None:
     """Refuse with 500 if a worker failed and the request was valid."""
     if reply.facts.failed is not None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
+def refuse_errors() -> Iterator[None]:
     """Translate internal errors into HTTP refusals."""
     try:
         yield
@@ -145,18 +145,18 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     Raises
     ------
     Refusal
-        429 at once if the key's cap is reached. :func:`refusals` raises the others.
+        429 at once if the key's cap is reached. :func:`refuse_errors` raises the others.
     """
     words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
     with (
         _none_left(state, HttpErrorCode.CONCURRENCY_LIMIT, words),
         state.slots.taken(key, pool),
-        refusals(),
+        refuse_errors(),
     ):
         yield
 
 
-def slot_in_time(state: State) -> contextlib.AbstractContextManager[None]:
+def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
     """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
 
     Raises
@@ -179,7 +179,9 @@ def _none_left(state: State, code: HttpErrorCode, words: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def reserved(state: State, bill: Bill, clip: Clip | None = None) -> AsyncIterator[quota.Reservation]:
+async def reserved(
+    state: State, bill: CallBill, clip: ShelvedFile | None = None
+) -> AsyncIterator[quota.Reservation]:
     """Reserve the price of a call. Release the reservation if the block fails or the client disconnects.
 
     Parameters

@@ -24,20 +24,20 @@ from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.answers import Refusal
 from speechframe.local.service.http.outbox import Outbox
 from speechframe.local.service.http.readers import Reader
-from speechframe.local.service.http.slots import Slots
-from speechframe.local.service.speech.catalogue import Casting, Catalogue
-from speechframe.local.service.speech.paid import Bill, reserved
+from speechframe.local.service.http.slots import RequestSlots
+from speechframe.local.service.speech.catalogue import Catalogue, ResolvedVoice
+from speechframe.local.service.speech.paid import CallBill, reserved
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
-    Part,
     PartFailed,
     PartRefused,
+    SpokenPart,
     dictionary_warnings,
     encoded,
     speak,
     utterance,
 )
-from speechframe.local.service.speech.stream import Shape
+from speechframe.local.service.speech.stream import StreamFormat
 from speechframe.local.service.state import State
 from speechframe.local.service.workers.pool import PoolClosed, WorkerLost
 from speechframe.spec import billing, chosen
@@ -58,7 +58,7 @@ _DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
 class _ContextSlots:
     """Streaming slots of a key for contexts, shared with its HTTP streams and other sockets."""
 
-    def __init__(self, slots: Slots, key: Key) -> None:
+    def __init__(self, slots: RequestSlots, key: Key) -> None:
         self._slots, self._key = slots, key
 
     def take(self) -> bool:
@@ -75,13 +75,13 @@ class _Voice:
     """The voice of a voice_config, with warnings about ignored fields."""
 
     config: VoiceConfig | None
-    casting: Casting
+    resolved: ResolvedVoice
     manner: dict[str, Any]
     warnings: list[str]
 
 
 @dataclass
-class _File:
+class _TurnFile:
     """A turn's audio while it is being made."""
 
     turn: int
@@ -126,7 +126,7 @@ class Session:
         *,
         reader: Reader,
         model: Model,
-        shape: Shape,
+        shape: StreamFormat,
         trace_id: str,
     ) -> None:
         self.billed_millis = 0
@@ -144,7 +144,7 @@ class Session:
         self._reader = reader
         self._outbox = Outbox(reader)
         self._gate = state.live.gate(key, state.slots.cap(key, Pool.STREAMING))
-        self._files: dict[str | None, _File] = {}
+        self._files: dict[str | None, _TurnFile] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._progress = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -300,34 +300,34 @@ class Session:
         file.before, file.silence_s = action.text, 0.0
         await self._send(file, action, part)
 
-    async def _be_silent(self, file: _File, action: Generate) -> None:
+    async def _be_silent(self, file: _TurnFile, action: Generate) -> None:
         """Take a chunk without speech. Its pauses are sent now, or before the next speech."""
         seconds = sum(part.seconds for part in split_pauses(action.text) if isinstance(part, Pause))
         if file.encoder is None:
             file.silence_s += seconds
         elif seconds:
             silence = np.zeros(seconds_to_frames(seconds, file.input_rate_hz), np.float32)
-            await self._send(file, action, Part(silence, file.input_rate_hz, ()))
+            await self._send(file, action, SpokenPart(silence, file.input_rate_hz, ()))
             # As after a pause marker.
             file.before = ""
 
-    async def _send(self, file: _File, action: Generate, part: Part) -> None:
+    async def _send(self, file: _TurnFile, action: Generate, part: SpokenPart) -> None:
         if file.encoder is None:
             file.encoder, file.input_rate_hz = self._shape.encoder(part.sample_rate_hz), part.sample_rate_hz
         async for data in encoded(file.encoder, part.at_rate(file.input_rate_hz), self._threads):
             self._do(self._contexts.audio(action.generation, data, now_s=self._loop.time()))
             await self._outbox.room()
 
-    async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> Part:
+    async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> SpokenPart:
         """Return the audio of a chunk, and bill the chunk unless its audio is empty."""
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billed_characters(action.text):,} billed characters"
-        bill = Bill(self._key, None, millis, words, "stream")
+        bill = CallBill(self._key, None, millis, words, "stream")
         async with self._gate, reserved(self._state, bill) as reservation:
             part = await speak(
                 self._state,
                 self._key,
-                voice.casting.engine,
+                voice.resolved.engine,
                 voice.manner,
                 action.text,
                 reader=self._reader,
@@ -358,13 +358,13 @@ class Session:
                 self._warn(context_id, turn, chosen.VOICE_WARNING, words)
         self._do(self._contexts.finished(turn, data, now_s=self._loop.time()))
 
-    def _file(self, action: Generate) -> _File:
+    def _file(self, action: Generate) -> _TurnFile:
         file = self._files.get(action.context_id)
         if file is None or file.turn != action.turn:
-            file = self._files[action.context_id] = _File(action.turn)
+            file = self._files[action.context_id] = _TurnFile(action.turn)
         return file
 
-    def _voice(self, file: _File, action: Generate) -> _Voice:
+    def _voice(self, file: _TurnFile, action: Generate) -> _Voice:
         """Return the voice of a chunk. Warn once about ignored fields of its voice_config."""
         if file.voice is None or file.voice.config is not action.voice_config:
             # Unused words of the dictionary before do not belong to this voice_config.
@@ -375,12 +375,12 @@ class Session:
 
     def _cast(self, config: VoiceConfig | None) -> _Voice:
         given = config or _voice_alone(None)
-        casting, warnings = self._casting(given)
+        resolved, warnings = self._resolve_voice(given)
         if self._model is not Model.GEN2 and given.variation is not None:
             warnings.append(VARIATION_IGNORED)
-        return _Voice(config, casting, utterance(given, casting, self._model), warnings)
+        return _Voice(config, resolved, utterance(given, resolved, self._model), warnings)
 
-    def _casting(self, config: VoiceConfig) -> tuple[Casting, list[str]]:
+    def _resolve_voice(self, config: VoiceConfig) -> tuple[ResolvedVoice, list[str]]:
         """Return the voice of a config, without styles and locales that the voice does not have."""
         warnings: list[str] = []
         locale = {"locale": None, "multi_native_locale": None}

@@ -11,7 +11,7 @@ from speechframe.local.service.http.body import checked
 from speechframe.local.service.http.middleware import NOTE, TRACE_ID
 from speechframe.local.service.speech.live import TooManySockets
 from speechframe.local.service.speech.session import Session
-from speechframe.local.service.speech.stream import Shape, default_model
+from speechframe.local.service.speech.stream import StreamFormat, default_model
 from speechframe.local.service.state import STATE, State
 from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
@@ -58,12 +58,12 @@ async def stream_input(request: web.Request) -> web.StreamResponse:
         ) from None
 
 
-def _shape(request: web.Request, state: State) -> tuple[Model, Shape]:
+def _shape(request: web.Request, state: State) -> tuple[Model, StreamFormat]:
     given = {name: value for name, value in request.query.items() if value and name != _KEY_PARAMETER}
     query, _ = checked(SocketQuery, given)
     model = query.model or default_model(state)
     asked = query.channel_type, query.sample_rate
-    return model, Shape.of(query.format, asked, model, names=("channel_type", "sample_rate"))
+    return model, StreamFormat.of(query.format, asked, model, names=("channel_type", "sample_rate"))
 
 
 async def _served(
@@ -72,7 +72,7 @@ async def _served(
     key: Key,
     socket: web.WebSocketResponse,
     model: Model,
-    shape: Shape,
+    shape: StreamFormat,
 ) -> web.StreamResponse:
     warnings = [*shape.warnings]
     if model is Model.GEN2:

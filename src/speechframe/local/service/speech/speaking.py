@@ -15,9 +15,9 @@ from speechframe.audio.streams import StreamEncoder
 from speechframe.local.service.books.keys import Key
 from speechframe.local.service.http.readers import Reader
 from speechframe.local.service.http.threads import KeyThreads
-from speechframe.local.service.speech.catalogue import Casting
+from speechframe.local.service.speech.catalogue import ResolvedVoice
 from speechframe.local.service.state import State
-from speechframe.local.service.workers.job import Facts, Job
+from speechframe.local.service.workers.job import Facts, WorkerJob
 from speechframe.spec.check import shown
 from speechframe.spec.limits import PITCH, RATE, VARIATION
 from speechframe.spec.socket import VoiceConfig
@@ -25,9 +25,9 @@ from speechframe.spec.speech import Format, GenerateRequest, Model, StreamReques
 
 __all__ = [
     "VARIATION_IGNORED",
-    "Part",
     "PartFailed",
     "PartRefused",
+    "SpokenPart",
     "all_warnings",
     "dictionary_warnings",
     "encoded",
@@ -50,11 +50,11 @@ class PartRefused(Exception):
 
 
 class PartFailed(Exception):
-    """The engine failed. The message never holds the text."""
+    """The engine failed. The message never contains the text."""
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SpokenPart:
     """A part of a text as audio.
 
     Parameters
@@ -74,7 +74,7 @@ class Part:
     warnings: tuple[str, ...]
     unused_words: tuple[str, ...] = ()
 
-    def at_rate(self, sample_rate_hz: int) -> "Part":
+    def at_rate(self, sample_rate_hz: int) -> "SpokenPart":
         """Return the part at another sample rate. Voices of one stream may differ in their rates."""
         if self.sample_rate_hz == sample_rate_hz:
             return self
@@ -83,14 +83,18 @@ class Part:
 
 
 def utterance(
-    wanted: GenerateRequest | StreamRequest | VoiceConfig, casting: Casting, model: Model, *, take: int = 0
+    wanted: GenerateRequest | StreamRequest | VoiceConfig,
+    resolved: ResolvedVoice,
+    model: Model,
+    *,
+    take: int = 0,
 ) -> dict[str, Any]:
     """Return the wanted speech in the form that a worker reads, all but the text."""
     variation = wanted.variation if model is Model.GEN2 else None
     return {
-        "voice_id": casting.voice.voice_id,
-        "locale": casting.locale,
-        "style": casting.style,
+        "voice_id": resolved.voice.voice_id,
+        "locale": resolved.locale,
+        "style": resolved.style,
         "pitch": wanted.pitch or PITCH.default,
         "rate": wanted.rate or RATE.default,
         "variation": VARIATION.default if variation is None else variation,
@@ -128,7 +132,7 @@ async def speak(
     pause_s: float = 0.0,
     whole: str | None = None,
     under_way: bool = False,
-) -> Part:
+) -> SpokenPart:
     """Return a part of a text as samples.
 
     Parameters
@@ -162,7 +166,7 @@ async def speak(
     fields = {"engine": engine, "utterance": {**manner, "text": text}, "pause_s": pause_s, "whole": whole}
     limit_s = state.config.limits.job_s(len(text), 0.0)
     reply = await state.pools.of_engine(engine).run(
-        Job("stream", fields),
+        WorkerJob("stream", fields),
         limit_s=limit_s,
         abandoned_s=_ABANDONED_S,
         key_hash=key.key_hash,
@@ -175,10 +179,10 @@ async def speak(
         raise PartFailed(facts.failed)
     samples = np.frombuffer(reply.audio, "<f4")
     reader.hold_while(samples, len(reply.audio))
-    return Part(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
+    return SpokenPart(samples, facts.sample_rate_hz, facts.warnings, facts.unused_words)
 
 
-async def encoded(encoder: StreamEncoder, part: Part, threads: KeyThreads) -> AsyncIterator[bytes]:
+async def encoded(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
     """Yield a part's audio in the encoder's format, about a second at a time.
 
     Formats that take long to encode use the threads of the key that is answered.

@@ -27,13 +27,13 @@ from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, read_body, unknown_warning
 from speechframe.local.service.http.middleware import NOTE, TRACE_ID
 from speechframe.local.service.http.readers import Reader
-from speechframe.local.service.speech.catalogue import Casting
-from speechframe.local.service.speech.paid import Bill, mark_of, reserved, slot, take_of
+from speechframe.local.service.speech.catalogue import ResolvedVoice
+from speechframe.local.service.speech.paid import CallBill, mark_of, reserved, slot, take_of
 from speechframe.local.service.speech.speaking import (
     VARIATION_IGNORED,
-    Part,
     PartFailed,
     PartRefused,
+    SpokenPart,
     dictionary_warnings,
     encoded,
     speak,
@@ -53,7 +53,7 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
-class Shape:
+class StreamFormat:
     """Format, channels and sample rate of a stream.
 
     Parameters
@@ -77,7 +77,7 @@ class Shape:
         model: Model,
         *,
         names: tuple[str, str] = ("channelType", "sampleRate"),
-    ) -> "Shape":
+    ) -> "StreamFormat":
         """Return the shape for a request; `names` are the names of the request's fields."""
         wanted = asked[0], int(asked[1] or default_sample_rate_hz(model))
         channel_type, rate_hz = codec.forced_shape(format, *wanted)
@@ -104,15 +104,15 @@ def default_model(state: State) -> Model:
 
 
 @dataclass
-class _Call:
+class _StreamCall:
     """A request that is good, and how much of its text was spoken."""
 
     request: StreamRequest
-    casting: Casting
+    resolved: ResolvedVoice
     model: Model
-    shape: Shape
+    shape: StreamFormat
     manner: dict[str, Any]
-    bill: Bill
+    bill: CallBill
     reader: Reader
     warnings: tuple[str, ...]
     made_millis: int = field(default=0)
@@ -127,11 +127,11 @@ async def stream(request: web.Request) -> web.StreamResponse:
         return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _Call:
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> _StreamCall:
     wanted, result = checked(StreamRequest, fields)
     model = wanted.model or default_model(state)
-    casting = state.catalogues.by_model[model].cast(wanted)
-    shape = Shape.of(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
+    resolved = state.catalogues.by_model[model].cast(wanted)
+    shape = StreamFormat.of(wanted.format, (wanted.channel_type, wanted.sample_rate), model)
     take = take_of(request)
     ignored = model is not Model.GEN2 and "variation" in wanted.model_fields_set
     warnings = [
@@ -144,22 +144,22 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     ]
     said = wanted.model_copy(update={"model": model})
     content = said.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    bill = Bill(
+    bill = CallBill(
         key,
         mark_of(request, "stream", json.dumps(content, sort_keys=True).encode(), take=take),
         billing.generate_millicredits(wanted.text),
         f"the text has {billed_characters(wanted.text):,} billed characters",
         "stream",
     )
-    manner = utterance(wanted, casting, model, take=take)
+    manner = utterance(wanted, resolved, model, take=take)
     reader = state.readers.of(request.protocol)
     told = tuple(words for words in warnings if words)
-    return _Call(wanted, casting, model, shape, manner, bill, reader, told)
+    return _StreamCall(wanted, resolved, model, shape, manner, bill, reader, told)
 
 
-async def _answer(request: web.Request, state: State, call: _Call) -> web.StreamResponse:
+async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.StreamResponse:
     # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
-    state.pools.of_engine(call.casting.engine).check_room(call.bill.key.key_hash)
+    state.pools.of_engine(call.resolved.engine).check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
         try:
@@ -192,9 +192,9 @@ async def _answer(request: web.Request, state: State, call: _Call) -> web.Stream
     return response
 
 
-def _note(request: web.Request, call: _Call) -> None:
+def _note(request: web.Request, call: _StreamCall) -> None:
     request[NOTE] = (
-        f"key {call.bill.key.fingerprint} voice {call.casting.voice.voice_id} "
+        f"key {call.bill.key.fingerprint} voice {call.resolved.voice.voice_id} "
         f"characters {call.made_millis // billing.CREDIT} of {call.bill.millis // billing.CREDIT}"
     )
 
@@ -205,7 +205,7 @@ def _cut_off(request: web.Request) -> None:
         request.transport.close()
 
 
-async def _send(request: web.Request, state: State, call: _Call, response: web.StreamResponse) -> None:
+async def _send(request: web.Request, state: State, call: _StreamCall, response: web.StreamResponse) -> None:
     """Speak the text and send its audio, all but the end of the answer."""
     encoder: StreamEncoder | None = None
     texts = sentences(call.request.text)
@@ -240,34 +240,36 @@ async def _send(request: web.Request, state: State, call: _Call, response: web.S
         await response.write(rest)
 
 
-async def _said(state: State, call: _Call, text: str, **how: Any) -> Part:
+async def _speak(state: State, call: _StreamCall, text: str, **how: Any) -> SpokenPart:
     return await speak(
-        state, call.bill.key, call.casting.engine, call.manner, text, reader=call.reader, **how
+        state, call.bill.key, call.resolved.engine, call.manner, text, reader=call.reader, **how
     )
 
 
-async def _first_part(state: State, call: _Call, text: str) -> Part:
+async def _first_part(state: State, call: _StreamCall, text: str) -> SpokenPart:
     """Return the first sentence, once the text as a whole is known to be speakable."""
     try:
-        part = await _said(state, call, text, whole=call.request.text)
+        part = await _speak(state, call, text, whole=call.request.text)
     except PartRefused as error:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, f"text: {error}") from None
     call.made_millis += billing.generate_millicredits(text)
     return replace(part, warnings=(*part.warnings, *dictionary_warnings(part.unused_words)))
 
 
-async def _next_part(state: State, call: _Call, text: str, before: str | None) -> Part:
+async def _next_part(state: State, call: _StreamCall, text: str, before: str | None) -> SpokenPart:
     """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
-        part = await _said(state, call, text, pause_s=pause_s, under_way=True)
+        part = await _speak(state, call, text, pause_s=pause_s, under_way=True)
     except PartRefused as error:
-        part = Part(_NO_SAMPLES, 0, (str(error),))
+        part = SpokenPart(_NO_SAMPLES, 0, (str(error),))
     call.made_millis += billing.generate_millicredits(text)
     return part
 
 
-def _head(request: web.Request, response: web.StreamResponse, call: _Call, warnings: Iterable[str]) -> None:
+def _head(
+    request: web.Request, response: web.StreamResponse, call: _StreamCall, warnings: Iterable[str]
+) -> None:
     """Set the headers of an answer."""
     if chosen.PROGRESS_HEADER in request.headers:
         response.headers[chosen.CALL_STATE_HEADER] = "working"

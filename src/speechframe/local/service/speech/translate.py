@@ -21,9 +21,15 @@ from speechframe.local.service.http.answers import JSON, Refusal, add_warnings
 from speechframe.local.service.http.auth import require_key
 from speechframe.local.service.http.body import checked, read_body_in_time, unknown_warning
 from speechframe.local.service.http.middleware import NOTE
-from speechframe.local.service.speech.paid import Bill, mark_of, refusals, reserved, slot_in_time
+from speechframe.local.service.speech.paid import (
+    CallBill,
+    mark_of,
+    refuse_errors,
+    refuse_slot_timeout,
+    reserved,
+)
 from speechframe.local.service.state import STATE, State
-from speechframe.local.service.workers.job import Job
+from speechframe.local.service.workers.job import WorkerJob
 from speechframe.local.service.workers.translation import fields_of
 from speechframe.spec import billing, chosen, locales
 from speechframe.spec.codes import HttpErrorCode
@@ -45,17 +51,17 @@ _SLICE_TEXTS = 50
 
 
 @dataclass(frozen=True)
-class Call:
+class TranslationCall:
     """A valid request with its target locale, its price and its warnings."""
 
     request: TranslateRequest
     target: str
-    bill: Bill
+    bill: CallBill
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TranslationPlan:
     """The route of each text through the translation models.
 
     Parameters
@@ -79,13 +85,13 @@ async def translate(request: web.Request) -> web.Response:
     key = require_key(request)
     fields = await read_body_in_time(request, state.config, max_bytes=_MAX_BODY_BYTES, hint=_SIZE_HINT)
     call = _call(request, state, key, fields)
-    with slot_in_time(state):
+    with refuse_slot_timeout(state):
         async with state.slots.waited_for(key, Pool.OTHER):
-            with refusals():
+            with refuse_errors():
                 return await _answer(request, state, call)
 
 
-def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> Call:
+def _call(request: web.Request, state: State, key: Key, fields: dict[str, object]) -> TranslationCall:
     wanted, result = checked(TranslateRequest, fields)
     target = _locale(wanted, "target_language")
     try:
@@ -103,7 +109,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         separators=(",", ":"),
     ).encode()
     characters = sum(map(len, wanted.texts))
-    bill = Bill(
+    bill = CallBill(
         key,
         mark_of(request, "translate", content),
         billing.translate_millicredits(wanted.texts),
@@ -111,7 +117,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
         "translate",
     )
     warnings = (unknown_warning(result.unknown),)
-    return Call(wanted, target, bill, tuple(words for words in warnings if words))
+    return TranslationCall(wanted, target, bill, tuple(words for words in warnings if words))
 
 
 def _locale(wanted: TranslateRequest, field: str) -> str:
@@ -122,7 +128,7 @@ def _locale(wanted: TranslateRequest, field: str) -> str:
         raise Refusal(HttpErrorCode.INVALID_REQUEST, words) from None
 
 
-async def _answer(request: web.Request, state: State, call: Call) -> web.Response:
+async def _answer(request: web.Request, state: State, call: TranslationCall) -> web.Response:
     state.pools.slow.check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         plan = await _plan(state, call)
@@ -152,7 +158,7 @@ async def _answer(request: web.Request, state: State, call: Call) -> web.Respons
     return response
 
 
-async def _plan(state: State, call: Call) -> Plan:
+async def _plan(state: State, call: TranslationCall) -> TranslationPlan:
     """Return the route of each text, by its given or detected language."""
     texts = call.request.texts
     if call.request.source_language is not None:
@@ -160,7 +166,7 @@ async def _plan(state: State, call: Call) -> Plan:
     else:
         known = {locales.language_of(source) for source in state.routes.sources_of(call.target)}
         asked = {"texts": texts, "languages": sorted(known | {locales.language_of(call.target)})}
-        languages = await _done(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
+        languages = await _run_worker(state, call.bill.key, "tell_languages", asked, sum(map(len, texts)))
     ways = {
         language: None
         if is_same_language(language, call.target)
@@ -169,10 +175,10 @@ async def _plan(state: State, call: Call) -> Plan:
     }
     routes = tuple(ways[language] for language in languages)
     target = next((route.target for route in routes if route is not None), call.target)
-    return Plan(routes, target, tuple(_told(routes, call)))
+    return TranslationPlan(routes, target, tuple(_warn(routes, call)))
 
 
-def _told(routes: Sequence[Route | None], call: Call) -> list[str]:
+def _warn(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
     source = call.request.source_language
     source = locales.normalise(source) if source is not None else None
     places: dict[Route | None, list[int]] = {}
@@ -238,7 +244,7 @@ async def _translated(
         for part in todo:
             steps = [fields_of(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
-            said = await _done(state, key, "translate", job, part.characters * len(steps))
+            said = await _run_worker(state, key, "translate", job, part.characters * len(steps))
             for where, words in zip(part.places, said, strict=True):
                 for text, number in where:
                     cut[text][number] = words
@@ -253,13 +259,13 @@ async def _translated(
     return ["".join(pieces) for pieces in cut]
 
 
-async def _done(
+async def _run_worker(
     state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
 ) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)
     # The call passed the check of room before, so a full queue must not refuse its later slices.
     pool = state.pools.slow
-    reply = await pool.run(Job(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
+    reply = await pool.run(WorkerJob(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed
     if problem is not None:
         raise Refusal(

@@ -22,7 +22,7 @@ from speechframe.audio import media
 from speechframe.engines import registry, streaming
 from speechframe.engines.base import Conversion, Recording, Speech, Transcript, Utterance
 from speechframe.errors import AudioError, EngineError
-from speechframe.local.service.workers.job import Facts, Reply
+from speechframe.local.service.workers.job import Facts, WorkerReply
 from speechframe.local.service.workers.speech import encoded, unused
 from speechframe.spec import chosen
 from speechframe.spec.speech import Pronunciation
@@ -30,7 +30,7 @@ from speechframe.spec.speech import Pronunciation
 _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
 
 
-def measure(job: dict[str, Any]) -> Reply:
+def measure(job: dict[str, Any]) -> WorkerReply:
     """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
     started = time.process_time()
     frames = 0
@@ -46,10 +46,10 @@ def measure(job: dict[str, Any]) -> Reply:
         # Here the caller's file is not audio. Elsewhere such an error is our fault.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
-    return Reply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
+    return WorkerReply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
 
 
-def probe(job: dict[str, Any]) -> Reply:
+def probe(job: dict[str, Any]) -> WorkerReply:
     """Check the whole media file ``upload``. The reply contains its length."""
     from speechframe.local.dubbing.media import probe
 
@@ -57,10 +57,10 @@ def probe(job: dict[str, Any]) -> Reply:
         seconds = probe(Path(job["upload"]), max_seconds=job["max_seconds"], locale=job["locale"])
     except AudioError as error:
         raise EngineError(str(error)) from None
-    return Reply(Facts(audio_seconds=seconds))
+    return WorkerReply(Facts(audio_seconds=seconds))
 
 
-def change(job: dict[str, Any]) -> Reply:
+def change(job: dict[str, Any]) -> WorkerReply:
     """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
@@ -74,7 +74,7 @@ def change(job: dict[str, Any]) -> Reply:
         from speechframe.local.engines.respeak import respeak
 
         # The text is spoken in parts, but the warnings are those of the whole text.
-        whole = _whole(job, transcript.text)
+        whole = _utterance(job, transcript.text)
         told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
         unused_words = unused(whole)
         speech = respeak(
@@ -110,7 +110,7 @@ def _transcript(job: dict[str, Any], recording: Recording) -> Transcript:
     return registry.recognisers()[job["recogniser"]].recognise(recording)
 
 
-def _whole(job: dict[str, Any], text: str) -> Utterance:
+def _utterance(job: dict[str, Any], text: str) -> Utterance:
     wanted = job["conversion"]
     spoken = _PRONUNCIATIONS.validate_python(job["pronunciations"])
     return Utterance(text, wanted["voice_id"], wanted["locale"], wanted["style"], pronunciations=spoken)

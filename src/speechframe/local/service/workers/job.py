@@ -17,7 +17,7 @@ REPLY_HEAD = struct.Struct(">III")
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """One job of a worker.
 
     Parameters
@@ -80,14 +80,14 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Reply:
+class WorkerReply:
     """A worker's reply: facts, words as JSON text, and float32 samples of a stream."""
 
     facts: Facts
     words: bytes = b"[]"
     audio: bytes = b""
 
-    def with_warning(self, words: str | None) -> "Reply":
+    def with_warning(self, words: str | None) -> "WorkerReply":
         """Return the reply with a warning before its other warnings; None adds no warning."""
         if words is None:
             return self

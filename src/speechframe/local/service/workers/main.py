@@ -24,14 +24,14 @@ from speechframe.errors import EngineError, EngineFault
 from speechframe.local.service.workers import changer as worker_changer
 from speechframe.local.service.workers import speech as worker_speech
 from speechframe.local.service.workers import translation as worker_translate
-from speechframe.local.service.workers.job import JOB_HEAD, Facts, Reply
+from speechframe.local.service.workers.job import JOB_HEAD, Facts, WorkerReply
 from speechframe.processes.allocator import tune_allocator
 from speechframe.processes.parent import die_with_parent
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
-TASKS: Mapping[str, Callable[[dict[str, Any]], Reply]] = MappingProxyType(
+TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
     {
         "speak": worker_speech.speak,
         "stream": worker_speech.speak_part,
@@ -57,7 +57,7 @@ def main() -> None:
     logging.getLogger("speechframe").setLevel(logging.ERROR)
     _send_hello(replies, _hello())
     while (job := _read_job(jobs)) is not None:
-        for part in _answered(job):
+        for part in _answer(job):
             replies.write(part)
         replies.flush()
 
@@ -101,13 +101,13 @@ def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
     return job
 
 
-def _answered(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+def _answer(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     """Return the reply to a job as a message. An engine's fault costs one request, not the worker."""
     try:
         reply = TASKS[job.pop("kind")](job)
         return _with_memory(reply).encoded()
     except BaseException as error:  # noqa: BLE001 - of a plug-in even sys.exit and a panic of a native library
-        return _with_memory(Reply(_facts_of(error))).encoded()
+        return _with_memory(WorkerReply(_facts_of(error))).encoded()
 
 
 def _facts_of(error: BaseException) -> Facts:
@@ -119,7 +119,7 @@ def _facts_of(error: BaseException) -> Facts:
     return Facts(failed=f"{error.strerror} ({named})" if isinstance(error, OSError) else named)
 
 
-def _with_memory(reply: Reply) -> Reply:
+def _with_memory(reply: WorkerReply) -> WorkerReply:
     return replace(reply, facts=replace(reply.facts, memory_bytes=_memory_bytes()))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from speechframe.errors import SettingsError
 from speechframe.local.service.config import MEBI, WorkerLimits
-from speechframe.local.service.workers.job import Job, Reply
+from speechframe.local.service.workers.job import WorkerJob, WorkerReply
 from speechframe.local.service.workers.process import END_S, WorkerProcess
 
 log = logging.getLogger("speechframe.service")
@@ -77,7 +77,7 @@ class PendingJob:
     cpu_before_s: float | None = None
     active_at_s: float = 0.0
     limit: asyncio.Timeout | None = None
-    answer: "asyncio.Future[Reply]" = field(
+    answer: "asyncio.Future[WorkerReply]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
@@ -159,13 +159,13 @@ class WorkerPool:
 
     async def run(
         self,
-        job: Job,
+        job: WorkerJob,
         *,
         limit_s: float,
         abandoned_s: float = ABANDONED_S,
         key_hash: bytes = b"",
         under_way: bool = False,
-    ) -> Reply:
+    ) -> WorkerReply:
         """Return a worker's reply to `job`.
 
         A job that finds no idle worker starts one more, up to their number. Keys whose jobs wait take turns.
@@ -374,7 +374,7 @@ class WorkerPool:
             else:
                 pending.answer.set_result(reply)
             if reply.facts.memory_bytes > self._limits.memory_bytes:
-                log.info("a worker holds %d MB and is replaced", reply.facts.memory_bytes // MEBI)
+                log.info("a worker uses %d MB and is replaced", reply.facts.memory_bytes // MEBI)
                 return
 
     async def _next(self, worker: WorkerProcess) -> PendingJob | None:
@@ -412,7 +412,7 @@ class WorkerPool:
         self._begun_last = pending.key_hash
         return pending
 
-    async def _ask(self, worker: WorkerProcess, pending: PendingJob) -> Reply:
+    async def _ask(self, worker: WorkerProcess, pending: PendingJob) -> WorkerReply:
         """Return a worker's reply, or raise WorkerLost if the worker died or was given up."""
         loop = asyncio.get_running_loop()
         began_s = pending.active_at_s = loop.time()

@@ -13,7 +13,7 @@ import psutil
 
 from speechframe.errors import SettingsError
 from speechframe.local.service.config import MEBI
-from speechframe.local.service.workers.job import JOB_HEAD, REPLY_HEAD, Reply, read_facts
+from speechframe.local.service.workers.job import JOB_HEAD, REPLY_HEAD, WorkerReply, read_facts
 from speechframe.settings.hidden import environment_without_keys
 
 END_S = 2.0
@@ -75,14 +75,14 @@ class WorkerProcess:
             raise
         return cls(process, hello)
 
-    async def ask(self, message: bytes) -> Reply:
+    async def ask(self, message: bytes) -> WorkerReply:
         """Send a job to the process and return the reply."""
         self.jobs += 1
         self._in.write(message)
         await self._in.drain()
         sizes = REPLY_HEAD.unpack(await self._out.readexactly(REPLY_HEAD.size))
         facts, words, audio = [await self._out.readexactly(size) if size else b"" for size in sizes]
-        return Reply(read_facts(facts), words, audio)
+        return WorkerReply(read_facts(facts), words, audio)
 
     async def end(self) -> None:
         """Kill the process, even during a job."""

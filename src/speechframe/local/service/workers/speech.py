@@ -14,7 +14,7 @@ from speechframe.engines.base import Speaker, Speech, Utterance
 from speechframe.engines.faults import without_paths
 from speechframe.errors import EngineError, EngineFault
 from speechframe.local.engines.reading.text import unused_words
-from speechframe.local.service.workers.job import Facts, Reply
+from speechframe.local.service.workers.job import Facts, WorkerReply
 from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
 
@@ -24,7 +24,7 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _WORDS = TypeAdapter(list[WordDuration])
 
 
-def speak(job: dict[str, Any]) -> Reply:
+def speak(job: dict[str, Any]) -> WorkerReply:
     """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
     started = time.process_time()
     speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
@@ -46,7 +46,7 @@ def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
     return replace(said, audio_duration_s=seconds), warning
 
 
-def speak_part(job: dict[str, Any]) -> Reply:
+def speak_part(job: dict[str, Any]) -> WorkerReply:
     """Return a part of a stream as samples, ready for its encoder.
 
     The job contains ``engine``, ``utterance`` and ``pause_s``, the silence before the part. The job of the
@@ -69,7 +69,7 @@ def speak_part(job: dict[str, Any]) -> Reply:
         if not speaker.capabilities.streaming or job["whole"] == said.text:
             raise
         # The text as a whole can be spoken, but this part contains no sound.
-        return Reply(Facts(warnings=(*warnings, without_paths(str(error))), unused_words=unused_here))
+        return WorkerReply(Facts(warnings=(*warnings, without_paths(str(error))), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
     samples = np.concatenate([pause, *(piece.samples for piece in pieces)])
@@ -81,7 +81,7 @@ def speak_part(job: dict[str, Any]) -> Reply:
         engine_ms=(time.process_time() - started) * 1000,
         unused_words=unused_here,
     )
-    return Reply(facts, audio=samples.astype("<f4").tobytes())
+    return WorkerReply(facts, audio=samples.astype("<f4").tobytes())
 
 
 def encoded(
@@ -91,7 +91,7 @@ def encoded(
     asked_s: float,
     started: float,
     shape_names: tuple[str, str] = ("channelType", "sampleRate"),
-) -> Reply:
+) -> WorkerReply:
     """Write speech to the job's file, in its format.
 
     Parameters
@@ -141,7 +141,7 @@ def encoded(
         WordDuration.model_construct(word=word.word, start_ms=word.start_ms, end_ms=word.end_ms)
         for word in speech.words
     ]
-    return Reply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True))
+    return WorkerReply(facts, _WORDS.dump_json(words, by_alias=True, exclude_none=True))
 
 
 def utterance(fields: dict[str, Any]) -> Utterance:
