@@ -52,7 +52,7 @@ async def shout(
     politely: bool = False,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Return a :class:`Run`: every row of `table` shouted.
+    """Return a :class:`Run` with every row of `table` shouted.
 
     Parameters
     ----------

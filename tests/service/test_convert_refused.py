@@ -125,7 +125,7 @@ async def test_an_engine_that_hangs_is_ended_after_a_time_that_grows_with_the_cl
     start_with, engines, http_to
 ):
     assert WorkerLimits(base_s=1).change_s(0, 60, 0) > WorkerLimits(base_s=1).change_s(0, 1, 0) > 1
-    with start_with(engines, keys=["main"], workers=1, options=[*OURS, "--job-timeout-s", "3"]) as impatient:
+    with start_with(engines, keys=["main"], workers=1, options=[*OURS, "--idle-timeout-s", "2"]) as impatient:
         http = http_to(impatient)
         before = await http.remaining()
         answer = await convert(http, clip(0.05), pitch=HANG)

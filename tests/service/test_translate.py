@@ -228,7 +228,7 @@ class TestRefused:
 
     @pytest.mark.slow
     async def test_an_engine_that_hangs_is_500_and_nothing_is_billed(self, start_with, tmp_path, http_to):
-        engine, options = with_path(str(install(tmp_path))), ["--job-timeout-s", "3"]
+        engine, options = with_path(str(install(tmp_path))), ["--idle-timeout-s", "2"]
         asked = {"targetLanguage": "eo", "texts": ["fine", "hang", "fine too"], "sourceLanguage": "en"}
         with start_with(engine, keys=["main"], workers=1, options=options) as impatient:
             http = http_to(impatient)

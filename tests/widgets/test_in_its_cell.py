@@ -152,7 +152,7 @@ def test_no_cell_gets_a_red_box(kernel, tmp_path):
     assert written["stderr"] == ""
     for words in (
         "dashboard: generate on local/",
-        "no mushra: without a natural",
+        "no mushra: MUSHRA (ITU-R BS.1534) needs a natural reference",
         "plain bar: \rgenerate on",
         "1/1 [",
     ):
