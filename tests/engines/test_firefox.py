@@ -235,7 +235,7 @@ def test_a_model_that_is_none_is_an_error_and_not_a_crash(model_folder):
     with pytest.raises(EngineError, match="cannot be loaded"):
         FirefoxTranslator().translate(["Hello"], pair)
     next(folder.glob("vocab*")).write_bytes(b"\xff" * 100)
-    with pytest.raises(EngineError, match="no SentencePiece model"):
+    with pytest.raises(EngineError, match="not a SentencePiece model"):
         FirefoxTranslator().translate(["Hello"], pair)
 
 

@@ -257,7 +257,7 @@ def replaced(path, content):
     ("breaks", "words"),
     [
         (lambda folder: (folder / "anna.onnx.json").unlink(), "no settings beside it"),
-        (lambda folder: (folder / "anna.onnx.json").write_text("{"), "no settings file of a Piper voice"),
+        (lambda folder: (folder / "anna.onnx.json").write_text("{"), "not a settings file of a Piper voice"),
         (lambda folder: (folder / "anna.onnx.json").write_text("{}"), "KeyError: 'espeak'"),
         (lambda folder: changed(folder, phoneme_type="pinyin"), "'pinyin', which is not supported"),
         (lambda folder: (folder / "anna.onnx.json").write_text("[" * 100_000), "RecursionError"),

@@ -161,8 +161,8 @@ def test_a_whisper_is_changed_and_stays_a_whisper():
         (np.full(24000, 0.5), "the clip is silent"),
         (np.zeros(0), "0 ms long: too short"),
         (np.ones(1000), "42 ms long: too short to change; at least 50 ms"),
-        (np.where(np.arange(24000) == 77, np.nan, 0.1), "no numbers"),
-        (np.where(np.arange(24000) == 77, np.inf, 0.1), "no numbers"),
+        (np.where(np.arange(24000) == 77, np.nan, 0.1), "not numbers"),
+        (np.where(np.arange(24000) == 77, np.inf, 0.1), "not numbers"),
     ],
     ids=["zeros", "constant", "empty", "short", "nan", "inf"],
 )

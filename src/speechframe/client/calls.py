@@ -180,7 +180,7 @@ class PreparedCall(Generic[R]):
 
     Examples
     --------
-    >>> call = Call.of(GenerateRequest(text="Hello", voice_id="nora"))
+    >>> call = PreparedCall.of(GenerateRequest(text="Hello", voice_id="nora"))
     >>> call.body
     b'{"text":"Hello","voiceId":"nora"}'
     """

@@ -147,8 +147,8 @@ class ClientContexts:
 
     Examples
     --------
-    >>> from speechframe.wire.turns import Slots
-    >>> contexts = ClientContexts(Slots(1))
+    >>> from speechframe.wire.turns import TurnSlots
+    >>> contexts = ClientContexts(TurnSlots(1))
     >>> turn = contexts.open(VoiceConfig(voice_id="nora"))
     >>> contexts.send(turn, "Hello.")
     >>> contexts.end(turn)

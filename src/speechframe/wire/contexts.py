@@ -60,8 +60,8 @@ class Contexts:
 
     Examples
     --------
-    >>> from speechframe.wire.turns import Slots
-    >>> contexts = Contexts(Slots(2), now_s=0.0, trace_id="t")
+    >>> from speechframe.wire.turns import TurnSlots
+    >>> contexts = Contexts(TurnSlots(2), now_s=0.0, trace_id="t")
     >>> message = '{"voice_config": {"voiceId": "nora"}, "text": "Hi.", "end": true}'
     >>> for action in contexts.receive(message, now_s=0.0):
     ...     print(action.text, action.voice_config.voice_id)

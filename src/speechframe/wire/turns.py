@@ -93,7 +93,7 @@ class TurnSlots:
 
     Examples
     --------
-    >>> slots = Slots(1)
+    >>> slots = TurnSlots(1)
     >>> slots.take(), slots.take(), slots.active
     (True, False, 1)
     """

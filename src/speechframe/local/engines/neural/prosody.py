@@ -66,7 +66,7 @@ def reading(utterance: Utterance, speed: float) -> NeuralReading:
     Examples
     --------
     >>> reading(Utterance("Hi", "en-US-joe", "en-US", rate=50, pitch=-150, variation=0), 1.0)
-    Reading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
+    NeuralReading(speed=2.0, pitch=0.5, noise=0.0, rhythm_noise=0.0, pause_jitter=0.0, seed=1)
     """
     steps = utterance.variation
     seed = _seed(utterance)

@@ -115,7 +115,7 @@ class MultipartParser:
     >>> parser = MultipartParser(b"x")
     >>> body = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
     >>> list(parser.feed(body))
-    [Part(name='a', file_name=None, content_type='text/plain'), b'1', <End.PART: 1>]
+    [PartHead(name='a', file_name=None, content_type='text/plain'), b'1', <End.PART: 1>]
     >>> parser.close()
     """
 
