@@ -41,18 +41,20 @@ async def test_a_crash_is_one_500_that_bills_nothing_and_says_nothing_of_the_tex
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(http, service, tools, number, hold):
-    await healthy(http)
-    both = [asyncio.ensure_future(http.generate(hold.text)) for _ in range(2)]
-    await at_work(http, 2)
-    pids = tools.worker_pids(service.pid)
-    os.kill(pids[0], number)
-    await tools.until(lambda: any(one.done() for one in both))
-    hold.let_go()
-    assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 500]
-    await healthy(http)
-    assert pids[0] not in tools.worker_pids(service.pid)
-    assert pids[1] in tools.worker_pids(service.pid)
+async def test_a_worker_killed_in_the_middle_of_a_job_costs_that_job(start, http_to, tools, number, hold):
+    # A service of its own has no other workers than the two.
+    with start(workers=2) as service:
+        http = http_to(service)
+        both = [asyncio.ensure_future(http.generate(hold.text)) for _ in range(2)]
+        await at_work(http, 2)
+        first, second = tools.worker_pids(service.pid)
+        os.kill(first, number)
+        await tools.until(lambda: any(one.done() for one in both))
+        hold.let_go()
+        assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 500]
+        await healthy(http)
+        assert first not in tools.worker_pids(service.pid)
+        assert second in tools.worker_pids(service.pid)
 
 
 @pytest.mark.slow
