@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001  (letters of every script are what this file is made of)
-"""What a voice says to be measured: a sentence in its language, numerals where there is none here.
+"""Texts for measuring a voice: a sentence in its language, or numerals if this file has no such sentence.
 
-Every voice reads numerals in its own language, if a little lower than a sentence, as lists are read.
+Every voice reads numerals in its own language. They sound a little lower than a sentence.
 """
 
 from types import MappingProxyType

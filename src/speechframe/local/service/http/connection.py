@@ -1,4 +1,4 @@
-"""What a caller is told where no handler answers: below the application, an error has the same body."""
+"""The body of errors that aiohttp finds before a handler runs. It is that of all other errors."""
 
 import logging
 from http import HTTPStatus
