@@ -27,7 +27,8 @@ known = socket.getaddrinfo
 
 
 def getaddrinfo(host, *arguments, **options):
-    while str(host).endswith(".hangs.example") and not os.path.exists({go!r}):
+    while str(host).endswith(".hangs.example") and not os.path.exists(os.path.join({folder!r}, "go")):
+        open(os.path.join({folder!r}, f"asked-{{host}}"), "w").close()
         time.sleep(0.05)
     return known(host, *arguments, **options)
 
@@ -38,15 +39,18 @@ socket.getaddrinfo = getaddrinfo
 
 @pytest.fixture
 def hanging(engines, tmp_path):
-    """Give a PYTHONPATH under which names of hangs.example resolve only once the test is over."""
+    """Give a PYTHONPATH under which names of hangs.example resolve only once the test is over.
+
+    Each name that was asked for leaves a file ``asked-<name>`` in `tmp_path`.
+    """
     go = tmp_path / "go"
-    (tmp_path / "sitecustomize.py").write_text(HANGING.format(go=str(go)), encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(HANGING.format(folder=str(tmp_path)), encoding="utf-8")
     yield os.pathsep.join([str(tmp_path), engines])
     go.touch()
 
 
 async def test_names_that_hang_hold_up_nobody_else_and_not_the_end_of_the_service(
-    start_with, hanging, http_to, tools
+    start_with, hanging, http_to, tmp_path, tools
 ):
     options = [*OURS, "--grace-s", "0.5", "--body-timeout-s", "300"]
     keys = ["stuck", "other"]
@@ -55,7 +59,7 @@ async def test_names_that_hang_hold_up_nobody_else_and_not_the_end_of_the_servic
         urls = [f"http://n{number}.hangs.example/a.wav" for number in range(15)]
         calls = [asyncio.create_task(convert(stuck, None, file_url=url)) for url in urls]
         try:
-            await tools.until(lambda: len(tools.psutil.Process(running.pid).threads()) > 6)
+            await tools.until(lambda: len(list(tmp_path.glob("asked-*"))) == chosen.KEY_LOOKUPS)
             # The names hang until the test is over: whoever waits for their threads gets no answer.
             assert (await convert(other, CLIP)).status == 200
         finally:
