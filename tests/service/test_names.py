@@ -49,6 +49,7 @@ def hanging(engines, tmp_path):
     go.touch()
 
 
+@pytest.mark.fresh  # a new interpreter: it imports sitecustomize
 async def test_names_that_hang_hold_up_nobody_else_and_not_the_end_of_the_service(
     start_with, hanging, http_to, tmp_path, tools
 ):
