@@ -19,6 +19,7 @@ from speechframe.verbs import change_voice as _change_voice
 from speechframe.verbs import changes as _changes
 from speechframe.verbs import correct as _correct
 from speechframe.verbs import dub as _dub
+from speechframe.verbs import export as _export
 from speechframe.verbs import generate as _generate
 from speechframe.verbs import resume as _resume
 from speechframe.verbs import run as _run
@@ -68,11 +69,19 @@ async def resolve_service(service: Any = None) -> Settings:
     return started.settings
 
 
-def _with_service(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+def _with_service(
+    function: Callable[P, Coroutine[Any, Any, T]], *, is_optional: bool = False
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return the function with a resolved service. An optional service is None if it cannot be used."""
+
     @functools.wraps(function)
     async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.get("backend") is None:  # a user's own backend contains its address
-            kwargs["service"] = await resolve_service(kwargs.get("service"))
+            try:
+                kwargs["service"] = await resolve_service(kwargs.get("service"))
+            except SettingsError:
+                if not is_optional or kwargs.get("service") is not None:
+                    raise
         return await function(*args, **kwargs)
 
     resolved.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -91,3 +100,5 @@ say = _with_service(_say.say)
 stream = _with_service(_stream.stream)
 voices = _with_service(_voices.voices)
 run = _run.run
+export = _with_service(_export.export, is_optional=True)
+to_datasets = _with_service(_export.to_datasets, is_optional=True)

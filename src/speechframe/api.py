@@ -42,6 +42,8 @@ changes = sync(aio.changes)
 say = sync(aio.say)
 stream = _streaming(aio.stream)
 voices = sync(aio.voices)
+export = sync(aio.export)
+to_datasets = sync(aio.to_datasets)
 
 
 def configure(**values: Any) -> None:

@@ -22,6 +22,7 @@
     │   └── EngineFault             the engine or one of its files is at fault, not the request
     ├── AudioError                  bytes that are not audio, or audio that cannot be encoded
     ├── AnalysisError               data that cannot be analysed; ``rows`` lists the rows at fault
+    ├── ExportError                 a dataset that cannot be written; ``problems`` lists the rows at fault
     ├── StoreError                  a run folder cannot be read or written
     │   ├── NotARun                 the folder holds no run
     │   ├── RunLocked               another process has the run open
@@ -296,6 +297,33 @@ class JobFailed(SpeechframeError):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ExportError(_OfTheUser):
+    """A dataset cannot be written as requested. Nothing that looks finished is left on the disk.
+
+    Parameters
+    ----------
+    message
+        The fault, and what is allowed.
+    problems
+        One mapping per row at fault, as in :class:`InvalidRows`.
+    total
+        Number of problems, if `problems` contains only the first ones.
+    """
+
+    SHOWN = 5
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Mapping[str, Any]] = (), total: int | None = None
+    ) -> None:
+        self.problems = list(problems)
+        self.total = total if total is not None else len(self.problems)
+        lines = [message + (f" ({counted(self.total, 'problem')}):" if self.problems else "")]
+        lines += [f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.SHOWN]]
+        if self.total > self.SHOWN:
+            lines.append(f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}")
+        super().__init__("\n".join(lines))
 
 
 class InvalidRows(_OfTheUser):

@@ -385,6 +385,14 @@ def say(line: str, *, shown: bool) -> None:
             _tqdm().write(line, file=_output())
 
 
+def open_bar(total: int, label: str, unit: str, *, is_shown: bool) -> Any:
+    """Return a tqdm bar for work without a run. It is invisible outside terminals and notebooks."""
+    is_hidden = True if not is_shown else False if is_notebook() else None  # None: tqdm looks for a terminal
+    return _tqdm()(
+        total=total, desc=label, unit=f" {unit}", dynamic_ncols=True, file=_output(), disable=is_hidden
+    )
+
+
 def _output() -> TextIO:
     # Notebooks show standard error in a red box.
     return sys.stdout if is_notebook() else sys.stderr
