@@ -66,9 +66,9 @@ from speechframe.errors import StreamBroken as StreamBroken
 from speechframe.errors import TimedOut as TimedOut
 from speechframe.errors import Unavailable as Unavailable
 from speechframe.errors import VoteRefused as VoteRefused
-from speechframe.exports.report import ExportReport as ExportReport
 from speechframe.exports.formats import ExportFormat as ExportFormat
 from speechframe.exports.quality import quality as quality
+from speechframe.exports.report import ExportReport as ExportReport
 from speechframe.exports.split import split as split
 from speechframe.listening.offline import read_votes as read_votes
 from speechframe.listening.server import ServedTest as ServedTest

@@ -322,7 +322,8 @@ class ExportError(_OfTheUser):
         lines = [message + (f" ({counted(self.total, 'problem')}):" if self.problems else "")]
         lines += [f"  row {p.get('row_id')!r} {p.get('problem')}" for p in self.problems[: self.SHOWN]]
         if self.total > self.SHOWN:
-            lines.append(f"  ... and {self.total - self.SHOWN:,} more; .problems lists {len(self.problems):,}")
+            more = self.total - self.SHOWN
+            lines.append(f"  ... and {more:,} more; .problems lists {len(self.problems):,}")
         super().__init__("\n".join(lines))
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +88,7 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
         "**All speech in this dataset is synthetic.** It was made with speechframe.",
         *(["", card.description] if card.description else []),
         "",
-        f"- {counted(report.clips, 'clip')}, {card.audio_seconds / 3600:,.2f} hours, "
-        f"{counted(len(card.speakers), 'speaker')}, {counted(len(card.sum_by(2)), 'voice')}",
+        f"- {', '.join(_write_sizes(card, report))}",
         f"- sample rate: {', '.join(f'{rate:,} Hz' for rate in sorted(card.sample_rates))}",
         f"- source of the texts: {card.text_source}",
         f"- licence of the texts: {card.text_licence}",
@@ -100,6 +99,13 @@ def write_card(tree: ExportTree, card: Card, report: "ExportReport") -> None:
         *_write_remarks(card, report),
     ]
     tree.write("README.md", "\n".join(lines))
+
+
+def _write_sizes(card: Card, report: "ExportReport") -> Iterator[str]:
+    yield counted(report.clips, "clip")
+    yield f"{card.audio_seconds / 3600:,.3f} hours"
+    yield counted(len(card.speakers), "speaker")
+    yield counted(len(card.sum_by(2)), "voice")
 
 
 def _write_header(card: Card, report: "ExportReport") -> list[str]:
@@ -149,12 +155,12 @@ def _write_voices(card: Card) -> list[str]:
             facts.get("output_terms") or UNKNOWN,
         ]
         lines.append(f"| {' | '.join(_plain(cell) for cell in cells)} |")
-    known = [width for width in widths if width]
-    if known and max(card.sample_rates) > 2 * max(known):
+    widest, rate = max((width for width in widths if width), default=0), max(card.sample_rates)
+    if widest and rate > 2 * widest:
+        width = f"{widest / 1000:g} kHz"
         lines += [
             "",
-            f"The clips have a sample rate of {max(card.sample_rates):,} Hz, but their voices contain no sound above "
-            f"{max(known) / 1000:g} kHz. A higher sample rate adds nothing.",
+            f"The voices contain no sound above {width}, so the sample rate of {rate:,} Hz adds nothing.",
         ]
     return [*lines, ""]
 
@@ -165,9 +171,8 @@ def _write_remarks(card: Card, report: "ExportReport") -> list[str]:
     lines += [f"- {number:,} {explanation}" for explanation, number in report.notes.items()]
     lines += [f"- {sentence}" for sentence in report.remarks]
     if len(report.left_out):
-        lines.append(
-            f"- {counted(len(report.left_out), 'row')} of the runs were left out; `left_out.csv` gives the reasons"
-        )
+        number = counted(len(report.left_out), "row")
+        lines.append(f"- {number} of the runs were left out; `left_out.csv` gives the reasons")
     return [*lines, ""]
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Only = Literal["kept", "good"]
 """Which rows are exported: the kept rows, or of these only rows with the grade good."""
 
+Grades = Mapping[tuple[str, str], tuple[str, Sequence[str]]]
+"""Grade of a row's quality, and the reasons for it, by run id and row id."""
+
 WHOLE = "train"
 """Name of the only split of an export without splits."""
 
@@ -53,7 +56,7 @@ def choose_rows(
     runs: Sequence[StoredRun],
     *,
     splits: "Mapping[tuple[str, str], str] | None" = None,
-    grades: "pd.DataFrame | None" = None,
+    grades: "Grades | None" = None,
 ) -> list[ChosenRows]:
     """Return the rows to export, a list for each run.
 
@@ -64,13 +67,14 @@ def choose_rows(
     splits
         Split of each row by run id and row id. Other rows are left out. None puts all rows into one split.
     grades
-        A frame of :func:`quality`. Only rows with the grade ``good`` are chosen. None chooses any grade.
+        Grade and reasons of each row by run id and row id. Only rows with the grade ``good`` are chosen. None
+        chooses any grade.
     """
     return [_choose_rows_of(run, splits, grades) for run in runs]
 
 
 def _choose_rows_of(
-    run: StoredRun, splits: Mapping[tuple[str, str], str] | None, grades: "pd.DataFrame | None"
+    run: StoredRun, splits: Mapping[tuple[str, str], str] | None, grades: "Grades | None"
 ) -> ChosenRows:
     chosen, verdicts = ChosenRows(run), read_verdicts(run)
     for place, row in enumerate(read_rows(run, _FACTS)):
@@ -78,7 +82,7 @@ def _choose_rows_of(
         split = WHOLE if splits is None else splits.get((run.run_id, row_id))
         reason = _explain_exclusion(row, verdicts.get(row_id))
         if not reason and grades is not None:
-            grade, why = grades.loc[(run.run_id, row_id), ["grade", "reasons"]]
+            grade, why = grades.get((run.run_id, row_id), ("not measured", ()))
             reason = "" if grade == "good" else f"its quality is {grade}: {'; '.join(why)}"
         if not reason and not split:
             reason = "the given split does not contain the row"
@@ -145,6 +149,15 @@ def open_runs(runs: Any) -> list[StoredRun]:
     if not opened:
         raise ExportError("no run was given: give at least one run")
     return opened
+
+
+def read_grades(quality: "pd.DataFrame", runs: Sequence[StoredRun]) -> Grades:
+    """Return the grades in a frame of :func:`quality`, or raise ExportError for another frame."""
+    if not {"grade", "reasons"} <= {*quality.columns} or (quality.index.nlevels == 1 and len(runs) > 1):
+        raise ExportError("quality= must be the result of quality() for the same runs")
+    keys = quality.index if quality.index.nlevels > 1 else [(runs[0].run_id, key) for key in quality.index]
+    rows = zip(keys, quality["grade"], quality["reasons"], strict=True)
+    return {(str(key[0]), str(key[1])): (grade, why) for key, grade, why in rows}
 
 
 def list_published_columns(run: StoredRun) -> list[str]:

@@ -4,14 +4,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from speechframe._version import __version__
 from speechframe.errors import AudioError, ExportError
 from speechframe.exports.card import Card, write_card
-from speechframe.exports.chosen_rows import WHOLE, ChosenRows, choose_rows, list_published_columns
+from speechframe.exports.chosen_rows import WHOLE, ChosenRows, Grades, choose_rows, list_published_columns
 from speechframe.exports.clips import AudioShape, ExportedClip, read_clips
 from speechframe.exports.formats import find_format
 from speechframe.exports.formats.base import ExportFormat
@@ -20,9 +20,6 @@ from speechframe.exports.report import ExportReport
 from speechframe.exports.tree import EXPORT_FILE, ExportTree, write_tree
 from speechframe.spec.speech import Format
 from speechframe.store.reader import StoredRun
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MIN_FRAMES, _MAX_SECONDS = 8192, 30.0
 """Trainers often refuse shorter or longer clips."""
@@ -37,7 +34,7 @@ def export_runs(
     name: str,
     formats: Sequence[str],
     splits: Mapping[tuple[str, str], str] | None,
-    grades: "pd.DataFrame | None",
+    grades: Grades | None,
     shape: AudioShape,
     card: Card,
     remarks: Sequence[str],
@@ -55,7 +52,7 @@ def export_runs(
     splits
         Split of each row by run id and row id. None for one split.
     grades
-        Frame of :func:`quality`, or None. Only rows with the grade ``good`` are exported.
+        Grades by run id and row id, or None. Only rows with the grade ``good`` are exported.
     shape
         Format and sample rate of the clips.
     card

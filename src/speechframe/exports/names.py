@@ -88,14 +88,15 @@ def _read_values(rows: ChosenRows, columns: Sequence[str]) -> tuple[list[str], l
     run, row_id = rows.run, rows.run.name_of(OUR_ROW_ID)
     known = {*run.columns, OUR_ROW_ID}
     if unknown := [name for name in columns if name not in known]:
+        allowed = ", ".join(sorted(known))
         raise ExportError(
-            f"the run {run.short_path} has no column {unknown[0]!r} for name=; it has {', '.join(sorted(known))}"
+            f"the run {run.short_path} has no column {unknown[0]!r} for name=; it has {allowed}"
         )
     wanted = {name: row_id if name == OUR_ROW_ID else name for name in columns}
     table = Selection(run, rows.places).to_arrow(list(dict.fromkeys([row_id, *wanted.values()])))
     values = [table.column(name).to_pylist() for name in wanted.values()]
     rows_of = [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
-    return table.column(row_id).to_pylist(), rows_of
+    return [str(value) for value in table.column(row_id).to_pylist()], rows_of
 
 
 def _fill_template(

@@ -76,7 +76,7 @@ def split(
     members: dict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(group_of):
         members[group].append(place)
-    earlier = {} if previous is None else _read_previous(previous, opened)
+    earlier = {} if previous is None else as_splits(previous, opened)
     fixed, left_out = _keep_previous(rows, members, earlier, shares)
     by_group = fixed | _draw(rows, members, shares, fixed, seed)
     if strata:
@@ -152,10 +152,6 @@ def _connect(links: Iterable[Sequence[Any]]) -> list[int]:
             roots = find_root(first_with.setdefault(link, place)), find_root(place)
             parent[max(roots)] = min(roots)
     return [find_root(place) for place in range(len(parent))]
-
-
-def _read_previous(previous: "pd.Series", runs: Sequence[StoredRun]) -> dict[tuple[str, str], str]:
-    return as_splits(previous, runs)
 
 
 def as_splits(given: Any, runs: Sequence[StoredRun]) -> dict[tuple[str, str], str]:
@@ -263,7 +259,8 @@ def _check_strata(
                 groups_with[rows[place]["stratum"][number]].add(group)
         stuck = [value for value, groups in groups_with.items() if len(groups) == 1]
         if stuck and len(stuck) == len(groups_with) and len(set(by_group.values())) > 1:
+            values = counted(len(stuck), "value")
             raise ExportError(
-                f"the column {column!r} cannot be spread: each of its {counted(len(stuck), 'value')} is in one group only. "
+                f"the column {column!r} cannot be spread: each of its {values} is in one group only. "
                 "Leave it out of strata=, or leave the column that makes these groups out of groups="
             )

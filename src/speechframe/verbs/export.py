@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from speechframe.batch.run import in_thread
 from speechframe.client import Client
 from speechframe.errors import ExportError, SpeechframeError
 from speechframe.exports.card import UNKNOWN, Card
-from speechframe.exports.chosen_rows import open_runs
+from speechframe.exports.chosen_rows import open_runs, read_grades
 from speechframe.exports.clips import AudioShape
 from speechframe.exports.export import export_runs
 from speechframe.exports.quality import describe_quality, measure_runs
@@ -23,7 +24,6 @@ from speechframe.spec.speech import Format, Model
 if TYPE_CHECKING:
     import pandas as pd
 
-    import datasets
 
 _AUDIO_FORMATS = (Format.WAV, Format.FLAC)
 _CARD_WORDS = ("title", "description", "text_source", "text_licence", "licence")
@@ -98,7 +98,7 @@ async def export(
     shape = AudioShape(_check_audio_format(audio_format), sample_rate)
     if only not in {"kept", "good"}:
         raise ExportError(f"only={only!r} is not allowed; allowed: 'kept', 'good'")
-    words = dict(card or {})
+    words: dict[str, Any] = dict(card or {})
     if unknown := [key for key in words if key not in _CARD_WORDS]:
         raise ExportError(f"card= has the unknown entry {unknown[0]!r}; allowed: {', '.join(_CARD_WORDS)}")
     splits = None if split is None else as_splits(split, opened)
@@ -117,7 +117,7 @@ async def export(
             name=name,
             formats=formats,
             splits=splits,
-            grades=measured if only == "good" else None,
+            grades=read_grades(measured, opened) if measured is not None and only == "good" else None,
             shape=shape,
             card=facts,
             remarks=[f"Facts of the voices are {UNKNOWN}: {why}"] if why else [],
@@ -159,7 +159,7 @@ async def to_datasets(
     quality: "pd.DataFrame | None" = None,
     progress: bool = True,
     service: Any = None,
-) -> "datasets.DatasetDict":
+) -> Any:
     """Return rows of runs as a ``DatasetDict`` of the library `datasets`, over memory-mapped files.
 
     The column ``audio`` has the bytes of each clip, because decoding in `datasets` needs torch.
@@ -182,7 +182,7 @@ async def to_datasets(
     >>> data["train"][0]["text"]  # doctest: +SKIP
     """
     try:
-        from datasets import load_dataset
+        datasets = import_module("datasets")
     except ModuleNotFoundError:
         raise ExportError("to_datasets() needs the library datasets: pip install datasets") from None
     if out is None:
@@ -196,7 +196,4 @@ async def to_datasets(
         name: sorted(str(path) for path in report.path.glob(f"data/{name}-*-of-*.parquet"))
         for name in report.splits
     }
-    found: datasets.DatasetDict = load_dataset(
-        "parquet", data_files=files, cache_dir=str(report.path / ".cache")
-    )
-    return found
+    return datasets.load_dataset("parquet", data_files=files, cache_dir=str(report.path / ".cache"))

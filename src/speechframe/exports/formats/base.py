@@ -14,7 +14,7 @@ from speechframe.spec.speech import Format
 
 
 class ExportFormat(ABC):
-    """A manifest of an export. A format of one's own is a subclass, found by an entry point.
+    r"""A manifest of an export. A format of one's own is a subclass, found by an entry point.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ExportFormat(ABC):
     --------
     >>> class Paths(ExportFormat):
     ...     def add(self, clip):
-    ...         self.lines("paths.txt").write(f"{clip.path}\\n")
+    ...         self.lines("paths.txt").write(f"{clip.path}\n")
     ...
     ...     def count(self):
     ...         return sum(1 for _ in self.read_lines("paths.txt"))

@@ -9,23 +9,15 @@ import pyarrow.parquet as pq
 from speechframe.exports.clips import ExportedClip
 from speechframe.exports.formats.base import ExportFormat
 from speechframe.exports.tree import ExportTree
-from speechframe.store.schema import AUDIO, AUDIO_TYPE
+from speechframe.store.schema import AUDIO, AUDIO_TYPE, columns
 
 _MAX_GROUP_BYTES = 100_000_000
 """Size of the rows of a row group. Viewers refuse groups above 286 MiB."""
 _MAX_GROUP_ROWS = 1000
 _MAX_SHARD_BYTES = 500_000_000
 """Size from which a new Parquet file begins, as the library itself writes them."""
-_OURS = pa.schema(
-    [
-        *(
-            pa.field(name, pa.string())
-            for name in ("run_id", "row_id", "text", "locale", "voice_id", "speaker")
-        ),
-        pa.field("audio_seconds", pa.float64()),
-        pa.field("sample_rate", pa.int32()),
-    ]
-)
+_TEXTS = ("run_id", "row_id", "text", "locale", "voice_id", "speaker")
+_OURS = columns(**dict.fromkeys(_TEXTS, pa.string()), audio_seconds=pa.float64(), sample_rate=pa.int32())
 """Our columns, which replace columns of these names."""
 
 
@@ -71,8 +63,8 @@ class HuggingFaceFormat(ExportFormat):
             .combine_chunks()
             .cast(wanted)
         )
-        columns = [pa.array(audio, AUDIO_TYPE), *ours, *rows.columns]
-        self._open_shard(split).write_table(pa.Table.from_arrays(columns, schema=self._schema))
+        values = [pa.array(audio, AUDIO_TYPE), *ours, *rows.columns]
+        self._open_shard(split).write_table(pa.Table.from_arrays(values, schema=self._schema))
         self._shard_bytes[split] = self._shard_bytes.get(split, 0) + self._waiting_bytes.pop(split)
 
     def _open_shard(self, split: str) -> pq.ParquetWriter:

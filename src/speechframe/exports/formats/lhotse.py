@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from typing import IO
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ class LhotseFormat(ExportFormat):
 
     def __init__(self, tree: ExportTree, schema: pa.Schema) -> None:
         super().__init__(tree, schema)
-        self._packed: dict[str, IO[bytes]] = {}
+        self._packed: dict[str, gzip.GzipFile] = {}
 
     def add(self, clip: ExportedClip) -> None:
         """Write a line to both files."""
@@ -50,12 +49,12 @@ class LhotseFormat(ExportFormat):
         for name, line in (("recordings", recording), ("supervisions", supervision)):
             self._open(f"lhotse/{clip.split}_{name}.jsonl.gz").write(to_json_line(line).encode())
 
-    def _open(self, name: str) -> IO[bytes]:
+    def _open(self, name: str) -> gzip.GzipFile:
         """Return a compressed file of the export. The first call creates the file."""
         if name not in self._packed:
             path = self.tree.path(name)
             # Level 1 and no time of writing: equal exports have equal bytes.
-            self._packed[name] = self._open_files.enter_context(gzip.GzipFile(path, "wb", 1, mtime=0))  # type: ignore[assignment]
+            self._packed[name] = self._open_files.enter_context(gzip.GzipFile(path, "wb", 1, mtime=0))
         return self._packed[name]
 
     def count(self) -> int:

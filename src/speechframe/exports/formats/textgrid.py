@@ -20,11 +20,12 @@ class TextGridFormat(ClipFilesFormat):
         tiers = {"text": [(clip.text, 0.0, clip.audio_seconds)]}
         if clip.words:
             tiers["words"] = list(_fill_gaps(clip))
-        head = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {clip.audio_seconds:.6f}\n'
+        head = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n'
         items = "".join(
             _write_tier(number, *tier, clip.audio_seconds) for number, tier in enumerate(tiers.items(), 1)
         )
-        return f"{head}tiers? <exists>\nsize = {len(tiers)}\nitem []:\n{items}"
+        times = f"xmin = 0\nxmax = {clip.audio_seconds:.6f}\n"
+        return f"{head}{times}tiers? <exists>\nsize = {len(tiers)}\nitem []:\n{items}"
 
 
 def _fill_gaps(clip: ExportedClip) -> Iterator[Interval]:

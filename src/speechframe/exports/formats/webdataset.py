@@ -54,9 +54,9 @@ class WebDatasetFormat(ExportFormat):
                 shard.close()
             number += 1
             path = self.tree.path(f"webdataset/{split}-{number:06d}.tar")
-            shard = self._open_files.enter_context(tarfile.open(path, "w"))
+            shard = self._open_files.enter_context(tarfile.open(path, "w"))  # noqa: SIM115 - the stack closes it
             self._shards[split] = (shard, number)
-        shard.members = []  # the library keeps every member for reading
+        shard.members = []  # type: ignore[attr-defined]  # the library keeps every member for reading
         return shard
 
     def count(self) -> int:
@@ -66,5 +66,5 @@ class WebDatasetFormat(ExportFormat):
             with tarfile.open(path) as shard:
                 while (member := shard.next()) is not None:
                     found += member.name.endswith(".json")
-                    shard.members = []
+                    shard.members = []  # type: ignore[attr-defined]
         return found
