@@ -46,6 +46,7 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         "resume": _Entry(
             "Continue a run. Make the rows that have no result, and keep all finished rows.", "resume"
         ),
+        "export": _Entry("Publish runs as a dataset: clips with manifests for training tools.", "export"),
         "jobs": _Entry("Show the status of dubbing jobs: those of a run, or those with given ids.", "jobs"),
         "runs": _Entry("List, check or remove run folders.", "folders"),
         "usage": _Entry("Show spending by run, user, voice and more, or check budgets.", "usage"),

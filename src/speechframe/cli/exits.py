@@ -45,6 +45,7 @@ _BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.ConnectionFailed, SERVICE),
     (errors.SettingsError, SERVICE),
     (errors.StoreError, FOLDER),
+    (errors.ExportError, FOLDER),
     (errors.SpeechframeError, ROWS_FAILED),
 )
 """Exit code of each class of errors. The first class that matches counts."""
