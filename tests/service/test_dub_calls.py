@@ -157,10 +157,13 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"target_locales": "tlh"}, "target_locales is not dubbed into here (got 'tlh'); allowed: "),
+        ({"target_locales": "tlh"}, "target_locales is not a target of dubs here (got 'tlh'); allowed: "),
         ({"target_locales": ""}, "target_locales is missing"),
-        ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
-        ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
+        ({"source_locale": "ja_JP"}, "source_locale is not a source of dubs here"),
+        (
+            {"script_locale": "ja_JP"},
+            "script_locale is neither a source nor a target of dubs here (got 'ja_JP'); allowed: ",
+        ),
         (
             {"webhook_url": "https://me:secret@example.com"},
             "webhook_url is not an address that can be called (got 'https://…@example.com')",
@@ -175,7 +178,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
             "script: its cues overlap too much: together they last 42 seconds; allowed: at most 8 times",
         ),
         ({"max_credits": "-1"}, "max_credits is out of range"),
-        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
+        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: the voice of 'ANNA' is not a voice of this service"),
     ],
 )
 async def test_a_field_that_is_wrong_is_400_and_leaves_nothing(http, dubbing, fields, words):
@@ -315,7 +318,7 @@ async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"target_locales": ["tlh"]}, "target_locales is not dubbed into here"),
+        ({"target_locales": ["tlh"]}, "target_locales is not a target of dubs here"),
         ({}, "target_locales is missing"),
         (None, "the body is empty"),
     ],
