@@ -92,7 +92,7 @@ async def test_each_call_needs_a_dubbing_key(http, name):
     endpoint = by_name(name)
     path = endpoint.path.format(job_id="x", project_id="x")
     assert set(endpoint.statuses) == DUB_STATUSES
-    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "wants a dubbing key")):
+    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "needs a dubbing key")):
         answer = await http.ask(endpoint.method, path, key=key)
         assert (answer.status, words in answer.message) == (403, True), answer.message
     # With a right one, nothing, or something that is not there, is asked for.
@@ -101,7 +101,7 @@ async def test_each_call_needs_a_dubbing_key(http, name):
 
 async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_balance(http):
     answer = await http.generate()
-    assert (answer.status, "wants a speech key" in answer.message) == (403, True)
+    assert (answer.status, "needs a speech key" in answer.message) == (403, True)
     told = {key: (await http.get("/v1/limits", key=key)).json for key in ("dub", "speech")}
     assert told["dub"]["dubbing"]["quota_credits"] == 0
     assert told["dub"]["remaining_characters"] == 0

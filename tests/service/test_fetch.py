@@ -370,11 +370,15 @@ async def test_a_secure_host_must_show_that_it_is_the_one_that_was_named(get, na
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         port = runner.addresses[0][1]
-        assert "no secure connection" in await refused(get(f"https://good.example:{port}/"))
+        assert "the secure connection to its host failed" in await refused(
+            get(f"https://good.example:{port}/")
+        )
         trusted = ssl.create_default_context()
         authority.configure_trust(trusted)
         monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
         assert await get(f"https://good.example:{port}/") == CONTENT
-        assert "no secure connection" in await refused(get(f"https://other.example:{port}/"))
+        assert "the secure connection to its host failed" in await refused(
+            get(f"https://other.example:{port}/")
+        )
     finally:
         await runner.cleanup()

@@ -103,7 +103,7 @@ def test_a_body_that_is_cut_off_anywhere_is_broken(at):
         (part("a", b"1", extra=b"Content-Transfer-Encoding: base64\r\n") + END, "Content-Transfer-Encoding"),
         (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
         (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
-        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
+        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "is not followed by a line end"),
         (part("a", b"1") * (MAX_FORM_PARTS + 1) + END, f"more than {MAX_FORM_PARTS} parts"),
     ],
 )  # fmt: skip

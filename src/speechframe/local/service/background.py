@@ -47,7 +47,7 @@ class Background(ABC):
                         self._under_way.add(task)
                         task.add_done_callback(self._done)
                 except Exception:
-                    log.exception("the next work cannot be read; the service tries again")
+                    log.exception("the next background work cannot be read; the service tries again")
                 # Not wait_for, which before Python 3.12 can overlook a cancellation.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_s):
@@ -61,4 +61,4 @@ class Background(ABC):
         self._under_way.discard(task)
         self.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a work in the background failed; the service tries again later", exc_info=error)
+            log.error("background work failed; the service tries again later", exc_info=error)

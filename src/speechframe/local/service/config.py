@@ -286,5 +286,5 @@ def check_keys(keys: Iterable[KeySpec]) -> tuple[KeySpec, ...]:
     for spec in keys:
         known = found.setdefault(spec.key, spec)
         if known != spec:
-            raise SettingsError("one key is given twice with different quota or concurrency")
+            raise SettingsError("one key is given twice with different quota or concurrency; give it once")
     return tuple(found.values())

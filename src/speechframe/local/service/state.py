@@ -221,8 +221,8 @@ def _check_engines(config: ServiceConfig, pools: Pools) -> None:
         there = pools.installed.get(kind, {})
         if asked is not None and asked not in there:
             broken = pools.fast.broken.get(f"{kind} {asked}")
-            why = f"it cannot be used ({broken})" if broken else "there is none of that name"
-            raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
+            why = f"it cannot be used ({broken})" if broken else f"there is no {kind} of this name"
+            raise SettingsError(f"--{kind} {asked}: {why}; usable here: {', '.join(there) or 'none'}")
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -82,7 +82,7 @@ async def update_utterances(request: web.Request) -> web.Response:
     wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
     job = await _job(request, state, key)
     if not job.is_reviewed:
-        refuse("the job is not of a QA project; allowed: corrections of jobs of QA projects")
+        refuse("the job does not belong to a QA project; allowed: corrections of jobs of QA projects")
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
@@ -92,7 +92,7 @@ async def update_utterances(request: web.Request) -> web.Response:
         refuse(f"utterances: {error}")
     status = await state.dubs.correct(job, locale, corrections)
     if status is not JobStatusValue.IN_REVIEW:
-        refuse(f"the job is {status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
+        refuse(f"the job is {status}; it can only be corrected while it is {JobStatusValue.IN_REVIEW}")
     return await _status(request, key, unknown_warning(result.unknown))
 
 

@@ -117,7 +117,7 @@ class JobRow(BaseModel):
 def _job(job_id: str, text: bytes) -> JobRow:
     job = read(JobRow, text, _KIND, job_id)
     if job.job_id != job_id:
-        raise Unreadable(_KIND, job_id, "job_id: another one")
+        raise Unreadable(_KIND, job_id, "job_id: differs from that of the row")
     return job
 
 
@@ -131,8 +131,8 @@ def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Jo
 def _require(connection: sqlite3.Connection, job_id: str) -> JobRow:
     job = _read(connection, "job_id = ?", job_id)
     if job is None:
-        # Cannot happen to a sound row: a job expires only after its end.
-        raise Unreadable(_KIND, job_id, "its time is over")
+        # Only a damaged row gets here, because a job expires only after its end.
+        raise Unreadable(_KIND, job_id, "it has expired")
     return job
 
 
@@ -286,8 +286,8 @@ def take(
     Unreadable
         The next job cannot be read. Its ``name`` is the id of the job.
     """
-    # One row for each priority and key: the job with the least number. SQLite takes the columns beside MIN()
-    # from this job.
+    # The query returns one row for each priority and key: the job with the least number. SQLite takes the
+    # columns beside MIN() from this job.
     query = (
         "SELECT priority, IFNULL(turn, 0), MIN(number), job_id "  # noqa: S608 - words of ours
         f"FROM dubs LEFT JOIN dub_turns USING (key_hash) WHERE {_HAS_NOT_ENDED} "
@@ -298,7 +298,7 @@ def take(
     waiting: dict[Priority, list[tuple[int, int, str]]] = {}
     for word, last_turn, number, job_id in rows:
         if word not in Priority.__members__:
-            raise Unreadable(_KIND, job_id, "priority: an unknown one")
+            raise Unreadable(_KIND, job_id, "priority: unknown value")
         waiting.setdefault(Priority(word), []).append((last_turn, number, job_id))
     if not waiting:
         return None

@@ -199,7 +199,7 @@ class DubQueue(Background):
                 await self._follow(job, process)
                 code = await process.wait()
         except (OSError, ValueError) as error:
-            log.error("a dubbing process that had %.0f s did not end well: %r", limit_s, error)  # noqa: TRY400 - words are enough
+            log.error("a dubbing process with a limit of %.0f s failed: %r", limit_s, error)  # noqa: TRY400 - message is enough
             return False
         finally:
             if process is not None:

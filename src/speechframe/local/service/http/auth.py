@@ -24,7 +24,7 @@ def require_key(request: web.Request) -> Key:
     """
     state = request.app[STATE]
     return _find_key(
-        request, state.ring, state.dub_ring, "this is a dubbing key; this call wants a speech key"
+        request, state.ring, state.dub_ring, "this is a dubbing key; this call needs a speech key"
     )
 
 
@@ -52,7 +52,7 @@ def require_dub_key(request: web.Request) -> Key:
     """
     state = request.app[STATE]
     return _find_key(
-        request, state.dub_ring, state.ring, "this is a speech key; this call wants a dubbing key"
+        request, state.dub_ring, state.ring, "this is a speech key; this call needs a dubbing key"
     )
 
 

@@ -171,9 +171,9 @@ def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
     except TooSlow:
         _refuse(f"its host stalled: it sent nothing for {config.body_timeout_s:g} s, or sends too slowly")
     except (ssl.SSLError, aiohttp.ClientSSLError):
-        _refuse("no secure connection to its host")
+        _refuse("the secure connection to its host failed")
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
-        _refuse("no connection to its host")
+        _refuse("the connection to its host failed")
     except (aiohttp.ClientError, ConnectionError, zlib.error, ValueError):
         _refuse("its host's answer cannot be read")
 

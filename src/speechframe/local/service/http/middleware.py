@@ -89,7 +89,7 @@ def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
         allowed = ", ".join(sorted(answer.allowed_methods))
         return Refusal(
             HttpErrorCode.METHOD_NOT_ALLOWED,
-            f"this address takes {allowed}",
+            f"this address accepts only {allowed}",
             headers={"Allow": allowed},
         )
     if answer.status == Status.NOT_FOUND:
@@ -104,7 +104,8 @@ def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
     # Usually another service process with the same data folder has locked the database for too long.
     log.error("the database failed: %s, trace %s", error, trace_id)
     if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return Refusal(HttpErrorCode.UNAVAILABLE, "the service is busy", retry_after_s=_LOCKED_RETRY_S)
+        words = "the service's database is locked; try again later"
+        return Refusal(HttpErrorCode.UNAVAILABLE, words, retry_after_s=_LOCKED_RETRY_S)
     return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
 
 

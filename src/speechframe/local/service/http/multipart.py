@@ -185,7 +185,7 @@ class MultipartParser:
             del self._buffer[:end]
             self._state = _State.HEAD
         elif end >= 0 or len(self._buffer) >= _LONGEST_PADDING:
-            raise BrokenForm(f"the boundary after part {self._parts} is followed by something else")
+            raise BrokenForm(f"the boundary after part {self._parts} is not followed by a line end")
         yield from ()
 
     def _head(self) -> Iterator[Event]:

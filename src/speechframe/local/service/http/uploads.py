@@ -197,7 +197,7 @@ class Receiver:
 
 def _not_kept(error: OSError) -> NotKept:
     why = error.strerror or type(error).__name__
-    log.error("an upload cannot be kept: %s", why)
+    log.error("an upload cannot be written: %s", why)
     return NotKept(why)
 
 

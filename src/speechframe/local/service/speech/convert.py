@@ -101,7 +101,7 @@ def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _
     wanted, result = checked(ConvertRequest, form.fields())
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         refuse(
-            f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audio_duration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
     resolved = state.catalogues.by_model[Model.GEN2].cast(wanted)

@@ -60,7 +60,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audioDuration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
         )
     resolved = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)

@@ -37,7 +37,7 @@ async def stream_input(request: web.Request) -> web.StreamResponse:
     if not socket.can_prepare(request).ok:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            "this address speaks WebSocket: send a GET with Upgrade: websocket",
+            "this address accepts only WebSockets: send a GET with Upgrade: websocket",
             headers={"Upgrade": "websocket"},
         )
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER, ""))

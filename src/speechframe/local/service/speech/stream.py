@@ -249,7 +249,7 @@ async def _send(request: web.Request, state: State, call: _StreamCall, response:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
     if encoder is None:
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: it contains nothing that the voice can speak")
     rest = encoder.finish()
     if not response.prepared:
         _head(request, response, call, warnings)
