@@ -13,6 +13,7 @@ from speechframe.spec import chosen
 from speechframe.spec.limits import SOCKET_IDLE_S
 
 MEBI = 1 << 20
+"""Bytes of a mebibyte (MiB)."""
 
 # Characters. A generated key has 38, and a header may have 8190.
 _LONGEST_KEY = 200

@@ -32,6 +32,7 @@ from speechframe.spec.limits import REGIONS
 log = logging.getLogger("speechframe.service")
 
 DEFAULT_PORT = 8099
+"""Port of the service if no option selects one."""
 FAILED = 1
 """Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
 

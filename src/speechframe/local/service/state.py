@@ -128,6 +128,7 @@ class State:
 
 
 STATE: web.AppKey[State] = web.AppKey("state", State)
+"""Key under which the aiohttp application contains the state."""
 
 
 @contextlib.asynccontextmanager

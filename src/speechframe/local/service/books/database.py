@@ -25,6 +25,7 @@ log = logging.getLogger("speechframe.service")
 T = TypeVar("T")
 
 FILE_NAME = "service.sqlite3"
+"""Name of the file in the data folder."""
 LAYOUT = 2
 """Number of the table layout, stored as ``user_version``."""
 BUSY_S = 30.0
@@ -32,6 +33,7 @@ BUSY_S = 30.0
 _RETRY_S = 0.01
 """Seconds between two attempts to open the file."""
 
+# Tables of layout 1.
 SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE keys (
@@ -114,6 +116,7 @@ _ADDED = (
     ),
 )
 """Columns that files of earlier releases lack: table, column, and the statement that fills the column."""
+# Index for the search for expired jobs.
 _BY_EXPIRY = "CREATE INDEX IF NOT EXISTS dubs_by_expiry ON dubs (expires_at) WHERE expires_at IS NOT NULL"
 
 WEBHOOK_KEYS = """

@@ -16,6 +16,7 @@ from speechframe.settings.hidden import Hidden
 from speechframe.spec import billing, chosen
 
 KEY_FILE = "key"
+"""Name of the file in the data folder that contains a generated key."""
 # Name of the row in the table `facts`.
 _SALT = "salt"
 

@@ -19,6 +19,7 @@ from speechframe.local.service.dubbing import jobs as dub_jobs
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "owners"
+"""Folder of the lock files, below the data folder."""
 
 
 class Owner:

@@ -17,6 +17,7 @@ from speechframe.local.service.books.database import now
 from speechframe.spec import chosen
 
 FOLDER = "audio"
+"""Folder of the audio files, below the data folder."""
 
 # Seconds. A file that is this old and not in the index was left by a killed service, because no job takes
 # this long.

@@ -37,8 +37,10 @@ from speechframe.spec.dubbing import (
 from speechframe.spec.locales import dubbing_spelling, normalise
 
 _TEXT_TYPES = {".srt": "application/x-subrip", ".vtt": "text/vtt"}
+"""Media types of subtitle files, by suffix."""
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
+"""Route of the files of dubs."""
 
 
 async def list_destination_languages(request: web.Request) -> web.Response:
@@ -167,7 +169,9 @@ async def file(request: web.Request) -> web.StreamResponse:
 # Projects
 
 _PROJECT = "dubbing project"
+"""Kind of record in error messages."""
 _skipped = Skipped()
+"""Projects that cannot be read, so that each is logged once."""
 
 
 def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:

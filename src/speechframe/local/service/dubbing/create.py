@@ -46,6 +46,7 @@ from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import subtitles
 from speechframe.writing.words import counted
 
+# Names of fields of the form.
 _FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
 """Characters to which a file name is cut. The end of the name is kept."""

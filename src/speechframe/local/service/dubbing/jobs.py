@@ -37,6 +37,7 @@ from speechframe.spec.locales import dubbing_spelling
 from speechframe.writing.words import counted
 
 FILES_PATH = "/v1/dub/files"
+"""Beginning of the addresses of dubbed files."""
 
 _KIND = "dubbing job"
 """Kind of record in error messages."""
@@ -151,6 +152,7 @@ def _change(connection: sqlite3.Connection, job: JobRow, **changes: object) -> J
     return job
 
 
+# Condition for jobs that a request may repeat.
 _REPEATED = "key_hash = ? AND idempotency = ? AND made_at > ? AND status != 'FAILED'"
 
 

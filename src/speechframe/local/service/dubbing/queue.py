@@ -33,6 +33,7 @@ from speechframe.spec.dubbing import (
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "dubs"
+"""Folder of the jobs, below the data folder."""
 
 _WORKER = "speechframe.local.dubbing.job"
 """Module that the worker process runs."""
@@ -53,6 +54,7 @@ _REMOVALS = 50
 _EVERY = 5
 """A waiting priority gets about every fifth start, even if higher priorities wait."""
 _FROM_HIGH = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+"""Priorities from the highest to the lowest."""
 
 
 class Turns:

@@ -14,6 +14,7 @@ from speechframe.spec import chosen
 from speechframe.spec.codes import HttpErrorCode
 
 JSON = "application/json"
+"""Content-Type of JSON."""
 
 _SHOWN_WARNINGS = 20
 """Largest number of warnings in one answer."""

@@ -11,6 +11,7 @@ from speechframe.spec.auth import AuthToken
 from speechframe.spec.codes import HttpErrorCode
 
 _HINT = f"; send it in the {chosen.API_KEY_HEADER} header"
+"""End of a refusal of a request without a key."""
 
 
 def require_key(request: web.Request) -> Key:

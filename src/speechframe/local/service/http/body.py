@@ -39,6 +39,7 @@ _SHOWN_NAMES = 10
 _NAME_CHARACTERS = 60
 """Characters to which a name in a warning is shortened."""
 _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters"
+"""End of the message that refuses a large body of a speech call."""
 
 
 async def read_body(

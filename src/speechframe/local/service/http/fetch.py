@@ -34,9 +34,12 @@ from speechframe.spec.codes import HttpErrorCode, Status
 __all__ = ["fetched"]
 
 _FIELD = "file_url"
+"""Name of the form field, for messages."""
 _BLOCK_BYTES = 1 << 16
 """Largest number of bytes that are unpacked at once."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+"""HTTP statuses of redirects."""
+# Headers of the request for a file.
 _HEADERS = {
     "Accept": "audio/*, video/*;q=0.9, */*;q=0.5",
     # Compressed answers are accepted, too, but plain ones cost less.

@@ -45,7 +45,9 @@ from speechframe.spec.endpoints import FORM
 __all__ = ["ReceivedForm", "received"]
 
 URLENCODED = "application/x-www-form-urlencoded"
+"""Content-Type of forms without files."""
 _SIZE_HINT = "send shorter fields"
+"""End of the message that refuses a large form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ _LONGEST_URL = 8192
 _CONNECT_S = 10.0
 """Seconds in which a connection must open."""
 _PRIVATE = "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
+"""Reason for which a host outside the public Internet is refused."""
 
 Address = IPv4Address | IPv6Address
 

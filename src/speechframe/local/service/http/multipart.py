@@ -36,6 +36,7 @@ _PARAMETER = re.compile(
     r';\s*+(?P<name>[^\s=;"]++)\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"?|(?P<token>[^;]*+))'
 )
 _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
+"""Values of Content-Transfer-Encoding that leave bytes unchanged."""
 
 
 class BrokenForm(Exception):
@@ -73,6 +74,7 @@ class End(Enum):
 
 
 Event = PartHead | bytes | End
+"""The parser yields these: the head of a part, a piece of its content, or its end."""
 
 
 def boundary_of(content_type: str) -> bytes:

@@ -20,6 +20,7 @@ from speechframe.local.service.http.threads import KeyThreads
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "uploads"
+"""Folder of the uploads, below the data folder."""
 
 _BLOCK_BYTES = 1 << 18
 """Bytes that are collected before a write to disk."""

@@ -24,6 +24,7 @@ from speechframe.local.service.state import STATE
 from speechframe.spec.codes import HttpErrorCode
 
 PATH = "/v1/audio/{name:[^/]+}"
+"""Route of the audio files."""
 
 _PIECE_BYTES = 3 << 16
 """Bytes that are encoded at once. A multiple of three, so that the encoded pieces can be joined."""

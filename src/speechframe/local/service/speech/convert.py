@@ -46,6 +46,7 @@ from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model
 
+# Names of the form fields of which one contains the clip or its address.
 _FILE, _FILE_URL = "file", "file_url"
 
 # Assumed smallest size in bytes of one second of a clip (8 kbit/s). The time limit for decoding uses it.

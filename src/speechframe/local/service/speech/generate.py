@@ -32,6 +32,7 @@ from speechframe.wire.requests import encode_request
 
 # JSON name of each field of the answer. `_body` joins fields that are JSON already, without parsing them.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
+# JSON name of the field for Base64 audio.
 _BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 

@@ -23,6 +23,7 @@ from speechframe.spec.speech import Model
 
 # Seconds to wait for the client's part of the closing handshake.
 _CLOSE_S = 2.0
+# Name of the query parameter for the API key, for clients that cannot send headers.
 _KEY_PARAMETER = SocketQuery.wire_names()["api_key"]
 
 

@@ -45,6 +45,7 @@ from speechframe.spec.translate import (
 # JSON may write a character as two escapes of six bytes each. 64 KB are enough for the other fields.
 _MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
 _SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
+"""End of the message that refuses a large body."""
 
 _SLICE_CHARACTERS = 1500
 """Largest number of characters in a slice, unless a single portion is longer."""
