@@ -42,7 +42,7 @@ class KeySpec:
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """When a worker process counts as hung or as worn out.
+    """Limits at which a worker process counts as hung, or is replaced.
 
     Parameters
     ----------
@@ -205,8 +205,8 @@ def parse_key(words: str, default: int = chosen.DEFAULT_QUOTA_CHARACTERS) -> Key
     Raises
     ------
     SettingsError
-        The key is empty or has characters that a header cannot contain, or a figure is not a whole number.
-        The message never contains the key.
+        The key is empty, too long, or has characters that a header cannot contain, or quota or concurrency is
+        not an allowed whole number. The message never contains the key.
 
     Examples
     --------

@@ -82,7 +82,10 @@ def keep(
     *,
     status: HTTPStatus = HTTPStatus.OK,
 ) -> None:
-    """Record that this request was answered (200) or broken off (206), and `billed_millis`, billed in all."""
+    """Record the status of a request, and the amount that was billed for it so far.
+
+    `status` is 200 for a complete answer, and 206 for one that was broken off.
+    """
     connection.execute(
         "INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?, ?)",
         (key_hash, mark.key_hash, mark.body_hash, status, billed_millis, now()),

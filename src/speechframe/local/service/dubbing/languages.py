@@ -77,7 +77,7 @@ class Languages:
             )
 
     def checked_targets(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Return target locales with hyphens and without duplicates. Refuse other than known targets."""
+        """Return target locales with hyphens and without duplicates. Refuse locales that are not targets."""
         found = tuple(dict.fromkeys(map(normalise, wanted)))
         for locale in found:
             if locale not in self.targets:
@@ -85,7 +85,7 @@ class Languages:
         return found
 
     def checked_source(self, name: str, wanted: str | None, *, is_script: bool = False) -> str | None:
-        """Return a source locale with hyphens, or None for None. Refuse unknown languages.
+        """Return a source locale with hyphens. Refuse a locale whose language is not a source.
 
         Any region of a known language is accepted. A script (subtitles that the caller sends) may be
         translated already, so for a script the languages of targets are accepted, too.
@@ -94,6 +94,10 @@ class Languages:
         ----------
         name
             Name of the request's field, for the message.
+        wanted
+            The locale. If the request contains none, this is None and None is returned.
+        is_script
+            Whether the locale is that of a script.
         """
         known = sorted({*self.sources, *self.targets}) if is_script else self.sources
         if wanted is None:

@@ -211,7 +211,7 @@ class DubQueue(Background):
         return not code
 
     async def _follow(self, job: JobRow, process: asyncio.subprocess.Process) -> None:
-        """Store each step that a worker prints, and each locale once it is done."""
+        """Store each step that a worker prints, and the outcome of each locale when it is done."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
         async for line in process.stdout:
             locale, step = json.loads(line)

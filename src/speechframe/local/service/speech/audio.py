@@ -84,7 +84,7 @@ async def json_answer(
     request
         The request to answer.
     body
-        The JSON object of the answer, without the audio. It must not be empty.
+        The JSON object of the answer, without the audio. It must have at least one field.
     warnings
         Warnings for the headers.
     audio

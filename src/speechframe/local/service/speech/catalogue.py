@@ -41,7 +41,7 @@ class ResolvedVoice:
     locale
         One of the locales that the voice supports.
     style
-        One of the voice's styles in this locale. None selects no style.
+        One of the voice's styles in this locale. None is the plain style.
     """
 
     voice: EngineVoice

@@ -26,11 +26,11 @@ class OpenSockets:
         self._gates: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
     def gate(self, key: Key, most: int) -> asyncio.Semaphore:
-        """Return the semaphore that limits how many chunks of text a key's sockets have spoken at once.
+        """Return the semaphore that limits how many chunks of text are spoken for a key at the same time.
 
         A context (one text over a WebSocket) gives its slot back when the client ends it, while its last
-        chunks still wait. So slots alone would not limit these chunks. The semaphore is shared by all callers
-        that keep it. `most` counts only if none of them does.
+        chunks still wait. So slots alone would not limit these chunks. All sockets of a key share one
+        semaphore, which exists while one of them keeps it. `most` is used only for a new semaphore.
         """
         return self._gates.setdefault(key.key_hash, asyncio.Semaphore(most))
 
