@@ -375,7 +375,7 @@ async def test_private_addresses_are_refused_unless_the_operator_allows(start_wi
 def test_an_engine_that_is_asked_for_and_not_there_ends_the_start(tools, tmp_path):
     done = tools.run_service("--port", "0", "--data", str(tmp_path), "--workers", "1", "--changer", "nobody")
     assert done.returncode == 1
-    assert "--changer nobody: there is none of that name" in done.stderr
+    assert "--changer nobody: there is no changer of this name" in done.stderr
 
 
 async def test_the_limits_name_what_is_taken(http):

@@ -43,7 +43,7 @@ def service(changing):
         ("pitch", "1.5", "is not a whole number"),
         ("audio_duration", "-1", "is out of range"),
         ("audio_duration", "nan", "is not a finite number"),
-        ("audio_duration", "1801", "is longer than this service speaks"),
+        ("audio_duration", "1801", "is longer than this service allows"),
         ("format", "OGG", "is not one of the allowed values"),
         ("format", "wav", "did you mean WAV?"),
         ("retain_accent", "perhaps", "is neither true nor false"),

@@ -92,7 +92,7 @@ async def test_each_call_needs_a_dubbing_key(http, name):
     endpoint = by_name(name)
     path = endpoint.path.format(job_id="x", project_id="x")
     assert set(endpoint.statuses) == DUB_STATUSES
-    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "wants a dubbing key")):
+    for key, words in ((None, "missing"), ("nonsense", "invalid"), ("speech", "needs a dubbing key")):
         answer = await http.ask(endpoint.method, path, key=key)
         assert (answer.status, words in answer.message) == (403, True), answer.message
     # With a right one, nothing, or something that is not there, is asked for.
@@ -101,7 +101,7 @@ async def test_each_call_needs_a_dubbing_key(http, name):
 
 async def test_a_dubbing_key_is_none_for_speech_and_each_key_is_told_its_own_balance(http):
     answer = await http.generate()
-    assert (answer.status, "wants a speech key" in answer.message) == (403, True)
+    assert (answer.status, "needs a speech key" in answer.message) == (403, True)
     told = {key: (await http.get("/v1/limits", key=key)).json for key in ("dub", "speech")}
     assert told["dub"]["dubbing"]["quota_credits"] == 0
     assert told["dub"]["remaining_characters"] == 0
@@ -157,10 +157,13 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"target_locales": "tlh"}, "target_locales is not dubbed into here (got 'tlh'); allowed: "),
+        ({"target_locales": "tlh"}, "target_locales is not a target of dubs here (got 'tlh'); allowed: "),
         ({"target_locales": ""}, "target_locales is missing"),
-        ({"source_locale": "ja_JP"}, "source_locale is not dubbed from here"),
-        ({"script_locale": "ja_JP"}, "script_locale is of no dub here (got 'ja_JP'); allowed: "),
+        ({"source_locale": "ja_JP"}, "source_locale is not a source of dubs here"),
+        (
+            {"script_locale": "ja_JP"},
+            "script_locale is neither a source nor a target of dubs here (got 'ja_JP'); allowed: ",
+        ),
         (
             {"webhook_url": "https://me:secret@example.com"},
             "webhook_url is not an address that can be called (got 'https://…@example.com')",
@@ -175,7 +178,7 @@ def test_a_medium_is_called_by_a_name_without_folders(given, name):
             "script: its cues overlap too much: together they last 42 seconds; allowed: at most 8 times",
         ),
         ({"max_credits": "-1"}, "max_credits is out of range"),
-        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: 'ANNA' has a voice that is not there"),
+        ({"cast": '{"ANNA": "nobody-at-all"}'}, "cast: the voice of 'ANNA' is not a voice of this service"),
     ],
 )
 async def test_a_field_that_is_wrong_is_400_and_leaves_nothing(http, dubbing, fields, words):
@@ -315,7 +318,7 @@ async def test_a_project_gives_its_jobs_their_locales_and_an_update_is_for_jobs_
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"target_locales": ["tlh"]}, "target_locales is not dubbed into here"),
+        ({"target_locales": ["tlh"]}, "target_locales is not a target of dubs here"),
         ({}, "target_locales is missing"),
         (None, "the body is empty"),
     ],

@@ -189,7 +189,7 @@ def test_a_correction_costs_nothing_and_one_that_fails_leaves_the_version_before
     found = status(rows, job)
     assert (found.status, found.credits_used, found.credits_remaining) == ("IN_REVIEW", 20, 15)
     brazil, britain = found.download_details
-    assert "the version before it stands: the dubbing process crashed" in brazil.error_message
+    assert "the version before it is kept: the dubbing process crashed" in brazil.error_message
     assert brazil.download_url == "http://x/v1/dub/files/link-qa/pt-BR.mp4"
     assert britain.error_message is None
     assert dub_jobs.correct(rows, job, "pt-BR", [correction]) == "IN_REVIEW"

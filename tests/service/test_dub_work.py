@@ -53,7 +53,7 @@ async def test_a_job_ends_with_files_a_price_and_a_signed_webhook(http, dubbing,
     left = {path.name for path in (dubbing.data / "dubs" / job_id).rglob("*") if path.is_file()}
     assert left == {"outcome.json", "dub.wav", "dub.srt", "dub.vtt"}
     answer = await correct(http, job_id, {"utterance_id": 1, "text": "Oi."})
-    assert (answer.status, "is not of a QA project" in answer.message) == (400, True)
+    assert (answer.status, "does not belong to a QA project" in answer.message) == (400, True)
 
 
 async def correct(http, job_id, *utterances):

@@ -96,14 +96,14 @@ def test_a_body_that_is_cut_off_anywhere_is_broken(at):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"hello", "its boundary is nowhere in it"),
+        (b"hello", "it does not contain its boundary"),
         (part("a", b"1"), "its closing boundary is missing"),
         (b"--" + BOUNDARY + b"\r\n\r\nvalue\r\n" + END, "part 1 has no name"),
         (b"--" + BOUNDARY + b'\r\nContent-Disposition: attachment; name="a"\r\n\r\n1\r\n' + END, "part 1 has no name"),
         (part("a", b"1", extra=b"Content-Transfer-Encoding: base64\r\n") + END, "Content-Transfer-Encoding"),
         (part("a", b"1", extra=b"X: " + b"x" * 9000 + b"\r\n") + END, "longer than 8,192 bytes"),
         (part("a", b"1", extra=b"X: \xff\r\n") + END, "not UTF-8"),
-        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "followed by something else"),
+        (part("a", b"1").replace(BOUNDARY, BOUNDARY + b"yz") + END, "is not followed by a line end"),
         (part("a", b"1") * (MAX_FORM_PARTS + 1) + END, f"more than {MAX_FORM_PARTS} parts"),
     ],
 )  # fmt: skip
@@ -245,7 +245,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(reading, fi
     body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n%b\r\n--b--\r\n'
     answer = await reading.post(body % os.urandom(MIB + MIB // 2), "multipart/form-data; boundary=b")
     assert (answer.status, answer.said["error_code"]) == (500, "INTERNAL_ERROR")
-    assert answer.message == "the upload cannot be kept here: File too large; nothing was billed"
+    assert answer.message == "the service cannot write the upload: File too large; nothing was billed"
     assert not list(reading.folder.iterdir())
 
 

@@ -99,7 +99,7 @@ async def test_a_name_that_hangs_is_refused_in_time_and_the_next_waits_for_its_o
         assert (status, f"{chosen.KEY_LOOKUPS} host names of this key" in message) == (503, True)
         assert await refused("good.example", b"other") == (
             400,
-            "file_url cannot be fetched: no connection to its host",
+            "file_url cannot be fetched: the connection to its host failed",
         )
     finally:
         go.set()

@@ -112,7 +112,7 @@ def test_without_the_extra_it_serves_espeak_and_says_so(folder, monkeypatch, cap
     caplog.set_level("INFO")
     folders.set_voices([])
     installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
-    assert f"the catalogue stands on espeak voices alone; for neural ones: {installs}" in caplog.text
+    assert f"the catalogue contains only espeak voices; for neural voices: {installs}" in caplog.text
     with pytest.raises(SettingsError) as refused:
         folders.set_voices([folder])
     assert str(folder) in str(refused.value)

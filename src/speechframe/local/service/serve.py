@@ -1,4 +1,4 @@
-"""Run the service as a command, ``speechframe serve`` or ``python -m speechframe.local.service``."""
+"""Run the service as a command: ``speechframe serve`` or ``python -m speechframe.local.service``."""
 
 import argparse
 import asyncio
@@ -32,14 +32,20 @@ from speechframe.spec.limits import REGIONS
 log = logging.getLogger("speechframe.service")
 
 DEFAULT_PORT = 8099
+"""Port of the service if no option selects one."""
 FAILED = 1
 """Exit code if the service cannot start. A wrong option exits with 2, as argparse does."""
 
 _STDIN = "-"
+"""Value of ``--keys-file`` that selects standard input."""
 _PARENT_LOOK_S = 1.0
+"""Seconds between two checks whether the parent process is alive."""
 _FLUSH_S = 3.0
+"""Seconds that aiohttp waits for open connections when the service stops."""
 _ENGINE_MODULES = ("espeakng_loader", "python_stretch", "soxr")
+"""Modules of the extra ``local``, without which no voice works."""
 
+# Options in seconds, and options in megabytes: the name, the default and the end of the help text.
 _TIMES = (
     (
         "--body-timeout-s",
@@ -159,7 +165,10 @@ def _seconds(words: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the service with these options and return the exit code."""
+    """Run the service with the command line options `argv` until it stops. Return the exit code.
+
+    None reads the options of this process. A wrong option raises SystemExit, as argparse does.
+    """
     parser = argparse.ArgumentParser(prog="python -m speechframe.local.service", description=__doc__)
     add_arguments(parser)
     return run(parser.parse_args(argv))
@@ -264,7 +273,7 @@ def _keys_in(name: str | None) -> tuple[KeySpec, ...]:
 
 
 def _from_stdin() -> Hidden:
-    # Read up to an empty line and not a byte further. --die-with-parent needs the rest of the input.
+    # Read up to an empty line, byte by byte. The rest of the input must stay for --die-with-parent.
     # The repr of a BytesIO does not show its content, so no traceback shows the keys.
     text, before = BytesIO(), b"\n"
     while (byte := os.read(0, 1)) and not byte == before == b"\n":
@@ -322,7 +331,7 @@ async def _serve(config: ServiceConfig, options: argparse.Namespace) -> int:
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once: asyncio.Event) -> None:
     def asked() -> None:
-        # A second signal stops the service at once.
+        # The first signal lets requests in flight finish. The second one stops the service at once.
         (at_once if stop.is_set() else stop).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -342,7 +351,7 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, at_once:
             gone()
 
     def look() -> None:
-        # A fork of the parent keeps our standard input open after the parent itself has died.
+        # Standard input may stay open after the parent has died, if a fork of the parent still holds it.
         if os.getppid() == parent:
             loop.call_later(_PARENT_LOOK_S, look)
         else:
@@ -394,7 +403,7 @@ def _announce(
 
 
 async def _is_done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Wait for work and return True. If the service is stopped first, cancel the work and return False."""
+    """Wait until `work` ends and return True. If `stop` is set first, cancel `work` and return False."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

@@ -1,4 +1,4 @@
-"""The parts that all handlers share. They are opened at the start and closed at the end."""
+"""The objects that all handlers share. They are opened when the service starts, and closed when it stops."""
 
 import asyncio
 import contextlib
@@ -35,41 +35,56 @@ from speechframe.spec import chosen
 log = logging.getLogger("speechframe.service")
 
 _TIDY_S = 60.0
+"""Seconds between two clean-ups of the data folder."""
 _LARGE = 4096
-"""Bytes that take about as long to read as one turn of the event loop."""
+"""Bytes above which a body counts as large. To parse so many takes about one turn of the event loop."""
 _ROUNDS = 8
-"""Turns of the event loop between two large pieces. A short request needs about as many in all."""
+"""Turns of the event loop before each large body. A short request needs about 8 turns from start to end."""
 
 
 @dataclass
 class State:
-    """Everything a handler may need.
+    """The objects that handlers use.
 
     Parameters
     ----------
     config
-        What the process was told.
+        The configuration of this process.
     specs
-        The keys in force, as they were given or found.
-    database, ring, dub_ring, owner, shelf, uploads
-        What is kept in the data folder; uploads only as long as their requests take. The second ring has the
-        keys of dubbing, with balances of their own.
-    slots, pools, progress, live, readers
-        What is in flight.
+        The accepted keys: those of `config`, or the key in the data folder.
+    database
+        The SQLite file with balances, dubbing jobs and webhooks.
+    ring, dub_ring
+        Find the key that a caller sent, for speech calls and for dubbing calls. One key has separate balances
+        for both.
+    owner
+        The lock file by which other processes see that this process is alive.
+    shelf, uploads
+        The folder of audio behind ``audioFile`` links, and the folder of files that running requests need.
+    slots
+        Requests in flight, by key.
+    pools
+        The worker processes and their queues.
+    progress
+        Sends interim answers (status 102) to long calls.
+    live
+        Open WebSockets, by key.
+    readers
+        Disconnects clients that read their answers too slowly.
     catalogues
         The voices, by model.
     languages
-        Which languages can be dubbed from and into.
+        The locales that can be dubbed from and into.
     dubs
-        The dubbing jobs under way, and their folders.
+        The queue of dubbing jobs, and their folders.
     routes
-        Which languages can be translated into which, by the translators that work here.
+        The pairs of languages that the installed translators can translate.
     guard
         Checks addresses that callers name.
     threads
         Threads of each key, for work that blocks.
     stopping
-        True from the moment the service is asked to end: new requests get 503.
+        True once the service begins to stop. New requests then get 503.
     """
 
     config: ServiceConfig
@@ -95,10 +110,10 @@ class State:
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def turn_to_read(self, size: int) -> None:
-        """Let other work of the event loop run before a piece of `size` bytes is read.
+        """Let other work of the event loop run before the caller parses a piece of `size` bytes.
 
-        Large pieces take turns. Otherwise twenty large bodies that arrive together would be read without a
-        pause, at milliseconds each.
+        Large pieces take turns. Otherwise twenty large bodies that arrive together would block the event loop
+        without a pause, for milliseconds each.
         """
         await asyncio.sleep(0)
         if size > _LARGE:
@@ -107,12 +122,13 @@ class State:
                     await asyncio.sleep(0)
 
     async def finished(self) -> None:
-        """Wait until no request is in flight and no socket open."""
+        """Wait until no request holds a slot and no WebSocket is open."""
         await self.slots.idle.wait()
         await self.live.idle.wait()
 
 
 STATE: web.AppKey[State] = web.AppKey("state", State)
+"""Key under which the aiohttp application contains the state."""
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +138,7 @@ async def opened(config: ServiceConfig) -> AsyncIterator[State]:
     Raises
     ------
     SettingsError
-        When the folder cannot be used, a key is wrong, or no worker starts.
+        The folder cannot be used, a key is invalid, a chosen engine does not work, or no worker starts.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -206,8 +222,8 @@ def _check_engines(config: ServiceConfig, pools: Pools) -> None:
         there = pools.installed.get(kind, {})
         if asked is not None and asked not in there:
             broken = pools.fast.broken.get(f"{kind} {asked}")
-            why = f"it cannot be used ({broken})" if broken else "there is none of that name"
-            raise SettingsError(f"--{kind} {asked}: {why}; {', '.join(there) or 'none'} works")
+            why = f"it cannot be used ({broken})" if broken else f"there is no {kind} of this name"
+            raise SettingsError(f"--{kind} {asked}: {why}; usable here: {', '.join(there) or 'none'}")
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -224,7 +240,7 @@ async def _often(tidy: Callable[[], Awaitable[None]]) -> None:
 async def _tidy(
     database: Database, owner: Owner, folder: shelf.Shelf, uploads: Uploads, dubs: DubQueue
 ) -> None:
-    """Tidy the data folder, part by part. A part that fails keeps no other from its turn, nor a start."""
+    """Clean up the data folder, part by part. A part that fails is logged, and the next part still runs."""
 
     async def sweep() -> None:
         await asyncio.to_thread(uploads.sweep, owner.is_dead)

@@ -1,4 +1,4 @@
-"""The calls of dubbing (section 4.5) for languages, status, files, reviews and projects."""
+"""Dubbing calls (section 4.5) for languages, job status, files, reviews and projects."""
 
 import itertools
 import secrets
@@ -37,8 +37,10 @@ from speechframe.spec.dubbing import (
 from speechframe.spec.locales import dubbing_spelling, normalise
 
 _TEXT_TYPES = {".srt": "application/x-subrip", ".vtt": "text/vtt"}
+"""Media types of subtitle files, by suffix."""
 
 PATH = FILES_PATH + "/{link:[^/]+}/{name:[^/]+}"
+"""Route of the files of dubs."""
 
 
 async def list_destination_languages(request: web.Request) -> web.Response:
@@ -82,7 +84,7 @@ async def update_utterances(request: web.Request) -> web.Response:
     wanted, result = checked(UtterancesUpdateRequest, await read_body_in_time(request, state.config))
     job = await _job(request, state, key)
     if not job.is_reviewed:
-        refuse("the job is not of a QA project; allowed: corrections of jobs of QA projects")
+        refuse("the job does not belong to a QA project; allowed: corrections of jobs of QA projects")
     locale, outcome = await _outcome(state, job, wanted.locale)
     _check_ids(wanted, outcome)
     corrections = [_with_voice_id(state, locale, one) for one in wanted.utterances]
@@ -92,7 +94,7 @@ async def update_utterances(request: web.Request) -> web.Response:
         refuse(f"utterances: {error}")
     status = await state.dubs.correct(job, locale, corrections)
     if status is not JobStatusValue.IN_REVIEW:
-        refuse(f"the job is {status}; it is corrected while it is {JobStatusValue.IN_REVIEW}")
+        refuse(f"the job is {status}; it can only be corrected while it is {JobStatusValue.IN_REVIEW}")
     return await _status(request, key, unknown_warning(result.unknown))
 
 
@@ -105,14 +107,20 @@ async def _job(request: web.Request, state: State, key: Key) -> JobRow:
 
 
 async def _outcome(state: State, job: JobRow, asked: str) -> tuple[str, LocaleOutcome]:
-    """Return a target locale of a job, with hyphens, and its outcome."""
+    """Return a target locale of a job, with hyphens, and the outcome of its dub.
+
+    Raises
+    ------
+    Refusal
+        400 if the job has no such locale, or the locale has no outcome or no dub.
+    """
     locale = normalise(asked)
     if locale not in job.task.targets:
         known = ", ".join(map(dubbing_spelling, job.task.targets))
-        refuse(f"locale is none of the job's (got {shown(asked)}); allowed: {known}")
+        refuse(f"locale is not a locale of this job (got {shown(asked)}); allowed: {known}")
     outcome = await state.dubs.outcome(job, locale)
     if outcome is None:
-        refuse(f"there is nothing to see of {asked} yet, or no longer: the job is {job.status}")
+        refuse(f"there are no utterances of {asked} yet, or they were removed: the job is {job.status}")
     if not outcome.media and outcome.failure is not None:
         refuse(f"the dub into {asked} failed: {outcome.failure.reason}")
     return locale, outcome
@@ -129,7 +137,7 @@ def _check_ids(wanted: UtterancesUpdateRequest, outcome: LocaleOutcome) -> None:
 
 
 def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -> UtteranceCorrection:
-    """Return a correction with the full id of its voice, which must speak the locale."""
+    """Return a correction with the full id of its voice. Refuse a voice that does not speak the locale."""
     if correction.voice_id is None:
         return correction
     voices = state.languages.voices
@@ -144,15 +152,15 @@ def _with_voice_id(state: State, locale: str, correction: UtteranceCorrection) -
 
 
 async def file(request: web.Request) -> web.StreamResponse:
-    """Answer with a file of a dub, or a part of it (``Range``)."""
+    """Answer with a file of a dub, or with a part of the file (``Range``)."""
     state = request.app[STATE]
     link, name = request.match_info["link"], request.match_info["name"]
     found = await state.database.read(lambda c: dub_jobs.find_file(c, link, name))
     path = state.dubs.folder / (found or "-")
     if not path.is_file():
-        refuse("there is no such file, or its time is over")
+        refuse("there is no such file, or its link has expired")
     content_type = {**MEDIA_TYPES, **_TEXT_TYPES}.get(path.suffix, "application/octet-stream")
-    # A corrected dub has the address of the one before.
+    # Clients must check for a newer file, because a corrected dub keeps its address.
     return web.FileResponse(
         path, headers={"Content-Type": content_type, "Cache-Control": "private, no-cache"}
     )
@@ -161,16 +169,18 @@ async def file(request: web.Request) -> web.StreamResponse:
 # Projects
 
 _PROJECT = "dubbing project"
+"""Kind of record in error messages."""
 _skipped = Skipped()
+"""Projects that cannot be read, so that each is logged once."""
 
 
 def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: str) -> Project | None:
-    """Return a project of a key, or None.
+    """Return a project of a key, or None if the key has no such project.
 
     Raises
     ------
     Unreadable
-        The project cannot be read.
+        The stored project is damaged, or another release wrote it.
     """
     row = connection.execute(
         "SELECT CAST(project AS BLOB) FROM dub_projects WHERE project_id = ? AND key_hash = ?",
@@ -180,7 +190,13 @@ def find_project(connection: sqlite3.Connection, key_hash: bytes, project_id: st
 
 
 def _add_project(connection: sqlite3.Connection, key_hash: bytes, project: Project) -> None:
-    """Store a new project. At the bound it takes the place of one that nobody has used for long."""
+    """Store a new project. If the key has too many projects, replace one that was unused for 30 days.
+
+    Raises
+    ------
+    Refusal
+        400 if the key has too many projects, and none of them was unused for that long.
+    """
     (count,) = connection.execute(
         "SELECT COUNT(*) FROM dub_projects WHERE key_hash = ?", (key_hash,)
     ).fetchone()
@@ -221,7 +237,7 @@ async def create_project(request: web.Request) -> web.Response:
 
 
 async def update_project(request: web.Request) -> web.Response:
-    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the locales of later jobs."""
+    """Answer ``PUT /v1/dub/projects/{project_id}/update``, which changes the target locales of later jobs."""
     state = request.app[STATE]
     key = require_dub_key(request)
     wanted, result = checked(ProjectUpdateRequest, await read_body_in_time(request, state.config))
@@ -249,7 +265,8 @@ async def update_project(request: web.Request) -> web.Response:
 async def list_projects(request: web.Request) -> web.Response:
     """Answer ``GET /v1/dub/projects/list``, the oldest project first.
 
-    `next` is the id of the last project of the page. New projects come at the end of the list.
+    `next` in an answer is the id of the last project of its page. `next` in a request selects the page after
+    this project.
     """
     state = request.app[STATE]
     key = require_dub_key(request)
@@ -261,8 +278,8 @@ async def list_projects(request: web.Request) -> web.Response:
         )
         if wanted.next is not None and place.fetchone() is None:
             refuse(
-                f"next is not a place in this list (got {shown(wanted.next)}); "
-                "allowed: the next of the page before"
+                f"next is not a project of this key (got {shown(wanted.next)}); "
+                "allowed: the value of next in the answer before"
             )
         rows = connection.execute(
             "SELECT project_id, CAST(project AS BLOB) FROM dub_projects "

@@ -1,7 +1,7 @@
-"""Both ways of creating a dubbing job (section 4.5), from a form to a row in the queue.
+"""The two calls that create a dubbing job (section 4.5), from the form to a row in the queue.
 
-The order of checks is that of the other calls. The form is read to disk, a ``file_url`` is fetched, and a
-worker reads the whole medium. A request that cannot be dubbed is refused here and leaves nothing on disk.
+The checks have the same order as in the other calls. The form is read to disk, a ``file_url`` is fetched, and
+a worker reads the whole media file. A refused request leaves nothing on disk.
 """
 
 import asyncio
@@ -46,10 +46,12 @@ from speechframe.spec.locales import dubbing_spelling
 from speechframe.wire import subtitles
 from speechframe.writing.words import counted
 
+# Names of fields of the form.
 _FILE, _TARGETS, _LIMIT = "file", "target_locales", "max_credits"
 _LONGEST_NAME = 200
+"""Characters to which a file name is cut. The end of the name is kept."""
 _LEAST_BYTES_S = 1000
-"""Least bytes of a second of a medium, for the time limit of the worker that measures it."""
+"""Assumed smallest size in bytes of one second of media. The time limit for measuring a file uses it."""
 
 _Wanted = JobCreateRequest | JobCreateWithProjectRequest
 
@@ -70,7 +72,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
     state.languages.check_installed()
     with refuse_slot_timeout(state), state.slots.uploading(key), refuse_errors():
         header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
-        # Before the body is read, so that a key with a full queue gets its answer at once.
+        # Check before the body is read, so that a key with too many waiting jobs is refused at once.
         await state.dubs.check_room(key, repeats=state.ring.hashed(header) if header else None)
         async with received(
             request,
@@ -86,7 +88,7 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
             if answer is None:
                 job = await _job(request, key, wanted, unknown_warning(result.unknown))
                 await _check_webhook(state, key, wanted.webhook_url)
-                # Before the medium is fetched or measured, so that a full queue costs its caller nothing.
+                # Check before the media file is fetched and measured, so that a full queue refuses at once.
                 state.pools.fast.check_room(key.key_hash)
                 with state.uploads.lent() as path:
                     upload = form.files.get(_FILE) or await fetched(
@@ -111,9 +113,9 @@ async def _create(request: web.Request, model: type[_Wanted]) -> web.Response:
 
 
 async def _check_webhook(state: State, key: Key, address: str | None) -> None:
-    """Refuse an address that no webhook would be delivered to.
+    """Refuse an address to which the service would not deliver a webhook.
 
-    A host name that does not resolve now is accepted, because it may resolve when the job ends. A delivery
+    A host name that does not resolve now is accepted, because it may resolve when the job ends. The delivery
     checks the address again.
     """
     if address is None:
@@ -123,13 +125,11 @@ async def _check_webhook(state: State, key: Key, address: str | None) -> None:
     except (NotFound, NoTurn):
         return
     except Forbidden as problem:
-        refuse(
-            f"webhook_url cannot be called: {problem}; give another address, or none and ask for the status"
-        )
+        refuse(f"webhook_url cannot be called: {problem}; give another address, or none and poll the status")
 
 
 def _mark(request: web.Request, wanted: _Wanted, form: ReceivedForm) -> Mark | None:
-    # Leave the limit out. A repeat of an order is the same job, whatever its caller allows then.
+    # Leave max_credits out, because a repeat with another limit is still the same job.
     said = wanted.model_dump(mode="json", exclude={_FILE, _LIMIT}, exclude_none=True)
     content = json.dumps(said, sort_keys=True).encode()
     upload = form.files.get(_FILE)
@@ -139,10 +139,10 @@ def _mark(request: web.Request, wanted: _Wanted, form: ReceivedForm) -> Mark | N
 
 
 async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | None) -> JobRow:
-    """Return the job of a form, without the length of its medium."""
+    """Return the job that a form describes. Its `media_s` is 0 until the media file is measured."""
     state = request.app[STATE]
     project = await _project(state, key, wanted)
-    # The locales of a project were checked when it was made, but engines may be missing since.
+    # Check the locales of a project again, because engines may have been removed since it was created.
     targets = state.languages.checked_targets(project.target_locales)
     source = state.languages.checked_source("source_locale", project.source_locale)
     job_id = secrets.token_hex(16)
@@ -177,7 +177,7 @@ async def _job(request: web.Request, key: Key, wanted: _Wanted, warning: str | N
 
 
 async def _project(state: State, key: Key, wanted: _Wanted) -> Project:
-    """Return the project of a job. A job without a project has one of its own, with an empty id."""
+    """Return the project of a job. For a job without a project, return a new one with an empty id."""
     if isinstance(wanted, JobCreateRequest):
         return Project(
             project_id="",
@@ -195,7 +195,7 @@ async def _script_locale(state: State, wanted: _Wanted) -> str | None:
     if wanted.script is None:
         return None
     try:
-        # In a thread, because a long script takes a quarter of a second.
+        # Parsing a long script takes a quarter of a second, so it runs in a thread.
         await asyncio.to_thread(subtitles.read, wanted.script)
     except ValueError as error:
         refuse(f"script is neither SRT nor WebVTT: {error}")
@@ -213,12 +213,18 @@ async def _check_script(wanted: _Wanted, media_s: float) -> None:
 def _voice(state: State, speaker: str, name: str) -> str:
     voice_id = state.languages.voice_id(name)
     if voice_id is None:
-        refuse(f"cast: {shown(speaker)} has a voice that is not there (got {shown(name)})")
+        refuse(
+            f"cast: the voice of {shown(speaker)} is not a voice of this service (got {shown(name)}); "
+            "allowed: ids and names of the voice listing"
+        )
     return voice_id
 
 
 async def _probe(state: State, key: Key, upload: ReceivedFile, locale: str | None) -> float:
-    """Return the length in seconds of a medium whose speech is in a locale."""
+    """Return the length in seconds of a media file. Refuse a file that cannot be dubbed.
+
+    `locale` is the locale of the speech. It selects one of several audio tracks.
+    """
     most_s = min(upload.size_bytes / _LEAST_BYTES_S, chosen.MAX_DUB_SECONDS)
     reply = await state.pools.fast.run(
         WorkerJob(
@@ -228,24 +234,24 @@ async def _probe(state: State, key: Key, upload: ReceivedFile, locale: str | Non
         key_hash=key.key_hash,
     )
     if reply.facts.refused is not None:
-        refuse(f"the medium cannot be dubbed: {reply.facts.refused}")
-    refuse_failed(reply, "the medium could not be looked at")
+        refuse(f"the media file cannot be dubbed: {reply.facts.refused}")
+    refuse_failed(reply, "the media file could not be read")
     return reply.facts.audio_seconds
 
 
 def _refuse_dear(wanted: _Wanted, media_s: float, locale_count: int) -> None:
-    """Refuse a job above the ``max_credits`` of its caller (chosen: dub-max-credits)."""
+    """Refuse a job that costs more than the request's ``max_credits`` (chosen: dub-max-credits)."""
     price = billing.dub_millicredits(media_s, locale_count)
     if wanted.max_credits is not None and price > round(wanted.max_credits * billing.CREDIT):
         refuse(
             f"the job costs {counted(billing.to_credits(price), 'credit')}, because the medium is "
             f"{counted(media_s, 'second')} long; allowed by max_credits are {wanted.max_credits:,.10g}. "
-            "Nothing was billed: allow more, or give the right length of the medium when you plan it"
+            "Nothing was billed: raise max_credits, or give the right length of the medium when you plan it"
         )
 
 
 def _file_name(wanted: _Wanted, upload: ReceivedFile) -> str:
-    """Return the name of the medium, without folders and without characters that cannot be printed."""
+    """Return the file name of the media file, without folders and without unprintable characters."""
     fetched_name = unquote(urlsplit(wanted.file_url or "").path, errors="replace")
     name = wanted.file_name or upload.file_name or fetched_name
     # Browsers on Windows once sent whole paths.

@@ -1,8 +1,9 @@
-"""Dubbing jobs as rows of the database. The functions are steps of transactions.
+"""Dubbing jobs as rows of the database. Each function is a step of a transaction.
 
-A job without an owner that has not ended waits for a worker. It is new, it is corrected, or its service
-process died. The credits of a job are reserved when a worker first takes it. The reservation has the
-name of the job, so it outlives the process. It is settled once, when the first version is finished.
+The owner of a job is the service process whose worker runs the job. A job that has no owner and has not ended
+waits for a worker: it is new or was corrected, or its service process died. The credits of a job are reserved
+when its first worker starts. The id of the reservation is the id of the job, so the reservation outlives the
+process. It is settled once, when the first version of the dub is finished.
 """
 
 import json
@@ -36,49 +37,54 @@ from speechframe.spec.locales import dubbing_spelling
 from speechframe.writing.words import counted
 
 FILES_PATH = "/v1/dub/files"
+"""Beginning of the addresses of dubbed files."""
 
 _KIND = "dubbing job"
+"""Kind of record in error messages."""
+# Failure of a locale without an outcome.
 _LOST = Failure(
     code=FailureCode.SERVER_ERROR,
-    reason="the dubbing process crashed or took too long, twice; nothing was billed for what it left undone",
+    reason="the dubbing process crashed or took too long, twice; nothing was billed for this locale",
 )
 _LINKS = ("download_url", "download_srt_url", "download_vtt_url")
+"""Fields of the three files of a locale: the media file, and the subtitles as SRT and as WebVTT."""
 _FULL_RETRY_S = 10.0
+"""Seconds after which a caller with too many waiting jobs should retry."""
 _REMOVED_AT_ONCE = 200
-"""Rows that one transaction removes. Requests wait for the database that long."""
+"""Largest number of rows that one transaction removes. Other writes wait until the transaction ends."""
 
 _Status = JobStatusValue
-# Words of the query, not parameters: only then does SQLite use the indexes of these rows.
+# Literal text without parameters, because only then does SQLite use its partial indexes.
 _HAS_NOT_ENDED = "status IN ('QUEUED', 'IN_PROGRESS')"
 _HAS_FAILED = "status = 'FAILED'"
 _IS_KEPT = "(expires_at IS NULL OR expires_at > ?)"
-# The end of a job releases reservations of this owner. The death of a service process does not.
+# Owner of the reservations of dubbing jobs. It is not a service process, so they outlive processes.
 _OWNER = "dubbing"
 
 
 class JobRow(BaseModel):
-    """A job, as its row contains it.
+    """A job, as the column ``job`` stores it.
 
     Parameters
     ----------
     link
-        The unguessable part of the addresses of its files.
+        The part of the addresses of its files that cannot be guessed.
     answer
-        The answer to the request that created it.
+        The answer to the request that created the job.
     task
-        The task of its worker.
+        The input of the worker process.
     media_s
-        Length of the medium in seconds.
+        Length of the media file in seconds.
     base_url
-        The address of this service, as the creator of the job used it.
+        The address of this service that the creator of the job used.
     steps
-        Locale to the step that is under way.
+        The current step of each locale, such as ``translate``.
     results
-        Locale to its outcome, without the utterances.
+        The outcome of each locale that has one, without the utterances.
     billed_millis
-        The price. None until it is settled.
+        The billed price in thousandths of a credit. None until it is settled.
     ended_at
-        Unix time. None while the job is under way.
+        Unix time in seconds. None while the job waits or is under way.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
@@ -100,24 +106,24 @@ class JobRow(BaseModel):
 
     @property
     def is_reviewed(self) -> bool:
-        """Whether somebody reviews the job before it is done."""
+        """True if the caller reviews the dub before the job is completed."""
         return self.answer.dubbing_type == DubbingType.QA
 
     @property
     def kept_s(self) -> float:
-        """Seconds that the job is kept after its end."""
+        """Seconds for which the job is stored after its end."""
         return chosen.DUB_LINK_SECONDS if self.project_id is None else chosen.DUB_PROJECT_JOB_SECONDS
 
 
 def _job(job_id: str, text: bytes) -> JobRow:
     job = read(JobRow, text, _KIND, job_id)
     if job.job_id != job_id:
-        raise Unreadable(_KIND, job_id, "job_id: another one")
+        raise Unreadable(_KIND, job_id, "job_id: differs from that of the row")
     return job
 
 
 def _read(connection: sqlite3.Connection, condition: str, *values: object) -> JobRow | None:
-    # As a blob, because SQLite refuses to return a text that is not UTF-8.
+    # Read the JSON as a blob, because sqlite3 raises an error for a text that is not UTF-8.
     query = f"SELECT job_id, CAST(job AS BLOB) FROM dubs WHERE {condition} AND {_IS_KEPT}"  # noqa: S608 - words of ours
     row = connection.execute(query, (*values, now())).fetchone()
     return _job(*row) if row else None
@@ -126,13 +132,13 @@ def _read(connection: sqlite3.Connection, condition: str, *values: object) -> Jo
 def _require(connection: sqlite3.Connection, job_id: str) -> JobRow:
     job = _read(connection, "job_id = ?", job_id)
     if job is None:
-        # The row of a job stays until the job has ended.
-        raise Unreadable(_KIND, job_id, "its time is over")
+        # Only a damaged row gets here, because a job expires only after its end.
+        raise Unreadable(_KIND, job_id, "it has expired")
     return job
 
 
 def _change(connection: sqlite3.Connection, job: JobRow, **changes: object) -> JobRow:
-    """Store a job with changes, and return it."""
+    """Store a job with changed fields, and return the changed job."""
     job = job.model_copy(update=changes)
     connection.execute(
         "UPDATE dubs SET status = ?, job = ?, expires_at = ? WHERE job_id = ?",
@@ -146,20 +152,21 @@ def _change(connection: sqlite3.Connection, job: JobRow, **changes: object) -> J
     return job
 
 
+# Condition for jobs that a request may repeat.
 _REPEATED = "key_hash = ? AND idempotency = ? AND made_at > ? AND status != 'FAILED'"
 
 
 def repeated(connection: sqlite3.Connection, key_hash: bytes, mark: Mark | None) -> DubJob | None:
-    """Return the answer to this request within the last 24 hours.
+    """Return the answer that this request got within the last 24 hours, or None if it is new.
 
-    A failed job does not count, because a repeat of a request that failed is a new request.
+    A failed job does not count, because a repeat of a failed request is a new request.
 
     Raises
     ------
     idempotency.OtherBody
-        The idempotency key belongs to another request.
+        The idempotency key belongs to a request with another body.
     Unreadable
-        The job cannot be read. A second job would be billed again.
+        The job of the request cannot be read. A second job would be billed again.
     """
     if mark is None:
         return None
@@ -180,14 +187,15 @@ def check_room(
     skipped: Collection[str] = (),
     repeats: bytes | None = None,
 ) -> None:
-    """Refuse with 503 if a key has as many waiting jobs as it may have.
+    """Refuse with 503 if the key's jobs that wait or are under way have reached their limit.
 
     Parameters
     ----------
     skipped
-        Ids of jobs that do not count.
+        Ids of jobs that do not count, because they cannot be read.
     repeats
-        Hash of an idempotency key. If it belongs to a job, nothing is refused: the request may be a repeat.
+        Hash of the request's idempotency key. If this key already has a job, nothing is refused, because the
+        request may be a repeat.
     """
     (count,) = connection.execute(
         f"SELECT COUNT(*) FROM dubs WHERE key_hash = ? AND {_HAS_NOT_ENDED} "  # noqa: S608 - words of ours
@@ -211,12 +219,14 @@ def check_room(
 def add(
     connection: sqlite3.Connection, job: JobRow, mark: Mark | None, skipped: Collection[str] = ()
 ) -> DubJob:
-    """Put a job into the queue and return its answer. A repeat returns the answer of the first job.
+    """Put a job into the queue and return its answer. For a repeat, only return the earlier answer.
 
     Raises
     ------
     Refusal
         503 if the key has too many waiting jobs.
+    idempotency.OtherBody, Unreadable
+        As :func:`repeated`.
     """
     if (known := repeated(connection, job.key_hash, mark)) is not None:
         return known
@@ -242,12 +252,12 @@ def add(
 
 
 def find(connection: sqlite3.Connection, key_hash: bytes, job_id: str) -> JobRow | None:
-    """Return a job of a key, or None.
+    """Return a job of a key, or None if the key has no such job or the job has expired.
 
     Raises
     ------
     Unreadable
-        The job cannot be read.
+        The stored job is damaged, or another release wrote it.
     """
     return _read(connection, "job_id = ? AND key_hash = ?", job_id, key_hash)
 
@@ -258,25 +268,28 @@ def take(
     turn: Callable[[Collection[Priority]], Priority],
     left_out: Collection[str] = (),
 ) -> JobRow | None:
-    """Return the next job, which now belongs to this owner with its credits reserved, or None.
+    """Give the next waiting job to an owner, reserve its credits, and return the job.
 
-    Keys take turns inside a priority. The next key is the one whose last turn is longest ago. If the credits
-    of the key do not cover the job, it is returned as FAILED.
+    Return None if no job waits. Keys take turns inside a priority: the key whose last turn is longest ago is
+    next. If the key has too few credits for the job, the job ends and is returned with the status FAILED.
 
     Parameters
     ----------
+    owner
+        Name of the service process that will run the job.
     turn
-        Returns the next of the priorities that wait.
+        Returns the priority to start next, given the priorities of waiting jobs.
     left_out
-        Ids of jobs that this owner works on, or cannot read. Other jobs of this owner wait, because their end
-        could not be stored.
+        Ids of jobs that this owner runs now or cannot read. Any other job of this owner is taken again,
+        because its end could not be stored.
 
     Raises
     ------
     Unreadable
         The next job cannot be read. Its ``name`` is the id of the job.
     """
-    # Of a group, SQLite takes the other columns from the row of the least number.
+    # The query returns one row for each priority and key: the job with the least number. SQLite takes the
+    # columns beside MIN() from this job.
     query = (
         "SELECT priority, IFNULL(turn, 0), MIN(number), job_id "  # noqa: S608 - words of ours
         f"FROM dubs LEFT JOIN dub_turns USING (key_hash) WHERE {_HAS_NOT_ENDED} "
@@ -287,7 +300,7 @@ def take(
     waiting: dict[Priority, list[tuple[int, int, str]]] = {}
     for word, last_turn, number, job_id in rows:
         if word not in Priority.__members__:
-            raise Unreadable(_KIND, job_id, "priority: an unknown one")
+            raise Unreadable(_KIND, job_id, "priority: unknown value")
         waiting.setdefault(Priority(word), []).append((last_turn, number, job_id))
     if not waiting:
         return None
@@ -311,7 +324,7 @@ def _begin(connection: sqlite3.Connection, job: JobRow, owner: str) -> JobRow:
 
 
 def _set_aside(connection: sqlite3.Connection, job: JobRow) -> Failure | None:
-    """Reserve the credits of a job once. Return the failure if the key has too few."""
+    """Reserve the credits of a job if they are not reserved yet. Return a failure if the key has too few."""
     is_done = connection.execute("SELECT 1 FROM reservations WHERE id = ?", (job.job_id,)).fetchone()
     if is_done or job.billed_millis is not None:
         return None
@@ -322,8 +335,8 @@ def _set_aside(connection: sqlite3.Connection, job: JobRow) -> Failure | None:
         return Failure(
             code=FailureCode.INSUFFICIENT_CREDITS,
             reason=f"the job costs {counted(billing.to_credits(price_millis), 'credit')}, and "
-            f"{short.left_millis // billing.CREDIT:,} are left (what is set aside for jobs under way "
-            "counts as used); nothing was billed",
+            f"{short.left_millis // billing.CREDIT:,} are left (credits reserved for jobs under way "
+            "count as used); nothing was billed",
         )
     return None
 
@@ -333,7 +346,7 @@ def _reservation(connection: sqlite3.Connection, job: JobRow) -> quota.Reservati
 
 
 def _payer(connection: sqlite3.Connection, job: JobRow) -> Key:
-    # From the table, because a job goes on after a start without its key.
+    # Read the quota from the table, because the job goes on even if its key is no longer accepted.
     row = connection.execute("SELECT quota_millis FROM keys WHERE key_hash = ?", (job.key_hash,)).fetchone()
     if row is None or not isinstance(row[0], int):
         raise Unreadable(_KIND, job.job_id, "its key has no quota")
@@ -341,14 +354,24 @@ def _payer(connection: sqlite3.Connection, job: JobRow) -> Key:
 
 
 def release_owner(connection: sqlite3.Connection, owner: str) -> None:
-    """Let the jobs of a service process wait again. Their credits stay reserved."""
+    """Put the jobs of a service process back into the queue. Their credits stay reserved."""
     connection.execute("UPDATE dubs SET owner = NULL WHERE owner = ?", (owner,))
 
 
 def note(
     connection: sqlite3.Connection, job_id: str, locale: str | None, step: str, outcome: LocaleOutcome | None
 ) -> None:
-    """Store the step of a locale, or of all locales, and the outcome once its files are written."""
+    """Store the current step of a job, and the outcome of a locale.
+
+    Parameters
+    ----------
+    locale
+        The locale of the step. None stands for all locales of the job.
+    step
+        Name of the step.
+    outcome
+        Outcome of the locale. None until its files are written.
+    """
     job = _require(connection, job_id)
     steps = {**job.steps, **dict.fromkeys(job.task.targets if locale is None else [locale], step)}
     results = {**job.results, locale: _shortened(outcome)} if locale and outcome else job.results
@@ -360,12 +383,12 @@ def _shortened(outcome: LocaleOutcome) -> LocaleOutcome:
 
 
 def end(connection: sqlite3.Connection, job_id: str, outcomes: Mapping[str, LocaleOutcome | None]) -> None:
-    """End a job, or put it into review; settle its price and send its webhook.
+    """End a job or put it into review. Settle its price, and queue its webhook.
 
     Parameters
     ----------
     outcomes
-        Locale to its outcome. A locale that the worker left undone has failed.
+        The outcome of each locale. A locale that the worker did not finish gets a failure.
     """
     job = _require(connection, job_id)
     results = {}
@@ -394,11 +417,12 @@ def _end(connection: sqlite3.Connection, job: JobRow, results: Mapping[str, Loca
     connection.execute("UPDATE dubs SET owner = NULL WHERE job_id = ?", (job.job_id,))
     changes = {"status": status, "results": results, "billed_millis": billed_millis, "ended_at": now()}
     if is_terminal(status):
-        # Nobody needs the script again, and it may be most of the row.
+        # Remove the script, which is not needed again and may be most of the row.
         changes["task"] = job.task.model_copy(update={"script": None})
     job = _change(connection, job, **changes)
     if status is _Status.FAILED:
-        # A key without credits can make thousands of jobs an hour, and each fails at once.
+        # Keep only the newest failed jobs of a key. A key without credits can make thousands of jobs an hour,
+        # which all fail at once.
         connection.execute(
             f"DELETE FROM dubs WHERE number = (SELECT number FROM dubs WHERE key_hash = ? AND {_HAS_FAILED} "  # noqa: S608
             "ORDER BY number DESC LIMIT 1 OFFSET ?)",
@@ -418,16 +442,19 @@ def correct(
     corrections: Sequence[UtteranceCorrection],
     skipped: Collection[str] = (),
 ) -> JobStatusValue:
-    """Put a job that is under review back into the queue with corrections; return the status it had.
+    """Put a job that is under review back into the queue with corrections. Return its status before.
+
+    A job that is not under review does not change.
 
     Raises
     ------
     Refusal
-        400 if the job had all of its corrections, or was removed; 503 if the key has too many waiting jobs.
+        400 if the job was corrected as often as allowed, or was removed. 503 if the key has too many waiting
+        jobs.
     """
     current = find(connection, job.key_hash, job.job_id)
     if current is None:
-        refuse("the job was removed: its time is over")
+        refuse("the job has expired and was removed; create a new job")
     if current.status is _Status.IN_REVIEW:
         most = chosen.DUB_CORRECTIONS * len(current.task.targets)
         if current.task.version > most:
@@ -449,7 +476,7 @@ def correct(
 
 
 def status_of(connection: sqlite3.Connection, job: JobRow, base_url: str) -> DubJobStatus:
-    """Return the status of a job, with links at an address of this service."""
+    """Return the status of a job, as the status call answers it. Its links begin with `base_url`."""
     balance = quota.balance(connection, _payer(connection, job))
     failures = [result.failure for result in job.results.values() if job.status is _Status.FAILED]
     failure = next(iter(failures), None)
@@ -478,12 +505,20 @@ def _detail(job: JobRow, locale: str, base_url: str) -> DownloadDetail:
     address = f"{base_url}{FILES_PATH}/{job.link}/{locale}"
     found |= {link: address + name.removeprefix(DUB) for link, name in names}
     if failure is not None:
-        found["error_message"] = f"a correction failed, and the version before it stands: {failure.reason}"
+        found["error_message"] = f"a correction failed, and the version before it is kept: {failure.reason}"
     return DownloadDetail(**found)
 
 
 def find_file(connection: sqlite3.Connection, link: str, name: str) -> str | None:
-    """Return the path of a dubbed file, below the folder of jobs, or None."""
+    """Return the path of a dubbed file, relative to the folder of jobs, or None if there is no such file.
+
+    Parameters
+    ----------
+    link
+        The part of the job's addresses that cannot be guessed.
+    name
+        The locale and the suffix of the file, such as ``de-DE.mp4``.
+    """
     job = _read(connection, "link = ?", link)
     locale, _, suffix = name.rpartition(".")
     result = job.results.get(locale) if job is not None else None
@@ -500,7 +535,7 @@ def statuses(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str
 
 
 def remove_old(connection: sqlite3.Connection) -> bool:
-    """Remove some of the jobs whose time is over. Return True if there may be more."""
+    """Remove up to 200 rows of expired jobs. Return True if there may be more."""
     gone = connection.execute(
         "DELETE FROM dubs WHERE number IN (SELECT number FROM dubs WHERE expires_at <= ? LIMIT ?)",
         (now(), _REMOVED_AT_ONCE),

@@ -1,4 +1,4 @@
-"""The queue of dubbing jobs, with the order of jobs, a process for each job, and their folders."""
+"""The queue of dubbing jobs: their order, a process for each running job, and the folders of jobs."""
 
 import asyncio
 import contextlib
@@ -33,27 +33,34 @@ from speechframe.spec.dubbing import (
 log = logging.getLogger("speechframe.service")
 
 FOLDER = "dubs"
+"""Folder of the jobs, below the data folder."""
 
 _WORKER = "speechframe.local.dubbing.job"
+"""Module that the worker process runs."""
 _TRIES = 2
+"""Largest number of processes for one job, if they crash or take too long."""
 _LOOK_S = 2.0
-"""Seconds between two searches for jobs of other service processes."""
+"""Seconds between two searches for jobs that other service processes left."""
 _BASE_S = 300.0
-"""Seconds that any job may take. Models load slowly on a busy machine."""
+"""Seconds that any job may take, because models load slowly on a busy machine."""
 _PER_MEDIA_SECOND_S = 30.0
-"""Seconds that a job may take more for each second of media and each locale."""
+"""Further seconds that a job may take for each second of media and each locale."""
 _PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
-"""Pause of a job whose end could not be stored. It doubles each time, and other jobs have their turn."""
+"""First and longest pause in seconds of a job whose end could not be stored. Each pause is twice the last."""
 _ORPHAN_S = 3600.0
-"""A folder this old without a row was left by a killed service."""
+"""Age in seconds at which a folder without a row is removed. A killed service has left it."""
 _REMOVALS = 50
-"""Transactions that remove old jobs, at most, each time the folder is tidied. A start waits for them."""
+"""Largest number of transactions that remove old jobs in one clean-up. The first one delays the start."""
 _EVERY = 5
+"""A waiting priority gets about every fifth start, even if higher priorities wait."""
 _FROM_HIGH = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+"""Priorities from the highest to the lowest."""
 
 
 class Turns:
-    """Order of priorities. The highest is first, but each lower one that waits has every fifth start.
+    """The order in which priorities start. The highest waiting priority starts, with one exception.
+
+    A lower priority that was passed over four times in a row starts next.
 
     Examples
     --------
@@ -77,7 +84,7 @@ class Turns:
 
 
 class DubQueue(Background):
-    """Does dubbing jobs, a few at once, each in a worker process.
+    """Runs dubbing jobs, a few at the same time, each in its own worker process.
 
     Parameters
     ----------
@@ -86,9 +93,9 @@ class DubQueue(Background):
     database
         Contains the jobs.
     owner
-        The name of this service process.
+        Name of this service process.
     webhooks
-        Is woken when a job ends.
+        Delivers webhooks. The queue wakes it when a job ends.
     """
 
     def __init__(self, config: ServiceConfig, database: Database, owner: str, webhooks: Webhooks) -> None:
@@ -109,7 +116,9 @@ class DubQueue(Background):
         await self._database.run(lambda c: dub_jobs.check_room(c, key.key_hash, skipped, repeats))
 
     async def add(self, job: JobRow, source: Path, mark: Mark | None) -> DubJob:
-        """Put a job into the queue and its medium into the job's folder; return the job's answer.
+        """Put a job into the queue, and move its media file `source` into the job's folder.
+
+        Return the answer of the job. For a repeat, return the answer of the earlier job and add nothing.
 
         Raises
         ------
@@ -121,7 +130,7 @@ class DubQueue(Background):
         try:
             await asyncio.to_thread(source.rename, place / SOURCE)
             answer = await self._database.run(lambda c: dub_jobs.add(c, job, mark, self._skipped.names))
-        except Exception:  # a cancelled request does not come here: its job may be in the queue
+        except Exception:  # not CancelledError, because the job may be in the queue by then
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
             raise
         if answer.job_id != job.job_id:
@@ -132,18 +141,18 @@ class DubQueue(Background):
     async def correct(
         self, job: JobRow, locale: str, corrections: Sequence[UtteranceCorrection]
     ) -> JobStatusValue:
-        """Put a reviewed job back into the queue; see :func:`dub_jobs.correct`."""
+        """Put a job under review back into the queue. Return its status before; see `dub_jobs.correct`."""
         skipped = self._skipped.names
         status = await self._database.run(lambda c: dub_jobs.correct(c, job, locale, corrections, skipped))
         self.wake()
         return status
 
     async def outcome(self, job: JobRow, locale: str) -> LocaleOutcome | None:
-        """Return the outcome of a locale, or None if there is none yet or no longer."""
+        """Return the outcome of a locale from the job's folder, or None if the file does not exist."""
         return await asyncio.to_thread(LocaleOutcome.read, self.folder / job.job_id / locale / OUTCOME)
 
     async def take(self) -> Coroutine[None, None, None] | None:
-        """Return the work at the next job, or None."""
+        """Return a coroutine that runs the next job, or None if no job waits."""
         while True:
             left_out = {*self._under_way_ids, *self._skipped.names}
             try:
@@ -164,7 +173,7 @@ class DubQueue(Background):
         return self._ended(job)
 
     async def _ended(self, job: JobRow) -> None:
-        """Do a job, in a second process if the first one crashes, and store its end."""
+        """Run a job and store its end. If the first process crashes, run a second one."""
         try:
             for _ in range(_TRIES):
                 if await self._is_worked(job, self.folder / job.job_id):
@@ -182,7 +191,7 @@ class DubQueue(Background):
         await self._tidy([self.folder / job.job_id])
 
     async def _is_worked(self, job: JobRow, place: Path) -> bool:
-        """Run a worker process; return True if it ended by itself."""
+        """Run a worker process. Return False if it crashed, failed or took too long."""
         limit_s = _BASE_S + _PER_MEDIA_SECOND_S * job.media_s * len(job.task.targets)
         process = None
         try:
@@ -192,7 +201,7 @@ class DubQueue(Background):
                 await self._follow(job, process)
                 code = await process.wait()
         except (OSError, ValueError) as error:
-            log.error("a dubbing process that had %.0f s did not end well: %r", limit_s, error)  # noqa: TRY400 - words are enough
+            log.error("a dubbing process with a limit of %.0f s failed: %r", limit_s, error)  # noqa: TRY400 - message is enough
             return False
         finally:
             if process is not None:
@@ -202,7 +211,7 @@ class DubQueue(Background):
         return not code
 
     async def _follow(self, job: JobRow, process: asyncio.subprocess.Process) -> None:
-        """Store each step that a worker prints, and each locale once it is done."""
+        """Store each step that a worker prints, and the outcome of each locale when it is done."""
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe
         async for line in process.stdout:
             locale, step = json.loads(line)
@@ -213,7 +222,7 @@ class DubQueue(Background):
             await self._database.run(note)
 
     async def tidy(self) -> None:
-        """Remove jobs whose time is over, and folders that a killed service left without a job."""
+        """Remove expired jobs, and folders that a killed service left without a job."""
         for _ in range(_REMOVALS):
             if not await self._database.run(dub_jobs.remove_old):
                 break
@@ -238,7 +247,10 @@ def _tidy(places: Collection[Path], statuses: Mapping[str, str]) -> None:
 
 
 def _strip(place: Path) -> None:
-    """Remove everything of an ended job but its outcomes and its dubs. The medium is removed last."""
+    """Remove the files of an ended job, except its outcomes and dubs. Remove the media file last.
+
+    A folder without the media file is already stripped.
+    """
     if (source := place / SOURCE).exists():
         for path in place.rglob("*"):
             is_kept = path.name in {OUTCOME, SOURCE} or path.stem == DUB

@@ -1,7 +1,8 @@
 """Deliver webhooks at least once, signed and with an id, to addresses that :class:`Guard` allows.
 
-A webhook is a row until a receiver answers with a 2xx status, or until all tries are used. A service process
-claims a row by moving its due time. If the process dies, the row is due again.
+A webhook is stored as a row until a receiver answers with a 2xx status, or until all attempts have failed.
+Before a service process sends a webhook, it moves the due time of the row into the future, so no other
+process sends it meanwhile. If the process dies, the row is due again at that time.
 
 Keys take turns. Each key has a bounded number of deliveries at the same time. So receivers that never answer
 delay only the webhooks of their own key.
@@ -31,11 +32,13 @@ from speechframe.wire.dubbing import webhook_signature
 log = logging.getLogger("speechframe.service")
 
 _ANSWER_S = 10.0
-"""Longest time that a receiver may take for its answer."""
+"""Longest time in seconds that a receiver may take for its answer."""
 _AT_ONCE = 16 * chosen.KEY_WEBHOOKS
-"""Deliveries of all keys at the same time."""
+"""Largest number of deliveries of all keys at the same time."""
 _LOOK_S = 5.0
+"""Seconds between two searches for due webhooks."""
 _OK = range(200, 300)
+"""Statuses with which a receiver confirms a webhook."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class _Webhook:
 
 
 def add(connection: sqlite3.Connection, key_hash: bytes, url: str, secret: str | None, body: bytes) -> None:
-    """Add a webhook of a key, due now. This is a step of a transaction."""
+    """Add a webhook of a key, due now, as a step of a transaction. None as secret sends it unsigned."""
     connection.execute(
         "INSERT INTO webhooks (id, key_hash, url, secret, body, tries, due_at) VALUES (?, ?, ?, ?, ?, 0, ?)",
         (secrets.token_hex(16), key_hash, url, secret, body, now()),
@@ -57,7 +60,9 @@ def add(connection: sqlite3.Connection, key_hash: bytes, url: str, secret: str |
 
 
 def pause_s(tries: int, seconds: float) -> float:
-    """Return the seconds to wait after so many tries. Each pause is twice the last. Their sum is `seconds`.
+    """Return the pause in seconds after the attempt number `tries`. The first attempt is number 1.
+
+    Each pause is twice the one before. The sum of all pauses is `seconds`.
 
     Examples
     --------
@@ -73,9 +78,9 @@ class Webhooks(Background):
     Parameters
     ----------
     config
-        Holds ``webhook_seconds`` and ``allow_private_urls``.
+        Contains ``webhook_seconds`` and ``allow_private_urls``.
     database
-        Holds the webhooks.
+        Contains the webhooks.
     """
 
     def __init__(self, config: ServiceConfig, database: Database) -> None:
@@ -84,13 +89,13 @@ class Webhooks(Background):
         self._config = config
         self._answer_s = min(_ANSWER_S, config.webhook_seconds / chosen.WEBHOOK_TRIES)
         self._database = database
-        # This guard has its own look-ups, so slow host names of media files do not delay webhooks.
+        # A separate guard has separate look-up threads, so slow look-ups for media files delay no webhook.
         self._guard = Guard(allow_private=config.allow_private_urls)
         self._of_keys: Counter[bytes] = Counter()
 
     async def take(self) -> Coroutine[None, None, None] | None:
-        """Return the delivery whose turn it is, or None if no webhook is due."""
-        # A look is a read, because mostly nothing is due.
+        """Return a coroutine that delivers the next webhook, or None if none may be delivered now."""
+        # Search by a read first, because mostly nothing is due, and a read does not wait for writers.
         if await self._database.read(self._next_key) is None:
             return None
         webhook = await self._database.run(self._claim)
@@ -100,7 +105,11 @@ class Webhooks(Background):
         return self._in_turn(webhook)
 
     def _next_key(self, connection: sqlite3.Connection) -> bytes | None:
-        """Return the key with the fewest deliveries under way. Among equals, return the longest due."""
+        """Return the hash of the key with due webhooks that has the fewest deliveries under way.
+
+        Among equals, return the key whose webhook was due first. Return None if no webhook is due, or all of
+        these keys have as many deliveries as they may.
+        """
         rows = connection.execute(
             "SELECT key_hash, MIN(due_at) FROM webhooks WHERE due_at <= ? "
             "AND id NOT IN (SELECT value FROM json_each(?)) GROUP BY key_hash",
@@ -147,7 +156,7 @@ class Webhooks(Background):
         asyncio.get_running_loop().call_later(wait_s, self.wake)
 
     async def _problem(self, webhook: _Webhook) -> str | None:
-        """Send a webhook. Return None if the receiver took it, otherwise the reason why not."""
+        """Send a webhook. Return None if the receiver confirmed it, otherwise the reason why not."""
         try:
             async with asyncio.timeout(self._answer_s):
                 url = parsed(webhook.url)
@@ -159,7 +168,7 @@ class Webhooks(Background):
         except Forbidden as forbidden:
             return str(forbidden)
         except NoTurn:
-            return "other host names of its key are still being looked up"
+            return "too many host names of its key are being looked up"
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             return type(error).__name__
         return None if status in _OK else f"status {status}"

@@ -1,12 +1,12 @@
-"""A JSON body, from the wire to a checked model, with the reason for every refusal.
+"""Read a JSON body into a checked model. Each refusal contains its reason.
 
-Our choices for points that the document leaves open:
+The document (the service's specification) leaves some points open. The service follows these rules:
 
-- the bytes are UTF-8 for every ``charset``, with or without a byte order mark
-- every Content-Type is accepted if the body is a JSON object, because curl sends form types
-- 400 for a name twice in one object, for NaN and Infinity, for too many values or levels, and for a body
-  that is not an object
-- compressed bodies (gzip, deflate) are unpacked; the size limit holds before and after
+- A body is UTF-8, with or without a byte order mark. A ``charset`` is ignored.
+- Every Content-Type is accepted if the body is a JSON object, because curl sends form types.
+- A body gets 400 if it is not an object, contains a name twice in one object, contains NaN or Infinity, or
+  has too many values or levels.
+- Compressed bodies (gzip, deflate) are unpacked. The size limit holds before and after unpacking.
 """
 
 import asyncio
@@ -31,10 +31,15 @@ from speechframe.wire.encoding import BadEncodingError, TooLargeError, unpack
 M = TypeVar("M", bound=DocumentModel)
 
 _BOM = b"\xef\xbb\xbf"
+"""Byte order mark of UTF-8."""
 _SHOWN_PROBLEMS = 10
+"""Largest number of wrong fields that one refusal lists."""
 _SHOWN_NAMES = 10
+"""Largest number of unknown fields that one warning lists."""
 _NAME_CHARACTERS = 60
+"""Characters to which a name in a warning is shortened."""
 _SIZE_HINT = f"a text may have at most {chosen.MAX_TEXT_CHARACTERS:,} characters"
+"""End of the message that refuses a large body of a speech call."""
 
 
 async def read_body(
@@ -44,14 +49,12 @@ async def read_body(
 
     Parameters
     ----------
-    request
-        The request.
     config
-        Holds the time limit and the size limit of a body.
+        Contains ``body_timeout_s`` and ``max_body_bytes``.
     max_bytes
-        Another size limit, for calls with larger contents.
+        Size limit instead of ``max_body_bytes``, for calls with larger bodies.
     hint
-        Words about the allowed size, for the refusal of a large body.
+        End of the message that refuses a large body. It explains the allowed size.
 
     Raises
     ------
@@ -67,9 +70,9 @@ async def read_body(
 async def read_body_in_time(
     request: web.Request, config: ServiceConfig, *, max_bytes: int | None = None, hint: str = _SIZE_HINT
 ) -> dict[str, Any]:
-    """Return the JSON object of a body, as :func:`read_body`, but refuse a late body with 400.
+    """Return the JSON object of a body like :func:`read_body`, but refuse a late body with 400.
 
-    Section 7.2 lists no 408 for these calls.
+    This is for calls without a 408 in section 7.2.
     """
     try:
         return await read_body(request, config, max_bytes=max_bytes, hint=hint)
@@ -103,12 +106,13 @@ async def _read(request: web.Request, config: ServiceConfig, max_bytes: int, hin
 
 
 def unpacked(request: web.Request, data: bytes, limit_bytes: int, hint: str = _SIZE_HINT) -> bytes:
-    """Return a body that has arrived, without its Content-Encoding.
+    """Return a complete body, decompressed as its Content-Encoding requires.
 
     Raises
     ------
     Refusal
-        400 for an unknown or broken encoding, and for more than `limit_bytes`. No more than that is unpacked.
+        400 for an unknown or broken encoding, and for more than `limit_bytes` of result. Decompression stops
+        at this limit.
     """
     try:
         return unpack(data, request.headers.get("Content-Encoding", ""), max_bytes=limit_bytes)
@@ -129,7 +133,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     Raises
     ------
     Refusal
-        400, with the fault and its place.
+        400 if `data` is not a JSON object. The message contains the reason and, if possible, its place.
     """
     if not data:
         refuse("the body is empty; a JSON object is expected")
@@ -159,12 +163,12 @@ def _short(name: str) -> str:
 
 
 def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
-    """Return the fields as a model, and the result of the check.
+    """Return the fields as a model, and the whole result of the check.
 
     Raises
     ------
     Refusal
-        400 naming every wrong field, its value and the allowed values.
+        400 if a field is wrong. The message lists up to ten wrong fields with the allowed values.
     """
     result = check(model, fields, wire_names_only=True)
     if result.value is None:
@@ -175,7 +179,7 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> tuple[M, Checked[M]]:
 
 
 def unknown_warning(unknown: tuple[str, ...]) -> str | None:
-    """Return the warning about unknown fields, or None without any."""
+    """Return a warning that lists unknown fields, or None if there are none."""
     if not unknown:
         return None
     names = ", ".join(_short(name)[1:-1] for name in unknown[:_SHOWN_NAMES])

@@ -1,4 +1,4 @@
-"""The body of errors that aiohttp finds before a handler runs. It is that of all other errors."""
+"""Answers to bytes that aiohttp refuses before a handler runs. Their error body is the usual one."""
 
 import logging
 from http import HTTPStatus
@@ -11,6 +11,7 @@ from speechframe.spec.codes import HttpErrorCode
 
 log = logging.getLogger("speechframe.service")
 
+# Error code of each status that a connection may answer by itself.
 _CODES = {
     HTTPStatus.BAD_REQUEST: HttpErrorCode.INVALID_REQUEST,
     HTTPStatus.REQUEST_TIMEOUT: HttpErrorCode.REQUEST_TIMEOUT,
@@ -20,7 +21,7 @@ _CODES = {
 
 
 def refusal(status: HTTPStatus, words: str) -> web.Response:
-    """Return the answer to what has not become a request of the application."""
+    """Return an error answer that closes the connection, for bytes that are not a valid request."""
     trace_id = make_trace_id()
     log.info("(no request) %d, trace %s", status, trace_id)
     retry_s = RETRY_S if status is HTTPStatus.SERVICE_UNAVAILABLE else None

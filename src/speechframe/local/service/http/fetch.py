@@ -1,9 +1,9 @@
-"""Media files fetched from a ``file_url``.
+"""Fetch media files from a ``file_url``.
 
 - :mod:`~speechframe.local.service.http.guard` checks the address.
 - The service follows at most five redirects, and checks each address in the same way.
-- Size, pauses and total time are bounded, for packed and for unpacked bytes.
-- A refusal names the kind of failure. It never repeats anything that was found there.
+- Size, pauses and total time are bounded. The size limit holds for the unpacked bytes, too.
+- A refusal contains the kind of failure, but nothing that the address returned, except the HTTP status.
 """
 
 import contextlib
@@ -34,42 +34,47 @@ from speechframe.spec.codes import HttpErrorCode, Status
 __all__ = ["fetched"]
 
 _FIELD = "file_url"
+"""Name of the form field, for messages."""
 _BLOCK_BYTES = 1 << 16
+"""Largest number of bytes that are unpacked at once."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+"""HTTP statuses of redirects."""
+# Headers of the request for a file.
 _HEADERS = {
     "Accept": "audio/*, video/*;q=0.9, */*;q=0.5",
-    # Packed answers work too, but unpacked ones cost less.
+    # Compressed answers are accepted, too, but plain ones cost less.
     "Accept-Encoding": "identity",
 }
-# zlib detects by itself if the data is gzip or zlib.
+# Window size of zlib, with the flag that makes zlib detect gzip and zlib headers.
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 async def fetched(
     url_words: str, config: ServiceConfig, path: Path, *, key_hash: bytes, guard: Guard, threads: FairThreads
 ) -> ReceivedFile:
-    """Fetch a media file into a file of ours.
+    """Fetch a media file and write it to `path`.
 
     Parameters
     ----------
     url_words
         The value of ``file_url``.
     config
-        Holds ``max_upload_bytes`` and ``body_timeout_s``, the longest pause.
+        Contains ``max_upload_bytes``, and ``body_timeout_s`` for the longest pause.
     path
-        A name that :meth:`~speechframe.local.service.http.uploads.Uploads.lent` lent.
+        A path from :meth:`~speechframe.local.service.http.uploads.Uploads.lent`.
     key_hash
-        The key that gave the address.
+        Hash of the key that sent the address.
     guard
-        Checks the address.
+        Checks the address and opens the connection.
     threads
-        Write the file.
+        Threads that write the file.
 
     Raises
     ------
     Refusal
-        400 if the address may not be visited, or if nothing can be fetched from it. 500 if the file cannot be
-        written, for example on a full disk. 503 if too many host names of the key are being looked up.
+        400 if the address is forbidden, or the file cannot be fetched or is too large. 500 if the file cannot
+        be written, for example because the disk is full. 503 if too many host names of the key are being
+        looked up.
     """
     with (
         _refuse_errors(config),
@@ -90,13 +95,13 @@ def _redirected(url: URL, location: str) -> URL:
     try:
         return checked(url.join(URL(location, encoded=True)))
     except (ValueError, TypeError):
-        _refuse("it redirects to something that is not an address")
+        _refuse("it redirects to a text that is not an address")
 
 
 async def _visit(
     url: URL, session: aiohttp.ClientSession, receiver: Receiver, pace: UploadPace
 ) -> str | None:
-    """Receive the file at an address. Return the address of a redirect instead, if there is one."""
+    """Receive the file at an address and return None. If the answer is a redirect, return its address."""
     async with session, contextlib.AsyncExitStack() as stack:
         async with pace.kept():
             answer = await stack.enter_async_context(session.get(url, allow_redirects=False))
@@ -122,9 +127,9 @@ async def _unpacked(answer: aiohttp.ClientResponse, pace: UploadPace) -> AsyncIt
                 yield block
         yield unpacker.flush()
         if not unpacker.eof:
-            _refuse("what is there is packed, and cut off")
+            _refuse("its content is compressed and cut off")
     else:
-        _refuse("what is there is packed in a way that was not asked for")
+        _refuse("its content is compressed in another way than gzip or deflate")
 
 
 def _inflated(unpacker: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
@@ -153,25 +158,25 @@ def _refuse_errors(config: ServiceConfig) -> Iterator[None]:
         raise Refusal(
             HttpErrorCode.UNAVAILABLE,
             f"{_FIELD} cannot be fetched now: {busy.at_once} host names of this key are being looked up, "
-            f"which is its limit, and none was found within {LOOKUP_SECONDS:g} s; try again later",
+            f"which is its limit, and no look-up ended within {LOOKUP_SECONDS:g} s; try again later",
             retry_after_s=LOOKUP_SECONDS,
         ) from None
     except TooLarge:
         raise Refusal(
             HttpErrorCode.PAYLOAD_TOO_LARGE,
-            f"{_FIELD}: what is there is too large; allowed: at most {config.max_upload_bytes / MEBI:,g} MB",
+            f"{_FIELD}: the file is too large; allowed: at most {config.max_upload_bytes / MEBI:,g} MB",
         ) from None
     except NotKept as error:
         raise Refusal(
             HttpErrorCode.INTERNAL_ERROR,
-            f"{_FIELD}: what is there cannot be kept here: {error.why}; nothing was billed",
+            f"{_FIELD}: the service cannot write the file: {error.why}; nothing was billed",
         ) from None
     except TooSlow:
-        _refuse(f"its host stalled: nothing came for {config.body_timeout_s:g} s, or too slowly")
+        _refuse(f"its host stalled: it sent nothing for {config.body_timeout_s:g} s, or sends too slowly")
     except (ssl.SSLError, aiohttp.ClientSSLError):
-        _refuse("no secure connection to its host")
+        _refuse("the secure connection to its host failed")
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL):
-        _refuse("no connection to its host")
+        _refuse("the connection to its host failed")
     except (aiohttp.ClientError, ConnectionError, zlib.error, ValueError):
         _refuse("its host's answer cannot be read")
 

@@ -1,13 +1,14 @@
 """Read forms into fields and files. A form is multipart, or urlencoded if it contains no file.
 
-The document leaves these rules open. The service follows them:
+The document (the service's specification) leaves some points open. The service follows these rules:
 
-- Files are written to disk while they arrive. Each file has a size limit. All other fields share another.
+- Files are written to disk while they arrive. Each file has a size limit. All other fields share a second
+  limit.
 - An empty text counts as not given. So does a file without name and content, which a browser sends for an
   empty field.
-- The content of a file in a field for text, or in an unknown field, is skipped. The first is then refused,
-  the second ignored.
-- A field that is given twice is refused with 400, unless it is a list.
+- The content of a file in a field for text, or in an unknown field, is skipped. A file in a field for text is
+  refused later, when the fields are checked. An unknown field only gives a warning.
+- A field that is given twice is refused with 400, unless the field is a list.
 - Texts are UTF-8. A ``charset`` is ignored.
 - A body that stalls or is cut off is refused with 400, because section 7.2 lists no 408 for these calls.
 """
@@ -44,7 +45,9 @@ from speechframe.spec.endpoints import FORM
 __all__ = ["ReceivedForm", "received"]
 
 URLENCODED = "application/x-www-form-urlencoded"
+"""Content-Type of forms without files."""
 _SIZE_HINT = "send shorter fields"
+"""End of the message that refuses a large form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,11 @@ class ReceivedForm:
     Parameters
     ----------
     texts
-        Text values by field, in order. No value is empty.
+        Text values of each field, in the order of the form. No value is empty.
     files
-        Files by field.
+        The file of each field.
     passed_over
-        Fields that arrived with a file but do not take a file. The content was skipped.
+        Names of fields that contained a file but are not fields for files. The content was skipped.
     """
 
     texts: Mapping[str, tuple[str, ...]]
@@ -66,17 +69,19 @@ class ReceivedForm:
     passed_over: tuple[str, ...] = ()
 
     def fields(self, *, lists: Collection[str] = ()) -> dict[str, Any]:
-        """Return the form for :func:`~speechframe.spec.check.check`. The value of a file is empty bytes.
+        """Return the values by field, for :func:`~speechframe.spec.check.check`.
+
+        The value of a file is empty bytes.
 
         Parameters
         ----------
         lists
-            The fields that may be repeated.
+            Names of the fields that may be repeated. Their values are lists.
 
         Raises
         ------
         Refusal
-            400 if another field came more than once.
+            400 if any other field is given more than once.
         """
         for name, values in self.texts.items():
             if len(values) > 1 and name not in lists:
@@ -104,12 +109,12 @@ async def received(
     Parameters
     ----------
     config
-        Holds the limits: ``max_upload_bytes`` of files, ``max_body_bytes`` of everything else, and
-        ``body_timeout_s``, the longest pause.
+        Contains the limits: ``max_upload_bytes`` for each file, ``max_body_bytes`` for all other fields
+        together, and ``body_timeout_s`` for the longest pause.
     uploads
         The folder for files.
     files
-        The fields that are files.
+        Names of the fields that are files.
     threads
         Threads of the sending key. They write the files.
     turn
@@ -118,8 +123,8 @@ async def received(
     Raises
     ------
     Refusal
-        400 if the body is not a form, has a text for a file or the reverse, is too large, stalls, or is cut
-        off. 500 if the service cannot store it, for example on a full disk.
+        400 if the body is not a form, has a text in a field for a file, has a file twice, is too large,
+        stalls or is cut off. 500 if a file cannot be written, for example because the disk is full.
     """
     with contextlib.ExitStack() as stack:
         reader = _FormReader(config, uploads, files, threads, stack)
@@ -158,7 +163,7 @@ async def _read(
     except TooLarge:
         _too_large(config)
     except NotKept as error:
-        words = f"the upload cannot be kept here: {error.why}; nothing was billed"
+        words = f"the service cannot write the upload: {error.why}; nothing was billed"
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, words, close=True) from None
     return reader.form()
 
@@ -178,7 +183,7 @@ async def _pieces(request: web.Request, config: ServiceConfig, limit_bytes: int)
                 raise TooLarge
             yield data
     except TooSlow:
-        words = f"the body stalled: nothing came for {config.body_timeout_s:g} s, or too slowly"
+        words = f"the body stalled: nothing arrived for {config.body_timeout_s:g} s, or it arrives too slowly"
         raise Refusal(HttpErrorCode.INVALID_REQUEST, words, close=True) from None
     except (web.RequestPayloadError, ClientPayloadError, HttpProcessingError) as error:
         words = f"the body cannot be read: {type(error).__name__}"
@@ -210,7 +215,7 @@ class _FormReader:
         self._receiver: Receiver | None = None
 
     async def take(self, event: PartHead | bytes | End) -> None:
-        """Process one event of the parser."""
+        """Process one event of the parser: the head of a part, a piece of its content, or its end."""
         if isinstance(event, PartHead):
             self._begin(event)
         elif isinstance(event, bytes):
@@ -219,7 +224,7 @@ class _FormReader:
             await self._end()
 
     def form(self) -> ReceivedForm:
-        """Return the form that was read."""
+        """Return the fields and files of the parts so far."""
         texts = {name: tuple(values) for name, values in self._texts.items()}
         return ReceivedForm(texts, self._files, tuple(self._passed_over))
 

@@ -1,9 +1,9 @@
-"""Open connections to addresses that callers name, for a ``file_url`` or a webhook.
+"""Check and open connections to addresses that callers name, for a ``file_url`` or a webhook.
 
-- The scheme is http or https, and the address holds no user name or password.
-- The host is on the public Internet, unless the operator allows other hosts. Every address of the host is
-  checked. The connection uses a checked address, even if the host name has changed its address since.
-- A host name is looked up in a thread of the key that named it, within a time limit.
+- The scheme is http or https, and the address contains no user name or password.
+- The host is on the public Internet, unless the operator allows other hosts. Every IP address of the host is
+  checked. The connection uses a checked IP address, even if the host name has changed its address since.
+- A host name is resolved in a thread of the key that named the host, within a time limit.
 - The connection uses no proxy and sends no cookies and no key of the service.
 """
 
@@ -23,14 +23,17 @@ from speechframe.spec import chosen
 __all__ = ["Forbidden", "Guard", "NotFound", "checked", "parsed"]
 
 _LONGEST_URL = 8192
+"""Characters of the longest accepted address. Most web servers refuse longer ones."""
 _CONNECT_S = 10.0
+"""Seconds in which a connection must open."""
 _PRIVATE = "its host is not on the public Internet (the operator can allow that: --allow-private-urls)"
+"""Reason for which a host outside the public Internet is refused."""
 
 Address = IPv4Address | IPv6Address
 
 
 class Forbidden(Exception):
-    """The service does not connect to an address. The message gives the reason, as the end of a sentence."""
+    """The service refuses to connect to an address. The message is the reason, as the end of a sentence."""
 
 
 class NotFound(Forbidden):
@@ -38,7 +41,7 @@ class NotFound(Forbidden):
 
 
 class _Pinned(AbstractResolver):
-    """Resolves a host to addresses that were checked before."""
+    """A resolver for aiohttp that returns IP addresses that were checked before."""
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._addresses = addresses
@@ -64,12 +67,12 @@ class _Pinned(AbstractResolver):
 
 
 def parsed(words: str) -> URL:
-    """Return an address that a caller gave as text.
+    """Return an address that a caller gave as text, without its fragment.
 
     Raises
     ------
     Forbidden
-        The text is not an http or https address, is too long, or holds a user name or password.
+        The text is too long, or :func:`checked` refuses it.
     """
     if len(words) > _LONGEST_URL:
         raise Forbidden(f"it has more than {_LONGEST_URL:,} characters")
@@ -82,48 +85,55 @@ def parsed(words: str) -> URL:
 
 
 def checked(url: URL) -> URL:
-    """Return an address without its fragment, or raise :class:`Forbidden`."""
+    """Return an address without its fragment.
+
+    Raises
+    ------
+    Forbidden
+        The address is not http or https, has no valid port, or contains a user name or password.
+    """
     if url.scheme not in {"http", "https"} or not url.raw_host:
         raise Forbidden("it is not an http or https address")
     if url.raw_user is not None or url.raw_password is not None:
         raise Forbidden("it contains a user name or password")
     if url.port is None or url.port < 1:
-        raise Forbidden("its port is none")
+        raise Forbidden("its port must be 1 to 65535")
     return url.with_fragment(None)
 
 
 class Guard:
-    """Opens connections to addresses that callers name, if they may be visited.
+    """Opens connections to addresses that callers name, if the rules of this module allow them.
 
     Parameters
     ----------
     allow_private
-        Whether hosts may be visited that are not on the public Internet.
+        Whether connections to hosts outside the public Internet are allowed.
     lookup_s
-        Seconds that looking up a host name may take, and seconds it may wait for others of its key.
+        Seconds that the look-up of a host name may take, after it has waited at most as long for other
+        look-ups of the key.
     """
 
     def __init__(self, *, allow_private: bool, lookup_s: float = chosen.LOOKUP_SECONDS) -> None:
         self._allow_private, self._lookup_s = allow_private, lookup_s
-        # A name server that does not answer may hold a thread for minutes. The process ends without it.
+        # A name server that does not answer may block a thread for minutes. The process may end meanwhile.
         self._lookups = FairThreads(chosen.KEY_LOOKUPS, lookup_s, is_left_at_end=True)
 
     async def addresses(self, key_hash: bytes, url: URL) -> tuple[Address, ...]:
-        """Return the addresses that the host of a URL has now.
+        """Return the current IP addresses of a URL's host, if the service may connect to them.
 
         Parameters
         ----------
         key_hash
-            The key that named the address.
+            Hash of the key that named the URL.
         url
-            The address, as :func:`parsed` returns it.
+            The URL, as :func:`parsed` returns it.
 
         Raises
         ------
         NotFound
-            The host has no address, or none was found in time.
+            The host name was not resolved, or not in time.
         Forbidden
-            The host is not on the public Internet.
+            The host is not on the public Internet, or is an IP address in an unusual spelling.
         NoTurn
             Too many host names of this key are being looked up.
         """
@@ -133,7 +143,7 @@ class Guard:
             if not all(map(is_public, found)):
                 raise Forbidden(_PRIVATE)
             if _is_unusual(host):
-                # aiohttp connects to such a host itself, without asking for its checked addresses.
+                # aiohttp resolves such a host itself, so it would not use the checked IP addresses.
                 raise Forbidden("its host is an address in an unusual spelling")
         return found
 
@@ -150,12 +160,12 @@ class Guard:
     async def session_to(
         self, key_hash: bytes, url: URL, headers: Mapping[str, str]
     ) -> aiohttp.ClientSession:
-        """Return a session that connects to the checked addresses of a URL's host. The caller closes it.
+        """Return a session that connects to the checked addresses of a URL's host. The caller must close it.
 
         Raises
         ------
         NotFound, Forbidden, NoTurn
-            As :meth:`addresses`.
+            The same errors as :meth:`addresses`.
         """
         addresses = await self.addresses(key_hash, url)
         return aiohttp.ClientSession(
@@ -171,12 +181,12 @@ class Guard:
 
 
 def _address(words: str) -> Address:
-    # A scope ("%eth0") names the network of a link-local address. It does not change the kind of address.
+    # Drop a scope such as "%eth0". It names a network interface, and does not change the kind of address.
     return ip_address(words.partition("%")[0])
 
 
 def _literal(host: str) -> tuple[Address, ...]:
-    """Return the address of a host that is written as an address. Return nothing for a name."""
+    """Return the IP address that a host is written as, in a tuple. Return an empty tuple for a host name."""
     try:
         return (_address(host),)
     except ValueError:
@@ -184,7 +194,7 @@ def _literal(host: str) -> tuple[Address, ...]:
 
 
 def _is_unusual(host: str) -> bool:
-    """Return whether a host is a number, but not an address in its usual spelling."""
+    """Return True if a host looks like an IP address but is not in its usual spelling, such as 127.1."""
     if ":" not in host and not host.replace(".", "").isdigit():
         return False
     return not _literal(host)

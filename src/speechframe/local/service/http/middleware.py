@@ -1,4 +1,4 @@
-"""Work around every handler: trace id, error body, log line, and 503 while the service stops."""
+"""Steps before and after every handler: trace id, error body, log line, and 503 while the service stops."""
 
 import asyncio
 import logging
@@ -18,16 +18,19 @@ from speechframe.spec.endpoints import by_name
 log = logging.getLogger("speechframe.service")
 
 TRACE_ID = "trace_id"
+"""Key of the request's trace id, in the aiohttp request."""
 NOTE = "note"
-"""Figures and fingerprints that a handler adds to the log line, never text or keys."""
+"""Key of a text that a handler adds to the log line. It has figures and fingerprints, no texts or keys."""
 
 _STOPPING_RETRY_S = 2.0
+"""Seconds after which a client should retry when the service stops."""
 _LOCKED_RETRY_S = 1.0
+"""Seconds after which a client should retry when the database is locked."""
 
 
 @web.middleware
 async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give a request its trace id, an answer in any case, and its log line."""
+    """Give a request a trace id, call its handler, turn errors into answers, and log one line."""
     trace_id = request[TRACE_ID] = make_trace_id()
     started = time.perf_counter()
     status: int | str = "gone"
@@ -74,7 +77,7 @@ async def _handled(request: web.Request, handler: Handler, trace_id: str) -> web
     except sqlite3.OperationalError as error:
         raise _of_database(error, trace_id) from None
     except Unreadable as record:
-        log.error("%s", record)  # noqa: TRY400 - the words are enough
+        log.error("%s", record)  # noqa: TRY400 - the message is enough
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, str(record)) from None
     except Exception:
         log.exception("a handler failed, trace %s", trace_id)
@@ -86,7 +89,7 @@ def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
         allowed = ", ".join(sorted(answer.allowed_methods))
         return Refusal(
             HttpErrorCode.METHOD_NOT_ALLOWED,
-            f"this address takes {allowed}",
+            f"this address accepts only {allowed}",
             headers={"Allow": allowed},
         )
     if answer.status == Status.NOT_FOUND:
@@ -98,21 +101,25 @@ def _of_aiohttp(answer: web.HTTPException, request: web.Request) -> Refusal:
 
 
 def _of_database(error: sqlite3.OperationalError, trace_id: str) -> Refusal:
-    # Another service process over the same folder holds the database for longer than we wait.
+    # Usually another service process with the same data folder has locked the database for too long.
     log.error("the database failed: %s, trace %s", error, trace_id)
     if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return Refusal(HttpErrorCode.UNAVAILABLE, "the service is busy", retry_after_s=_LOCKED_RETRY_S)
+        words = "the service's database is locked; try again later"
+        return Refusal(HttpErrorCode.UNAVAILABLE, words, retry_after_s=_LOCKED_RETRY_S)
     return Refusal(HttpErrorCode.INTERNAL_ERROR, "the service's data folder cannot be used")
 
 
 def _route_words(request: web.Request) -> str:
-    # The route and not the path, because a path may contain anything, even a key in a query.
+    # The log gets the route, such as /v1/audio/{name}, because a path from a client may contain secrets.
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "(unknown)"
 
 
 async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
-    """Put the trace id on an answer that is about to be sent, and make room for it in memory."""
+    """Add the trace id and other headers to an answer that is about to be sent.
+
+    If the answer needs memory above the limit, clients with the most unread bytes are dropped.
+    """
     request.app[STATE].progress.end(request)
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         request.app[STATE].readers.make_room(len(response.body))

@@ -1,4 +1,4 @@
-"""Frames on their way to a client that may be slower than what makes them."""
+"""A queue of WebSocket frames for a client that may read more slowly than the service makes them."""
 
 import asyncio
 from collections import deque
@@ -8,14 +8,14 @@ from speechframe.spec.chosen import SOCKET_WAITING_BYTES
 
 
 class Outbox:
-    """Frames that wait to be sent, and whether there is room for more.
+    """A queue of frames that wait to be sent. The frame ``None`` marks the end.
 
-    It never refuses one: whoever makes much asks for room before. ``None`` is the end.
+    The queue accepts every frame. Code that makes many frames must await :meth:`room` before it makes them.
 
     Parameters
     ----------
     reader
-        The client.
+        The client. It counts the waiting bytes.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -27,7 +27,7 @@ class Outbox:
         self._room.set()
 
     def put(self, frame: str | None) -> None:
-        """Put a frame behind the others."""
+        """Add a frame to the end of the queue."""
         self._frames.append(frame)
         self._count(len(frame or ""))
         self._there.set()
@@ -35,7 +35,7 @@ class Outbox:
             self._room.clear()
 
     async def get(self) -> str | None:
-        """Return the next frame, once there is one."""
+        """Wait for the next frame and return it."""
         while not self._frames:
             self._there.clear()
             await self._there.wait()
@@ -50,5 +50,5 @@ class Outbox:
         self._reader.hold(size_bytes)
 
     async def room(self) -> None:
-        """Wait until less than half a megabyte waits."""
+        """Wait until the queue contains less than :data:`SOCKET_WAITING_BYTES` (half a megabyte)."""
         await self._room.wait()

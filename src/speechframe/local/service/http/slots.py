@@ -1,7 +1,7 @@
-"""How many requests of a key are in flight: its concurrency, counted in this process.
+"""Slots: the right of a key to have one request in flight, counted in this process.
 
-A slot is held from the moment a request is known to be good until its answer is ready (with audio in it:
-until that was read), so that nothing that stalls or cannot succeed takes one from others.
+A request takes a slot after all checks of its body, so stalled and invalid requests never hold one. It gives
+the slot back when its answer is ready, or, for an answer with audio, when the client has read the audio.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from speechframe.spec.limits import REGIONS, Pool
 
 
 class NoSlot(Exception):
-    """The key has as many requests in flight as it may.
+    """All slots of the key are taken.
 
     Parameters
     ----------
     concurrency
-        The cap.
+        The number of slots of the key.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -29,12 +29,12 @@ class NoSlot(Exception):
 
 
 class RequestSlots:
-    """Counts requests in flight per key and pool.
+    """The slots of all keys, counted for each key and pool (streaming, and all other calls).
 
     Parameters
     ----------
     region
-        The region whose streaming concurrency counts for keys without a cap of their own.
+        The region whose streaming concurrency is the cap of keys without their own concurrency.
     """
 
     def __init__(self, region: str) -> None:
@@ -43,11 +43,11 @@ class RequestSlots:
         self._uploads: Counter[bytes] = Counter()
         self._queues: dict[tuple[bytes, Pool], deque[asyncio.Future[None]]] = {}
         self.idle = asyncio.Event()
-        """Set while nothing is in flight."""
+        """Set while no slot is taken."""
         self.idle.set()
 
     def cap(self, key: Key, pool: Pool) -> int:
-        """Return how many requests of `key` may be in flight in `pool`."""
+        """Return the largest number of requests that `key` may have in flight in `pool`."""
         if key.concurrency is not None:
             return key.concurrency
         if pool is Pool.STREAMING:
@@ -61,7 +61,7 @@ class RequestSlots:
         Raises
         ------
         NoSlot
-            When the key's cap is reached. Nothing waits here.
+            All slots are taken. The error is raised at once, without a wait.
         """
         place = self._take(key, pool)
         try:
@@ -71,13 +71,13 @@ class RequestSlots:
 
     @contextmanager
     def uploading(self, key: Key) -> Iterator[None]:
-        """Count a body that is read to disk, for as long as it lies there.
+        """Count an upload for the length of a block, while its file is on disk.
 
         Raises
         ------
         NoSlot
-            When as many are there as may be in flight and wait: what comes on top would fill the disk to be
-            refused in the end.
+            The key has twice as many uploads as slots. These may be in flight or wait for a slot. A further
+            upload would take disk space and would then be refused.
         """
         cap = self.cap(key, Pool.OTHER)
         if self._uploads[key.key_hash] >= 2 * cap:
@@ -91,7 +91,7 @@ class RequestSlots:
                 del self._uploads[key.key_hash]
 
     def take_one(self, key: Key, pool: Pool) -> bool:
-        """Take a slot until :meth:`give_one`. Return False if all slots are taken."""
+        """Take a slot and return True, or return False if all are taken. :meth:`give_one` gives it back."""
         try:
             self._take(key, pool)
         except NoSlot:
@@ -104,13 +104,13 @@ class RequestSlots:
 
     @asynccontextmanager
     async def waited_for(self, key: Key, pool: Pool) -> AsyncIterator[None]:
-        """Hold a slot for the length of a block, after a short wait where all are taken, first come first.
+        """Hold a slot for the length of a block. If all slots are taken, wait for one, in order of arrival.
 
         Raises
         ------
         NoSlot
-            When as many wait already as may (the key's cap), or none was free within
-            :data:`chosen.QUEUE_SECONDS`.
+            No slot became free within :data:`chosen.QUEUE_SECONDS`, or as many requests already wait as the
+            key has slots.
         """
         try:
             place = self._take(key, pool)
@@ -122,7 +122,7 @@ class RequestSlots:
             self._give(place)
 
     async def _turn(self, key: Key, pool: Pool, full: NoSlot) -> tuple[bytes, Pool]:
-        """Wait for a slot that somebody gives back; it is handed over and never free in between."""
+        """Wait until :meth:`_give` passes a slot on. Such a slot stays counted as taken."""
         place = (key.key_hash, pool)
         queue = self._queues.setdefault(place, deque())
         if len(queue) >= full.concurrency:
@@ -136,7 +136,7 @@ class RequestSlots:
             if turn.done() and not turn.cancelled():
                 self._give(place)
             else:
-                # It may be out already: a slot that came in the meantime passed over whoever had given up.
+                # `_give` may have removed this turn already, because it skips turns that are cancelled.
                 with suppress(ValueError):
                     queue.remove(turn)
                 if not queue and self._queues.get(place) is queue:

@@ -1,8 +1,8 @@
 """Threads for work that blocks, such as a slow disk or a name server that does not answer.
 
-A thread cannot be cancelled. So each key has threads of its own, up to a bound. If the work of a key hangs,
-only this key waits. The threads of ``asyncio.to_thread`` are few, and all keys share them. The service uses
-them only for its own files.
+A thread cannot be cancelled. So each key has its own threads, up to a bound. If the work of a key hangs, only
+this key waits. The threads of ``asyncio.to_thread`` are few, and all keys share them. So the service uses
+those only for its own files.
 """
 
 import asyncio
@@ -35,22 +35,22 @@ class NoTurn(Exception):
 
 @dataclass(frozen=True)
 class FairThreads:
-    """Threads for all keys, a bounded number for each.
+    """The threads of all keys, a bounded number for each key.
 
     Parameters
     ----------
     at_once
-        Threads of a key.
+        Largest number of threads of a key.
     limit_s
-        Seconds that a call waits for a thread of its key, and then for the result. None waits without end.
+        Seconds that a call waits for a thread of its key, and again for the result. None waits without end.
     is_left_at_end
-        Whether the process ends without waiting for threads that still run.
+        Whether the process may end while threads still run.
     """
 
     at_once: int
     limit_s: float | None = None
     is_left_at_end: bool = False
-    # The operator gives the keys, so this stays small.
+    # The operator sets the keys, so this dict stays small.
     _keys: dict[bytes, "KeyThreads"] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, key_hash: bytes) -> "KeyThreads":
@@ -70,8 +70,8 @@ class KeyThreads:
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `function`, called in a thread of this key.
 
-        A caller that is cancelled or out of time leaves the thread running. The thread counts as busy until
-        the function has returned.
+        If the caller is cancelled, or the time is over, the thread goes on. It counts as busy until the
+        function has returned.
 
         Raises
         ------
@@ -89,12 +89,12 @@ class KeyThreads:
         result.set_running_or_notify_cancel()
 
         def work() -> None:
-            """Call the function, and free the thread's place."""
+            """Call the function, pass on its result or error, and free the thread's place."""
             try:
                 result.set_result(function(*args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
-            # The loop may be closed, because the process does not always wait for its threads.
+            # The event loop may be closed, because the process may end before its threads.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._free.release)
 

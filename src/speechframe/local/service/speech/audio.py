@@ -1,10 +1,11 @@
-"""Audio in answers: as Base64, or behind an ``audioFile`` link that lives for 24 hours.
+"""Send audio: as Base64 in an answer, or behind an ``audioFile`` link that works for 24 hours.
 
 Both are sent from disk in pieces. So an answer of any length takes little memory, even if a client reads
 slowly.
 
-``GET /v1/audio/<id>.<ext>`` is our choice, because the document only requires a URL. Ids have 128 random bits
-and nothing lists them. The path of a file comes from the index, not from the caller.
+The document (the service's specification) only requires that ``audioFile`` is a URL. The service uses
+``GET /v1/audio/<id>.<ext>``. An id has 128 random bits, and no call lists the ids. The path of a file comes
+from the index, not from the caller.
 """
 
 import base64
@@ -23,21 +24,23 @@ from speechframe.local.service.state import STATE
 from speechframe.spec.codes import HttpErrorCode
 
 PATH = "/v1/audio/{name:[^/]+}"
+"""Route of the audio files."""
 
 _PIECE_BYTES = 3 << 16
-"""A multiple of three, so that the Base64 of the pieces is that of the whole."""
+"""Bytes that are encoded at once. A multiple of three, so that the encoded pieces can be joined."""
 
+# A Host header with a plain host name or IP address, and perhaps a port.
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 def address(request: web.Request, clip: ShelvedFile) -> str:
-    """Return the URL of a clip."""
+    """Return the URL of an audio file on this service."""
     return f"{base_url(request)}/v1/audio/{clip.file_name}"
 
 
 def base_url(request: web.Request) -> str:
-    """Return the address under which the caller reached this service."""
-    # Without a usable Host header, use the address of the socket that the caller reached.
+    """Return the ``http://`` address at which the caller reached this service."""
+    # Without a valid Host header, use the IP address and port of the connection.
     named = request.headers.get("Host", "")
     host = named if _HOST.fullmatch(named) else _socket_words(request)
     return f"http://{host}"
@@ -50,7 +53,7 @@ def _socket_words(request: web.Request) -> str:
 
 
 async def audio(request: web.Request) -> web.StreamResponse:
-    """Answer with the bytes of a clip, or a part of them (``Range``)."""
+    """Answer ``GET /v1/audio/<id>.<ext>`` with an audio file, or with a part of the file (``Range``)."""
     state = request.app[STATE]
     name = request.match_info["name"]
     found = await state.database.read(lambda connection: state.shelf.find(connection, name))
@@ -74,22 +77,22 @@ async def json_answer(
     field: str,
     threads: KeyThreads,
 ) -> web.StreamResponse:
-    """Return a JSON answer. An answer with audio is already sent when this returns.
+    """Return a JSON answer. An answer with audio is already sent when this function returns.
 
     Parameters
     ----------
     request
-        What is answered.
+        The request to answer.
     body
-        A JSON object, without the audio.
+        The JSON object of the answer, without the audio. It must have at least one field.
     warnings
-        For the headers.
+        Warnings for the headers.
     audio
-        A file, open at its beginning; None for an answer without.
+        The audio file, open at its beginning. None for an answer without audio.
     field
-        Name of the field that holds the audio.
+        Name of the JSON field for the audio.
     threads
-        Read the file. They belong to the key that is answered.
+        Threads of the caller's key. They read the file.
     """
     response = web.Response(body=body) if audio is None else web.StreamResponse()
     response.headers.update({"Content-Type": JSON, "Cache-Control": "no-store"})
@@ -99,7 +102,7 @@ async def json_answer(
     piece, end = body[:-1] + b',"%b":"' % field.encode(), b'"}'
     response.content_length = len(piece) + -(-os.fstat(audio.fileno()).st_size // 3) * 4 + len(end)
     await response.prepare(request)
-    # Base64 holds nothing that JSON would escape.
+    # Base64 contains no character that JSON must escape.
     while data := await threads.run(audio.read, _PIECE_BYTES):
         await response.write(piece + base64.b64encode(data))
         piece = b""

@@ -1,4 +1,4 @@
-"""The catalogues of voices, and the meaning of a voice, a locale and a style in a request."""
+"""The catalogues of voices. They resolve the voice, locale and style that a request names."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,9 +19,11 @@ from speechframe.spec.socket import VoiceConfig
 from speechframe.spec.speech import GenerateRequest, Model, StreamRequest, StyleDetails, Voice, VoiceKind
 
 _SHOWN_CHOICES = 12
+"""Largest number of allowed values in one message."""
 _COMPARED_CHARACTERS = 200
-"""Most characters of an unknown name that are compared with each voice, because that takes time."""
+"""Characters of an unknown name that are compared with each voice. A longer name would take too much time."""
 _DEFAULT_LOCALE = "en-US"
+"""Locale of the default voice, if a voice has this locale."""
 
 _LISTING = TypeAdapter(list[Voice])
 
@@ -35,11 +37,11 @@ class ResolvedVoice:
     voice
         The voice.
     engine
-        Name of the engine that has it.
+        Name of the engine that has the voice.
     locale
-        One of the voice's locales.
+        One of the locales that the voice supports.
     style
-        One of its styles there, or ``None`` for its plain one.
+        One of the voice's styles in this locale. None is the plain style.
     """
 
     voice: EngineVoice
@@ -54,7 +56,7 @@ class Catalogue:
     Parameters
     ----------
     model
-        The generation.
+        The model, such as gen2. Each model has its own voices.
     engines
         Names of the engines that work here. Voices of other engines are left out.
     """
@@ -66,15 +68,16 @@ class Catalogue:
         self._voices = [entry.voice for entry in self.entries]
         listed = [_listed(entry.voice, entry.engine) for entry in self.entries]
         self.listing = _LISTING.dump_json(listed, by_alias=True, exclude_none=True)
-        """The body of the voice listing. It never changes while the service runs."""
+        """The voices as JSON, the body of the voice listing."""
 
     def cast(self, request: GenerateRequest | StreamRequest | VoiceConfig | ConvertRequest) -> ResolvedVoice:
-        """Return the voice, locale and style of a request. A refusal uses the request's names of the fields.
+        """Return the voice, locale and style that a request names, or the defaults.
 
         Raises
         ------
         Refusal
-            400 for an unknown voice, locale or style. The message has the nearest known names.
+            400 for an unknown voice, locale or style. The message contains the request's name of the field,
+            and known values near the given one. 503 if the request names no voice and the model has none.
         """
         names = type(request).wire_names()
         asked = request.voice_id or self.default_voice
@@ -82,7 +85,7 @@ class Catalogue:
             voice, engine = registry.find_voice(asked, self._model, self._engines)
         except KeyError:
             self._refuse_voice(names["voice_id"], asked)
-        # The voice changer has the former name alone.
+        # A request to the voice changer has only the older field, multi_native_locale.
         newer = None if isinstance(request, ConvertRequest) else request.locale
         field = names["locale" if newer is not None else "multi_native_locale"]
         locale = _locale(voice, field, newer if newer is not None else request.multi_native_locale)
@@ -90,7 +93,7 @@ class Catalogue:
 
     @property
     def default_voice(self) -> str:
-        """The id of the voice that speaks if none is named (chosen: default-voice).
+        """Id of the voice for requests that name no voice (chosen: default-voice).
 
         Raises
         ------
@@ -117,18 +120,18 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Catalogues:
-    """The two catalogues, which are separate (section 4.1, rule 5)."""
+    """The catalogue of each model. A voice belongs to one catalogue (section 4.1, rule 5)."""
 
     by_model: Mapping[Model, Catalogue]
 
     @classmethod
     def load(cls, engines: Collection[str]) -> "Catalogues":
-        """Return the catalogues of the engines that work."""
+        """Return the catalogues with the voices of these engines."""
         return cls({model: Catalogue(model, engines) for model in Model})
 
     @property
     def fast_engines(self) -> frozenset[str]:
-        """Names of the engines whose voices are all formant voices, which take milliseconds for a line."""
+        """Names of the engines that have only formant voices. These speak a line within milliseconds."""
         kinds: dict[str, set[VoiceKind | None]] = {}
         for catalogue in self.by_model.values():
             for entry in catalogue.entries:
@@ -171,7 +174,7 @@ def _locale(voice: EngineVoice, field: str, asked: str | None) -> str:
         ) from None
     if wanted in voice.supported_locales:
         return wanted
-    # A bare language means the voice's own region of it, or the first it has.
+    # A language without a region selects the voice's main locale of this language, or else the first one.
     same = [locale for locale in (voice.locale, *supported) if locale.partition("-")[0] == wanted]
     if not same:
         nearest = locales.nearest(asked, supported) or supported

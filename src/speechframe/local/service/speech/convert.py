@@ -1,8 +1,9 @@
-"""``POST /v1/voice-changer/convert`` (section 2.5): from an uploaded clip to an answer that is billed once.
+"""Answer ``POST /v1/voice-changer/convert`` (section 2.5), which changes the voice of a clip.
 
-The package's docstring lists the order of checks. An upload adds some steps. The form is read to disk, and
-its fields are checked. Then the request waits for a slot. Then a ``file_url`` is fetched, and the clip is
-decoded. The length of the clip decides the price, which is reserved before the voice is changed.
+The docstring of the package ``service`` lists the order of checks. An upload adds some steps. The form is
+read to disk, and its fields are checked. Then the request waits for a slot. Then the clip is fetched, if the
+form contains a ``file_url``, and decoded. The price depends on the length of the clip. It is reserved before
+the voice is changed.
 """
 
 import contextlib
@@ -45,15 +46,19 @@ from speechframe.spec.changer import ConvertRequest, ConvertResponse
 from speechframe.spec.limits import Pool
 from speechframe.spec.speech import Model
 
+# Names of the form fields of which one contains the clip or its address.
 _FILE, _FILE_URL = "file", "file_url"
 
-# A clip has at least this many bytes a second, as speech at 8 kbit/s has. A time limit cuts off longer ones.
+# Assumed smallest size in bytes of one second of a clip (8 kbit/s). The time limit for decoding uses it.
 _LEAST_BYTES_S = 1000
 
 
 @dataclass(frozen=True)
 class _ChangerCall:
-    """A valid request, with its key and its engines."""
+    """A checked request, with its key, its take, its warnings, and the names of the engines to use.
+
+    `changer` or `recogniser` is None if the request does not need this engine.
+    """
 
     request: ConvertRequest
     key: Key
@@ -66,7 +71,7 @@ class _ChangerCall:
 
 @dataclass(frozen=True)
 class _DecodedClip:
-    """The decoded clip: path of its samples, sample rate in Hz, length, and warnings."""
+    """A decoded clip: file of its float32 samples, sample rate in Hz, length in seconds, and warnings."""
 
     samples: Path
     sample_rate_hz: int
@@ -97,7 +102,7 @@ def _call(request: web.Request, state: State, key: Key, form: ReceivedForm) -> _
     wanted, result = checked(ConvertRequest, form.fields())
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         refuse(
-            f"audio_duration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audio_duration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds"
         )
     resolved = state.catalogues.by_model[Model.GEN2].cast(wanted)
@@ -142,7 +147,7 @@ def _engine(state: State, kind: str, asked: str | None) -> str | None:
 async def _change(
     request: web.Request, state: State, call: _ChangerCall, form: ReceivedForm
 ) -> web.StreamResponse:
-    # Before anything is fetched or decoded, so that a full queue costs the caller nothing.
+    # Check before the clip is fetched and decoded, so that a full queue refuses at once.
     state.pools.slow.check_room(call.key.key_hash)
     with contextlib.ExitStack() as stack:
         upload = form.files.get(_FILE)
@@ -182,7 +187,7 @@ async def _measured(state: State, key: Key, field: str, upload: ReceivedFile, sa
 
 
 def _check_transcription(wanted: ConvertRequest, source: _DecodedClip) -> None:
-    # The clip alone decides the price, so a short clip must not pay for a long text.
+    # The price depends only on the clip. A long text would make a short clip too cheap, so refuse it.
     characters = len((wanted.transcription or "").strip())
     a_second = chosen.TRANSCRIPTION_CHARACTERS_PER_S
     most = max(chosen.MAX_TEXT_CHARACTERS, int(a_second * source.audio_seconds))
@@ -211,7 +216,7 @@ async def _answer(
             reply = await _speak(state, call, source, clip)
             audio = None
             if call.request.encode_output_as_base64:
-                # Before it is on the shelf, which a shelf that is full may take it from.
+                # Open the file before it is on the shelf, because a full shelf may remove it at once.
                 audio = stack.enter_context(state.shelf.path(clip).open("rb"))
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
@@ -231,7 +236,7 @@ async def _answer(
 
 
 def _content(call: _ChangerCall, upload: ReceivedFile) -> bytes:
-    """Return the request in one canonical form: the hash of the clip, and the meaning of each field."""
+    """Return the content of a request for its idempotency key: a hash of all fields, and the clip's hash."""
     wanted = call.request
     means = {**_conversion(call), **_shape(wanted), **_words(wanted)}
     means["return_transcription"] = wanted.return_transcription
@@ -280,7 +285,7 @@ def _conversion(call: _ChangerCall) -> dict[str, Any]:
 
 
 def _words(wanted: ConvertRequest) -> dict[str, Any]:
-    """Return the transcription, if there is one, and whether it is spoken anew."""
+    """Return the fields of a job about the words: transcription, `retain_accent` and pronunciations."""
     return {
         "transcription": (wanted.transcription or "").strip() or None,
         "retain_accent": wanted.retain_accent,
@@ -303,7 +308,7 @@ def _shape(wanted: ConvertRequest) -> dict[str, Any]:
 def _body(
     audio_file: str, call: _ChangerCall, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]
 ) -> bytes:
-    """Return the answer as JSON, all but its Base64."""
+    """Return the answer as JSON, without the Base64 audio."""
     answer = ConvertResponse(
         audio_file=audio_file,
         audio_length_in_seconds=reply.facts.audio_seconds,

@@ -1,4 +1,4 @@
-"""``POST /v1/speech/generate`` (sections 2.1 and 2.3): from a request to an answer that is billed once."""
+"""Answer ``POST /v1/speech/generate`` (sections 2.1 and 2.3), which speaks a text."""
 
 import contextlib
 import json
@@ -30,14 +30,15 @@ from speechframe.spec.speech import GenerateRequest, GenerateResponse, Model
 from speechframe.spec.texts import billed_characters, text_warnings
 from speechframe.wire.requests import encode_request
 
-# Wire name of each part of the answer. Parts that are JSON already are not parsed again.
+# JSON name of each field of the answer. `_body` joins fields that are JSON already, without parsing them.
 _NAMES = {name: json.dumps(field.alias).encode() for name, field in GenerateResponse.model_fields.items()}
+# JSON name of the field for Base64 audio.
 _BASE64_FIELD = GenerateResponse.wire_names()["encoded_audio"]
 
 
 @dataclass(frozen=True)
 class SpeechCall:
-    """A valid request, with its key and its price."""
+    """A checked request, with its voice, its take (the number of the reading), its price and its warnings."""
 
     request: GenerateRequest
     resolved: ResolvedVoice
@@ -47,7 +48,7 @@ class SpeechCall:
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Answer a generation request. The package's docstring lists the order of checks."""
+    """Answer a generation request. The docstring of the package ``service`` lists the order of checks."""
     state = request.app[STATE]
     key = require_key(request)
     call = _call(request, state, key, await read_body(request, state.config))
@@ -60,7 +61,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     if (wanted.audio_duration or 0.0) > state.config.max_audio_seconds:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            f"audioDuration is longer than this service speaks (got {wanted.audio_duration:g}); "
+            f"audioDuration is longer than this service allows (got {wanted.audio_duration:g}); "
             f"allowed: 0 to {state.config.max_audio_seconds:g} seconds",
         )
     resolved = state.catalogues.by_model[Model(wanted.model_version)].cast(wanted)
@@ -72,7 +73,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
     ]
     if wanted.word_durations_as_original_text and locales.language_of(resolved.locale) != "en":
         warnings.append("wordDurationsAsOriginalText is for English only and was ignored")
-    # The way of delivery does not make it another request.
+    # Leave encodeAsBase64 out: a repeat may ask for another delivery of the same audio.
     content = encode_request(wanted.model_copy(update={"encode_as_base64": None}))
     characters = billed_characters(wanted.text)
     bill = CallBill(
@@ -87,7 +88,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.StreamResponse:
     clip = None if call.request.encode_as_base64 else state.shelf.new_clip(call.request.format.lower())
-    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
+    # Check before the price is reserved, so that a full queue refuses without a transaction.
     pool = state.pools.of_engine(call.resolved.engine)
     pool.check_room(call.bill.key.key_hash)
     with contextlib.ExitStack() as stack:
@@ -97,7 +98,7 @@ async def _answer(request: web.Request, state: State, call: SpeechCall) -> web.S
             audio = None
             if clip is None:
                 audio = stack.enter_context(path.open("rb"))
-                # The open file can still be sent. Without a name it is removed however this request ends.
+                # Remove the name now. The open file can still be sent, and disappears when it is closed.
                 path.unlink()
 
             def settle(connection: sqlite3.Connection) -> quota.Balance:
@@ -150,7 +151,7 @@ def _utterance(call: SpeechCall) -> dict[str, object]:
 
 
 def _body(audio_file: str, reply: WorkerReply, balance: quota.Balance, warnings: Sequence[str]) -> bytes:
-    """Return the answer as JSON, all but its Base64."""
+    """Return the answer as JSON, without the Base64 audio."""
     parts = {
         "audio_file": json.dumps(audio_file).encode(),
         "audio_length_in_seconds": json.dumps(reply.facts.audio_seconds).encode(),

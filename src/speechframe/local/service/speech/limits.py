@@ -1,4 +1,4 @@
-"""Calls that are our additions. They return the limits, the description and the health of the service."""
+"""Calls for the limits, the OpenAPI document and the health of the service. The specification lacks them."""
 
 import json
 import sqlite3
@@ -31,13 +31,13 @@ from speechframe.spec.pages.render import openapi as openapi_document
 
 
 def identity(state: State, *kinds: str) -> str:
-    """Return the identity of this service, the names and versions of its engines of some kinds."""
+    """Return names and versions of the installed engines of some kinds, as one text beginning ``local/``."""
     engines = [pair for kind in kinds for pair in sorted(state.pools.installed.get(kind, {}).items())]
     return "local/" + "+".join(f"{name}-{version}" for name, version in engines)
 
 
 def identities(state: State) -> dict[str, str]:
-    """Return the identity for each verb. A new translator does not change the identity for speech."""
+    """Return the identity of the engines that each verb uses, by verb."""
     return {
         "generate": identity(state, "speaker"),
         "stream": identity(state, "speaker"),
@@ -48,7 +48,7 @@ def identities(state: State) -> dict[str, str]:
 
 
 def translation(state: State) -> TranslationPairs:
-    """Return the pairs of languages that this service translates, with quality and route."""
+    """Return the pairs of languages that this service can translate, with quality and route."""
     routes = state.routes.supported()
     return TranslationPairs(
         sources=sorted({route.locales[0] for route in routes}),
@@ -66,7 +66,7 @@ def translation(state: State) -> TranslationPairs:
 
 
 def stream(state: State, key: Key) -> StreamLimits:
-    """Return the limits of streams and sockets."""
+    """Return the limits of HTTP streams and WebSockets for a key."""
     return StreamLimits(
         default_model=REGIONS[state.config.region].default_stream_model,
         max_sockets=chosen.SOCKETS_PER_CONCURRENCY * state.slots.cap(key, Pool.STREAMING),
@@ -77,7 +77,7 @@ def stream(state: State, key: Key) -> StreamLimits:
 
 
 def dubbing(state: State, balance: quota.Balance | None) -> DubbingLimits:
-    """Return the limits of dubbing, and the credits left to a dubbing key."""
+    """Return the limits of dubbing, and the quota and remaining credits in a dubbing key's balance."""
     return DubbingLimits(
         installed=bool(state.languages.targets),
         at_once=state.config.dub_worker_count,
@@ -98,7 +98,7 @@ def dubbing(state: State, balance: quota.Balance | None) -> DubbingLimits:
 
 
 async def limits(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/limits``, for a key of either kind, with the balances of this key."""
+    """Answer ``GET /v1/limits`` for a speech key or a dubbing key, with the balances of this key."""
     state = request.app[STATE]
     speech_key, dub_key = require_any_key(request)
     key = speech_key or Key(b"", "", 0, None)
@@ -152,11 +152,12 @@ def _answer(model: Limits | Health) -> web.Response:
     return web.Response(body=model.model_dump_json().encode(), content_type=JSON)
 
 
+# The OpenAPI document as JSON, once it has been requested.
 _OPENAPI: list[bytes] = []
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/openapi.json`` with the machine-readable document."""
+    """Answer ``GET /v1/openapi.json`` with the OpenAPI description of all calls."""
     del request
     if not _OPENAPI:
         _OPENAPI.append(json.dumps(openapi_document()).encode())
@@ -164,7 +165,7 @@ async def openapi(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """Answer ``GET /healthz`` with 200 while requests are served."""
+    """Answer ``GET /healthz`` with 200, or with 503 if no worker process runs."""
     state = request.app[STATE]
     figures = state.pools.figures()
     if not figures["alive"]:

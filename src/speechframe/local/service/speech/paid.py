@@ -1,4 +1,7 @@
-"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals."""
+"""Shared steps of calls that cost credits: take, idempotency key, slot, reservation and refusals.
+
+A take is the number of one reading of the same text. A slot is the right to have one request in flight.
+"""
 
 import contextlib
 import hashlib
@@ -23,6 +26,8 @@ from speechframe.spec.codes import HttpErrorCode
 from speechframe.spec.limits import Pool
 
 _STOPPING_RETRY_S = 2.0
+"""Seconds after which a client should retry when the service stops."""
+# End of the refusal "this key has 15 ...", by pool.
 _WHAT_HOLDS_SLOTS = {Pool.STREAMING: "streams and contexts in flight", Pool.OTHER: "in flight"}
 
 
@@ -35,11 +40,11 @@ class CallBill:
     key
         The key that pays.
     mark
-        Hash of the request's idempotency key and of its content. None without an idempotency key.
+        Hashes of the request's idempotency key and of its content. None without an idempotency key.
     millis
         The price in thousandths of a character.
     words
-        The reason for the price in a refusal, such as ``the text has 12 billed characters``.
+        Explanation of the price for a refusal, such as ``the text has 12 billed characters``.
     operation
         The operation's name, as in :data:`speechframe.spec.billing.PRICES`.
     """
@@ -52,12 +57,12 @@ class CallBill:
 
 
 def take_of(request: web.Request) -> int:
-    """Return the take that a request wants. Without the header, the take is 0 (chosen: takes).
+    """Return the take that a request's header names. Without the header, return 0 (chosen: takes).
 
     Raises
     ------
     Refusal
-        400 if the header is not a take.
+        400 if the value is not an allowed integer.
     """
     header = request.headers.get(chosen.TAKE_HEADER)
     if header is None:
@@ -76,23 +81,23 @@ def take_of(request: web.Request) -> int:
 
 
 def mark_of(request: web.Request, operation: str, content: bytes, *, take: int = 0) -> Mark | None:
-    """Return the hash of a request's idempotency key with the hash of its content (chosen: idempotency).
+    """Return the hashes of a request's idempotency key and of its content (chosen: idempotency).
 
     Without the header, return None.
 
     Parameters
     ----------
     operation
-        The endpoint's name.
+        Name of the endpoint or of the request's model.
     content
         The request in canonical form, without options that only concern the delivery of the answer.
     take
-        The take that the request wants.
+        The take that the request names.
 
     Raises
     ------
     Refusal
-        400 if the key is empty or too long.
+        400 if the idempotency key is empty or too long.
     """
     header = request.headers.get(chosen.IDEMPOTENCY_HEADER)
     if header is None:
@@ -108,7 +113,7 @@ def mark_of(request: web.Request, operation: str, content: bytes, *, take: int =
 
 
 def refuse_failed(reply: WorkerReply, problem: str) -> None:
-    """Refuse with 500 if a worker failed and the request was valid."""
+    """Refuse with 500 if the worker's reply reports a failure that is not the caller's fault."""
     if reply.facts.failed is not None:
         raise Refusal(HttpErrorCode.INTERNAL_ERROR, f"{problem}: {reply.facts.failed}; nothing was billed")
 
@@ -145,7 +150,7 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
     Raises
     ------
     Refusal
-        429 at once if the key's cap is reached. :func:`refuse_errors` raises the others.
+        429 at once if all slots of the key are taken. :func:`refuse_errors` raises the other refusals.
     """
     words = f"{_WHAT_HOLDS_SLOTS[pool]}, which is its limit"
     with (
@@ -157,12 +162,9 @@ def slot(state: State, key: Key, pool: Pool) -> Iterator[None]:
 
 
 def refuse_slot_timeout(state: State) -> contextlib.AbstractContextManager[None]:
-    """Refuse with 503 if no slot became free in time. Section 7.2 does not list 429 for such calls.
+    """Return a context manager that refuses with 503 if its block raises :class:`NoSlot`.
 
-    Raises
-    ------
-    Refusal
-        503 if the block raises :class:`NoSlot`.
+    This is for calls that wait for a slot. Section 7.2 does not list 429 for these calls.
     """
     words = "in flight, which is its limit, and none ended in time"
     return _none_left(state, HttpErrorCode.UNAVAILABLE, words)
@@ -187,11 +189,11 @@ async def reserved(
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     bill
         The price, and the key that pays.
     clip
-        The file for the audio. It is removed if the call fails.
+        The file for the audio, on the shelf. It is removed if the block fails. None if there is no such file.
 
     Raises
     ------
@@ -204,7 +206,7 @@ async def reserved(
         try:
             quota.reserve(connection, reservation, bill.millis)
         except quota.QuotaExhausted:
-            # A killed service may have left reservations. Release them and retry once.
+            # A killed service process may have left reservations. Release them and retry once.
             if not state.owner.reap(connection):
                 raise
             quota.reserve(connection, reservation, bill.millis)

@@ -1,9 +1,10 @@
 """Serve one WebSocket by the rules of ``wire.contexts``.
 
-Three things run at the same time. The reader takes frames while there is room for their results. A task for
-each chunk of text waits for its turn, has the chunk spoken and billed, and encodes it. The writer sends the
-frames that are ready. If a client reads nothing, first the tasks stop and then the reader, so memory does not
-grow.
+A context is one text that a client sends in chunks. A turn is the life of a context, from its first to its
+final frame. Three kinds of tasks run at the same time. The reader receives frames, unless too much text or
+audio waits. For each chunk, a task waits until it may begin, has the chunk spoken and billed, and encodes the
+audio. The writer sends the frames that are ready. If a client reads nothing, the chunk tasks pause first and
+then the reader, so memory does not grow.
 """
 
 import asyncio
@@ -52,17 +53,18 @@ from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send
 
 log = logging.getLogger("speechframe.service")
 
+# Messages that contain a frame of the client. Any other message ends the socket.
 _DATA = frozenset({WSMsgType.TEXT, WSMsgType.BINARY})
 
 
 class _ContextSlots:
-    """Streaming slots of a key for contexts, shared with its HTTP streams and other sockets."""
+    """The slots of a key for contexts. HTTP streams and other sockets of the key use the same slots."""
 
     def __init__(self, slots: RequestSlots, key: Key) -> None:
         self._slots, self._key = slots, key
 
     def take(self) -> bool:
-        """Take a slot. Return False if all are taken."""
+        """Take a slot and return True, or return False if all slots are taken."""
         return self._slots.take_one(self._key, Pool.STREAMING)
 
     def free(self) -> None:
@@ -72,7 +74,10 @@ class _ContextSlots:
 
 @dataclass
 class _Voice:
-    """The voice of a voice_config, with warnings about ignored fields."""
+    """The voice of a ``voice_config``, with warnings about ignored fields.
+
+    `manner` is the description of the speech for a worker, without the text.
+    """
 
     config: VoiceConfig | None
     resolved: ResolvedVoice
@@ -82,7 +87,25 @@ class _Voice:
 
 @dataclass
 class _TurnFile:
-    """A turn's audio while it is being made."""
+    """The audio file of a turn while it is made.
+
+    Parameters
+    ----------
+    turn
+        Number of the turn.
+    voice
+        The voice of the latest chunk.
+    encoder
+        The encoder. None before the first sound.
+    input_rate_hz
+        Sample rate of the encoder's input. Voices with other rates are resampled.
+    before
+        Text of the last spoken chunk, which determines the pause before the next one. None before the first.
+    silence_s
+        Seconds of silence to send before the first sound.
+    unused_words
+        Words of the pronunciation dictionary that no chunk has contained so far. None before the first chunk.
+    """
 
     turn: int
     voice: _Voice | None = None
@@ -98,24 +121,24 @@ def _voice_alone(voice_id: str | None) -> VoiceConfig:
 
 
 class Session:
-    """A socket after its upgrade.
+    """An open WebSocket, after the upgrade of its HTTP request.
 
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     key
-        Who pays.
+        The key that pays.
     socket
-        The connection.
+        The WebSocket.
     model
-        Whose catalogue is spoken with.
+        The model whose voices speak.
     shape
-        What the audio is like.
+        Format, channels and sample rate of the audio.
     trace_id
-        Of the socket.
+        Trace id of the socket.
     reader
-        The client.
+        The client. It counts bytes that wait for the client.
     """
 
     def __init__(
@@ -169,12 +192,12 @@ class Session:
             for task in everything:
                 task.cancel()
             for gone in await asyncio.gather(*everything, return_exceptions=True):
-                # An OSError comes from a client that is gone or reads nothing. The service did not fail.
+                # An OSError means that the client has left or reads nothing. This is no fault of the service.
                 if isinstance(gone, Exception) and not isinstance(gone, OSError):
                     log.error("a socket failed, trace %s", self._trace_id, exc_info=gone)
 
     async def _finish_up(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
-        """Send the audio that is being made, and close."""
+        """Read no more frames, send the audio of the chunks that are under way, and close the socket."""
         reading.cancel()
         while self._tasks and not writing.done():
             await asyncio.wait([*self._tasks.values(), writing], return_when=asyncio.FIRST_COMPLETED)
@@ -182,7 +205,7 @@ class Session:
         await writing
 
     def _free(self) -> None:
-        """Give back all slots and stop all work, after the socket is gone."""
+        """Give back all slots and cancel all chunk tasks, after the socket has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._contexts.close()
@@ -237,7 +260,7 @@ class Session:
         task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     def _arm(self) -> None:
-        """Have the contexts looked at when something of them is due."""
+        """Set a timer for the next time at which a context has something to do, such as a timeout."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,13 +268,13 @@ class Session:
             self._timer = self._loop.call_at(due_s, self._tick)
 
     def _tick(self) -> None:
-        # Timers may fire a little early, because their clock is coarser.
+        # A timer may fire a little early, because its clock is coarser. So use the due time at least.
         now_s = max(self._loop.time(), self._contexts.due_s or 0.0)
         self._timer = None
         self._do(self._contexts.tick(now_s=now_s))
 
     async def _generate(self, action: Generate) -> None:
-        """Have a chunk spoken, and send its audio as there is room."""
+        """Have a chunk spoken, and send its audio when the outbox has room. Errors become error frames."""
         try:
             await self._outbox.room()
             await self._speak(action)
@@ -276,7 +299,7 @@ class Session:
             self._do(self._contexts.generated(action.generation, now_s=self._loop.time()))
 
     def _fail(self, action: Generate, words: str, code: str = ErrorCode.INTERNAL_ERROR) -> None:
-        # This task is over, so nobody may cancel it.
+        # Forget this task before the contexts act, because they would cancel it.
         self._tasks.pop(action.generation, None)
         self._do(self._contexts.failed(action.turn, words, now_s=self._loop.time(), code=code))
 
@@ -301,14 +324,14 @@ class Session:
         await self._send(file, action, part)
 
     async def _be_silent(self, file: _TurnFile, action: Generate) -> None:
-        """Take a chunk without speech. Its pauses are sent now, or before the next speech."""
+        """Process a chunk with nothing but pauses. Send its silence now, or before the turn's first sound."""
         seconds = sum(part.seconds for part in split_pauses(action.text) if isinstance(part, Pause))
         if file.encoder is None:
             file.silence_s += seconds
         elif seconds:
             silence = np.zeros(seconds_to_frames(seconds, file.input_rate_hz), np.float32)
             await self._send(file, action, SpokenPart(silence, file.input_rate_hz, ()))
-            # As after a pause marker.
+            # The next chunk begins like a text after a pause marker.
             file.before = ""
 
     async def _send(self, file: _TurnFile, action: Generate, part: SpokenPart) -> None:
@@ -319,7 +342,7 @@ class Session:
             await self._outbox.room()
 
     async def _billed(self, voice: _Voice, action: Generate, pause_s: float, *, is_first: bool) -> SpokenPart:
-        """Return the audio of a chunk, and bill the chunk unless its audio is empty."""
+        """Return the audio of a chunk. Bill the chunk, unless its audio is empty."""
         millis = billing.generate_millicredits(action.text)
         words = f"the text has {billed_characters(action.text):,} billed characters"
         bill = CallBill(self._key, None, millis, words, "stream")
@@ -332,7 +355,7 @@ class Session:
                 action.text,
                 reader=self._reader,
                 pause_s=pause_s,
-                # The rest of the turn is not there yet, so its first chunk decides if the turn can be spoken.
+                # The rest of the turn is unknown, so the first chunk is checked as the whole text.
                 whole=action.text if is_first else None,
                 under_way=True,
             )
@@ -347,7 +370,7 @@ class Session:
         return part
 
     async def _finish(self, turn: int) -> None:
-        """Send the end of a turn's file."""
+        """Send the last bytes of a turn's audio file, and warn about unused words of the dictionary."""
         context_id, file = next(
             ((name, file) for name, file in self._files.items() if file.turn == turn), (None, None)
         )
@@ -367,7 +390,7 @@ class Session:
     def _voice(self, file: _TurnFile, action: Generate) -> _Voice:
         """Return the voice of a chunk. Warn once about ignored fields of its voice_config."""
         if file.voice is None or file.voice.config is not action.voice_config:
-            # Unused words of the dictionary before do not belong to this voice_config.
+            # Forget the unused words, because this voice_config has another dictionary.
             file.voice, file.unused_words = self._cast(action.voice_config), None
             for words in file.voice.warnings:
                 self._warn(action.context_id, action.turn, chosen.VOICE_WARNING, words)
@@ -381,7 +404,7 @@ class Session:
         return _Voice(config, resolved, utterance(given, resolved, self._model), warnings)
 
     def _resolve_voice(self, config: VoiceConfig) -> tuple[ResolvedVoice, list[str]]:
-        """Return the voice of a config, without styles and locales that the voice does not have."""
+        """Return the voice of a config and warnings. A style or locale that the voice lacks is ignored."""
         warnings: list[str] = []
         locale = {"locale": None, "multi_native_locale": None}
         for without in ({}, {"style": None}, locale):

@@ -1,4 +1,4 @@
-"""``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): the upgrade, and who may have one."""
+"""Open ``WebSocket /v1/speech/stream-input`` (sections 3, 6 and 7.3 to 7.5): key, query and upgrade."""
 
 import asyncio
 import contextlib
@@ -21,27 +21,30 @@ from speechframe.spec.limits import Pool
 from speechframe.spec.socket import SocketQuery
 from speechframe.spec.speech import Model
 
+# Seconds to wait for the client's part of the closing handshake.
 _CLOSE_S = 2.0
+# Name of the query parameter for the API key, for clients that cannot send headers.
 _KEY_PARAMETER = SocketQuery.wire_names()["api_key"]
 
 
 async def stream_input(request: web.Request) -> web.StreamResponse:
-    """Answer the upgrade, then the frames until the socket is closed."""
+    """Upgrade the request to a WebSocket, and serve it until it is closed."""
     state = request.app[STATE]
-    # Frames that are too large are answered (chosen: socket-faults), as far as they are still read.
+    # A frame above MAX_FRAME_BYTES gets an error frame (chosen: socket-faults). A frame above max_msg_size is
+    # not even read, and ends the socket.
     socket = web.WebSocketResponse(
         timeout=_CLOSE_S, compress=False, heartbeat=None, max_msg_size=chosen.MAX_READ_FRAME_BYTES
     )
     if not socket.can_prepare(request).ok:
         raise Refusal(
             HttpErrorCode.INVALID_REQUEST,
-            "this address speaks WebSocket: send a GET with Upgrade: websocket",
+            "this address accepts only WebSockets: send a GET with Upgrade: websocket",
             headers={"Upgrade": "websocket"},
         )
     secret = Hidden(request.headers.get(chosen.API_KEY_HEADER) or request.query.get(_KEY_PARAMETER, ""))
     key = state.ring.find(secret) if secret else None
     if key is None:
-        # Section 5, rule 6: the upgrade succeeds all the same.
+        # Section 5, rule 6: the upgrade succeeds, and then the socket is closed.
         await socket.prepare(request)
         await socket.close(code=CloseCode.POLICY_VIOLATION, message=INVALID_KEY_REASON.encode())
         return socket

@@ -1,6 +1,7 @@
-"""Speaking and encoding parts of a text, for streams over HTTP and over WebSockets.
+"""Speak and encode parts of a text, for streams over HTTP and over WebSockets.
 
-All callers describe the wanted speech to a worker in the same form.
+:func:`utterance` makes the description of the speech that a worker needs. The call for whole texts uses the
+same function.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,17 +37,18 @@ __all__ = [
 ]
 
 _ABANDONED_S = 0.5
-"""Seconds that a worker may still use for a client that left. A part seldom takes longer."""
+"""Seconds that a worker may go on after the client has left. Few parts take longer."""
 _SLICE_S = 1.0
-"""Seconds of audio in one piece, small enough for a frame of a WebSocket."""
+"""Seconds of audio that are encoded at once. The result fits into one WebSocket frame."""
 _SLOW = frozenset({Format.MP3, Format.OGG, Format.FLAC})
-"""Formats that take too long to encode in the event loop."""
+"""Formats that a thread encodes, because they would block the event loop for too long."""
 _NAMED_WORDS = 10
+"""Largest number of words that one warning lists."""
 VARIATION_IGNORED = "variation is for gen2 only and was ignored"
 
 
 class PartRefused(Exception):
-    """The engine cannot speak this text. The message is the reason."""
+    """The engine works, but cannot speak this text. The message is the reason."""
 
 
 class PartFailed(Exception):
@@ -60,13 +62,14 @@ class SpokenPart:
     Parameters
     ----------
     samples
-        float32, mono; none where there is nothing to be heard of the text.
+        Mono float32 samples between -1 and 1. Empty if the text contains nothing that can be heard.
     sample_rate_hz
-        Their rate; 0 where there are none.
+        Sample rate in Hz. 0 if there are no samples.
     warnings
-        What was ignored or replaced.
+        Warnings of the engine, for example about characters that it left out.
     unused_words
-        Words of the dictionary that are not in it, nor in the whole that was checked with it.
+        Words of the pronunciation dictionary that are not in the text. If the whole text was checked with
+        this part, words that are not in the whole text.
     """
 
     samples: NDArray[np.float32]
@@ -75,7 +78,7 @@ class SpokenPart:
     unused_words: tuple[str, ...] = ()
 
     def at_rate(self, sample_rate_hz: int) -> "SpokenPart":
-        """Return the part at another sample rate. Voices of one stream may differ in their rates."""
+        """Return the part at a sample rate in Hz. Voices of one stream may have different rates."""
         if self.sample_rate_hz == sample_rate_hz:
             return self
         samples = resample(self.samples, self.sample_rate_hz, sample_rate_hz)
@@ -89,7 +92,10 @@ def utterance(
     *,
     take: int = 0,
 ) -> dict[str, Any]:
-    """Return the wanted speech in the form that a worker reads, all but the text."""
+    """Return the description of the speech in the form that a worker reads, without the text.
+
+    For other models than gen2, the variation is the default, because only gen2 supports it.
+    """
     variation = wanted.variation if model is Model.GEN2 else None
     return {
         "voice_id": resolved.voice.voice_id,
@@ -107,7 +113,7 @@ def utterance(
 
 
 def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
-    """Return warnings about words of a pronunciation dictionary that the text does not contain."""
+    """Return a warning that lists unused words of a pronunciation dictionary. No words give no warning."""
     if not unused_words:
         return ()
     shown_words = ", ".join(map(shown, unused_words[:_NAMED_WORDS]))
@@ -117,7 +123,10 @@ def dictionary_warnings(unused_words: Sequence[str]) -> tuple[str, ...]:
 
 
 def all_warnings(asked: Sequence[str], facts: Facts) -> tuple[str, ...]:
-    """Return all warnings of an answer: about its request, its speech and its dictionary."""
+    """Return all warnings of an answer without duplicates.
+
+    `asked` are the warnings about the request. `facts` contains those about the speech and the dictionary.
+    """
     return tuple(dict.fromkeys((*asked, *facts.warnings, *dictionary_warnings(facts.unused_words))))
 
 
@@ -133,33 +142,36 @@ async def speak(
     whole: str | None = None,
     under_way: bool = False,
 ) -> SpokenPart:
-    """Return a part of a text as samples.
+    """Have a worker speak a part of a text, and return the samples.
 
     Parameters
     ----------
     state
-        The service.
+        The shared objects of the service.
     key
-        For whom.
+        The key that pays. Keys take turns in the queue.
     engine
-        Name of the engine.
+        Name of the speech engine.
     manner
-        Of :func:`utterance`.
+        The result of :func:`utterance`.
     text
-        The part.
+        The part of the text to speak.
     reader
-        Who is to hear it.
+        The client. It counts the samples until they are deleted.
     pause_s
-        Silence before it.
+        Seconds of silence before the part.
     whole
-        The text it begins, to be checked as a whole first.
+        The whole text, for the first part. The worker checks it before it speaks the part. None for later
+        parts.
     under_way
-        Whether it belongs to what has begun already, and is not refused because the queue is full.
+        Whether the answer has begun. Then a full queue does not refuse the part.
 
     Raises
     ------
-    PartRefused, PartFailed
-        What the engine says.
+    PartRefused
+        The engine cannot speak the text.
+    PartFailed
+        The engine failed.
     Saturated, WorkerLost, PoolClosed
         As :meth:`WorkerPool.run`.
     """
@@ -183,9 +195,9 @@ async def speak(
 
 
 async def encoded(encoder: StreamEncoder, part: SpokenPart, threads: KeyThreads) -> AsyncIterator[bytes]:
-    """Yield a part's audio in the encoder's format, about a second at a time.
+    """Yield a part's audio in the encoder's format, about one second at a time.
 
-    Formats that take long to encode use the threads of the key that is answered.
+    `threads` are the threads of the client's key. Formats that take long to encode use them.
     """
     step = seconds_to_frames(_SLICE_S, part.sample_rate_hz)
     for start in range(0, len(part.samples), step):

@@ -1,7 +1,8 @@
-"""``POST /v1/speech/stream`` (section 2.2): audio is sent while the rest is still being made.
+"""Answer ``POST /v1/speech/stream`` (section 2.2), which sends audio while the rest is still being made.
 
-The text is spoken sentence by sentence, and each sentence is a job. So a slow reader holds no worker, a
-client that leaves costs at most one sentence, and many streams take turns. One sentence is made ahead.
+The text is spoken sentence by sentence, and each sentence is a separate job of a worker. So a client that
+reads slowly blocks no worker, a client that leaves wastes at most one sentence, and streams take turns. The
+service speaks one sentence ahead.
 """
 
 import asyncio
@@ -59,9 +60,9 @@ class StreamFormat:
     Parameters
     ----------
     format, channel_type, sample_rate_hz
-        As they are sent.
+        Format, channels and sample rate in Hz of the audio that is sent.
     warnings
-        Says so where that is not what was asked.
+        A warning if channels or sample rate differ from the request, because the format fixes them.
     """
 
     format: Format
@@ -78,7 +79,15 @@ class StreamFormat:
         *,
         names: tuple[str, str] = ("channelType", "sampleRate"),
     ) -> "StreamFormat":
-        """Return the shape for a request; `names` are the names of the request's fields."""
+        """Return the format of the audio for a request.
+
+        Parameters
+        ----------
+        asked
+            The requested channel type and sample rate in Hz. None selects the default rate of the model.
+        names
+            The request's names of these two fields, for a warning.
+        """
         wanted = asked[0], int(asked[1] or default_sample_rate_hz(model))
         channel_type, rate_hz = codec.forced_shape(format, *wanted)
         given = asked[0], asked[1] or rate_hz
@@ -90,22 +99,25 @@ class StreamFormat:
 
     @property
     def content_type(self) -> str:
-        """The Content-Type."""
+        """Content-Type of the audio."""
         return chosen.content_type(self.format, self.sample_rate_hz, self.channel_type.channels)
 
     def encoder(self, input_rate_hz: int) -> StreamEncoder:
-        """Return an encoder for samples of this rate."""
+        """Return a new encoder for samples at this rate."""
         return StreamEncoder(self.format, self.channel_type, input_rate_hz, self.sample_rate_hz)
 
 
 def default_model(state: State) -> Model:
-    """Return the default model of streams in this region (section 2.2)."""
+    """Return the default model for streams in the region of this service (section 2.2)."""
     return REGIONS[state.config.region].default_stream_model
 
 
 @dataclass
 class _StreamCall:
-    """A request that is good, and how much of its text was spoken."""
+    """A checked request. `made_millis` is the price of the sentences spoken so far.
+
+    `manner` is the description of the speech for a worker, without the text.
+    """
 
     request: StreamRequest
     resolved: ResolvedVoice
@@ -158,7 +170,7 @@ def _call(request: web.Request, state: State, key: Key, fields: dict[str, object
 
 
 async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.StreamResponse:
-    # Before anything is reserved, so that a full queue costs the caller nothing, not even a transaction.
+    # Check before the price is reserved, so that a full queue refuses without a transaction.
     state.pools.of_engine(call.resolved.engine).check_room(call.bill.key.key_hash)
     async with reserved(state, call.bill) as reservation:
         response = web.StreamResponse()
@@ -168,7 +180,7 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
             def settle(connection: sqlite3.Connection) -> None:
                 quota.settle(connection, reservation, call.bill.millis)
 
-            # Before the end is sent, so that a client that has read everything finds the new balance.
+            # Settle before the end of the answer is sent, so that a client then sees the new balance.
             await state.database.run(settle)
         except BaseException as error:
             _note(request, call)
@@ -181,7 +193,7 @@ async def _answer(request: web.Request, state: State, call: _StreamCall) -> web.
             posted = state.database.post(lambda c: quota.settle_part(c, reservation, made_millis))
             if not isinstance(error, Exception):
                 raise
-            # Before the connection is cut, so that the client then finds this part in its balance.
+            # Settle the part before the connection is cut, so that the client then sees the new balance.
             with contextlib.suppress(sqlite3.Error):
                 await asyncio.shield(asyncio.wrap_future(posted))
             log.warning("a stream was cut off: %s, trace %s", type(error).__name__, request[TRACE_ID])
@@ -200,13 +212,19 @@ def _note(request: web.Request, call: _StreamCall) -> None:
 
 
 def _cut_off(request: web.Request) -> None:
-    # The last chunk of the body is missing, so the reader can see that the answer is not complete.
+    # The body then lacks its last chunk, so the client can see that the answer is not complete.
     if request.transport is not None:
         request.transport.close()
 
 
 async def _send(request: web.Request, state: State, call: _StreamCall, response: web.StreamResponse) -> None:
-    """Speak the text and send its audio, all but the end of the answer."""
+    """Speak the text and send its audio. The caller ends the answer.
+
+    Raises
+    ------
+    Refusal
+        400 if the voice can speak nothing of the text.
+    """
     encoder: StreamEncoder | None = None
     texts = sentences(call.request.text)
     before: str | None = None
@@ -231,7 +249,7 @@ async def _send(request: web.Request, state: State, call: _StreamCall, response:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
     if encoder is None:
-        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: there is nothing in it that the voice can speak")
+        raise Refusal(HttpErrorCode.INVALID_REQUEST, "text: it contains nothing that the voice can speak")
     rest = encoder.finish()
     if not response.prepared:
         _head(request, response, call, warnings)
@@ -247,7 +265,7 @@ async def _speak(state: State, call: _StreamCall, text: str, **how: Any) -> Spok
 
 
 async def _first_part(state: State, call: _StreamCall, text: str) -> SpokenPart:
-    """Return the first sentence, once the text as a whole is known to be speakable."""
+    """Return the first sentence as audio. Refuse a text that cannot be spoken as a whole."""
     try:
         part = await _speak(state, call, text, whole=call.request.text)
     except PartRefused as error:
@@ -257,7 +275,7 @@ async def _first_part(state: State, call: _StreamCall, text: str) -> SpokenPart:
 
 
 async def _next_part(state: State, call: _StreamCall, text: str, before: str | None) -> SpokenPart:
-    """Return the next sentence, after a pause. A sentence that the engine refuses becomes silence."""
+    """Return the next sentence as audio after a pause. Return no samples if the engine refuses it."""
     pause_s = pause_seconds(before, text, call.manner["rate"]) if before is not None else 0.0
     try:
         part = await _speak(state, call, text, pause_s=pause_s, under_way=True)
@@ -270,7 +288,7 @@ async def _next_part(state: State, call: _StreamCall, text: str, before: str | N
 def _head(
     request: web.Request, response: web.StreamResponse, call: _StreamCall, warnings: Iterable[str]
 ) -> None:
-    """Set the headers of an answer."""
+    """Set the headers of an answer, before its first bytes."""
     if chosen.PROGRESS_HEADER in request.headers:
         response.headers[chosen.CALL_STATE_HEADER] = "working"
     response.headers["Content-Type"] = call.shape.content_type

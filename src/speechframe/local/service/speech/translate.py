@@ -1,9 +1,9 @@
 """Answer ``POST /v1/text/translate`` (section 2.6). The translations have the order of the texts.
 
-The checks have the same order as for generate. Section 7.2 has two differences. If
-the key's cap is reached, a call waits a short while and then gets 503. A body that
-stalls gets 400. A call is split into slices, and one slice for each worker is under
-way at a time. So a long call does not block others, and ends with its caller.
+The checks have the same order as for the generate call, with two differences, by section 7.2. If all slots of
+the key are taken, a call waits for a short time and then gets 503. A body that stalls gets 400. A call is
+split into slices (groups of text portions), and each worker has at most one slice of a call at a time. So a
+long call does not block other calls, and it ends when its caller leaves.
 """
 
 import asyncio
@@ -42,17 +42,20 @@ from speechframe.spec.translate import (
     Translation,
 )
 
-# JSON may write a character as two escapes of six bytes each. The other fields need little.
+# JSON may write a character as two escapes of six bytes each. 64 KB are enough for the other fields.
 _MAX_BODY_BYTES = 12 * chosen.MAX_TRANSLATE_CHARACTERS + (1 << 16)
 _SIZE_HINT = f"the texts may have at most {chosen.MAX_TRANSLATE_CHARACTERS:,} characters together"
+"""End of the message that refuses a large body."""
 
 _SLICE_CHARACTERS = 1500
+"""Largest number of characters in a slice, unless a single portion is longer."""
 _SLICE_TEXTS = 50
+"""Largest number of portions in a slice."""
 
 
 @dataclass(frozen=True)
 class TranslationCall:
-    """A valid request with its target locale, its price and its warnings."""
+    """A checked request with its target locale, its price and its warnings."""
 
     request: TranslateRequest
     target: str
@@ -67,11 +70,11 @@ class TranslationPlan:
     Parameters
     ----------
     routes
-        One route a text, in order. None if the text is already in the target language.
+        The route of each text, in order. None if the text is already in the target language.
     target
-        The locale of the translations.
+        Locale of the translations.
     warnings
-        Warnings about the routes.
+        Warnings about the routes, for the answer.
     """
 
     routes: tuple[Route | None, ...]
@@ -196,7 +199,10 @@ def _warn(routes: Sequence[Route | None], call: TranslationCall) -> list[str]:
 
 @dataclass
 class _Slice:
-    """Portions of texts with the same route. The places of each are pairs of text index and portion index."""
+    """A group of text portions with the same route.
+
+    `places` has, for each portion, all places where it stands: pairs of text index and portion index.
+    """
 
     route: Route
     portions: list[str]
@@ -215,7 +221,7 @@ class _Slice:
 
 
 def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> list[_Slice]:
-    """Collect the portions of texts into slices. Equal portions with the same route are translated once."""
+    """Group the portions of texts into slices. Equal portions with the same route are translated once."""
     places: dict[tuple[Route, str], list[tuple[int, int]]] = {}
     for text, (pieces, route) in enumerate(zip(cut, routes, strict=True)):
         if route is not None:
@@ -234,13 +240,13 @@ def _slices(cut: Sequence[Sequence[str]], routes: Sequence[Route | None]) -> lis
 async def _translated(
     state: State, key: Key, texts: Sequence[str], routes: Sequence[Route | None]
 ) -> list[str]:
-    # Splitting long texts takes some time, so a thread does it.
+    # Split the texts in a thread, because long texts take some time.
     cut = await asyncio.to_thread(lambda: [portions(text) for text in texts])
     slices = _slices(cut, routes)
     todo = iter(slices)
 
     async def work() -> None:
-        # Each task queues one slice at a time, so slices of other calls get their turn in between.
+        # Each task queues one slice at a time, so that slices of other calls run in between.
         for part in todo:
             steps = [fields_of(step) for step in part.route.steps]
             job = {"texts": part.portions, "steps": steps}
@@ -263,7 +269,7 @@ async def _run_worker(
     state: State, key: Key, kind: str, fields: Mapping[str, object], characters: int
 ) -> list[str]:
     limit_s = state.config.limits.job_s(characters, 0.0)
-    # The call passed the check of room before, so a full queue must not refuse its later slices.
+    # The call has already passed `check_room`, so a full queue must not refuse its slices.
     pool = state.pools.slow
     reply = await pool.run(WorkerJob(kind, fields), limit_s=limit_s, key_hash=key.key_hash, under_way=True)
     problem = reply.facts.refused or reply.facts.failed

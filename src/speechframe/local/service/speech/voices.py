@@ -1,4 +1,4 @@
-"""``GET /v1/speech/voices`` (section 4.1): the voices of a model; the two catalogues are separate."""
+"""Answer ``GET /v1/speech/voices`` (section 4.1), which lists the voices of one model."""
 
 from aiohttp import web
 
@@ -10,7 +10,7 @@ from speechframe.spec.speech import VoicesQuery
 
 
 async def voices(request: web.Request) -> web.Response:
-    """Answer ``GET /v1/speech/voices``."""
+    """Answer with the voices of the model in the query, or of the default model."""
     await require_key_or_token(request)
     name = "model"
     query = {name: request.query[name]} if name in request.query else {}

@@ -1,10 +1,8 @@
-"""A worker's jobs ``measure``, ``change`` and ``probe``.
+"""The jobs ``measure``, ``change`` and ``probe`` of a worker process.
 
-The job ``measure`` decodes a clip, and ``change`` replaces its voice. These are
-two jobs, because a clip's length is its price, and the price is reserved before
-the work begins. The first job writes the samples into a file. Another worker may
-do the second job. The job ``probe`` checks a media file before it is queued for
-a dub.
+``measure`` decodes a clip, and ``change`` replaces its voice. These are two jobs, because the price depends
+on the length of the clip and is reserved before the voice is changed. ``measure`` writes the samples into a
+file, so another worker may run ``change``. ``probe`` checks a media file before a dubbing job is queued.
 """
 
 import json
@@ -31,7 +29,15 @@ _PRONUNCIATIONS = TypeAdapter(dict[str, Pronunciation])
 
 
 def measure(job: dict[str, Any]) -> WorkerReply:
-    """Decode ``upload`` into the samples at ``path``. The reply's words contain their ``sample_rate_hz``."""
+    """Decode the file ``upload`` and write its float32 samples to ``path``.
+
+    The `words` of the reply are a JSON object with ``sample_rate_hz``.
+
+    Raises
+    ------
+    EngineError
+        The file is not audio that can be decoded, or it is too long.
+    """
     started = time.process_time()
     frames = 0
     try:
@@ -43,14 +49,20 @@ def measure(job: dict[str, Any]) -> WorkerReply:
                     frames += len(block)
             rate_hz, warning = opened.sample_rate_hz, opened.warning
     except AudioError as error:
-        # Here the caller's file is not audio. Elsewhere such an error is our fault.
+        # An EngineError refuses the request. The caller's file is at fault here, unlike elsewhere.
         raise EngineError(str(error)) from None
     facts = Facts(audio_seconds=frames / rate_hz, engine_ms=(time.process_time() - started) * 1000)
     return WorkerReply(facts, json.dumps({"sample_rate_hz": rate_hz}).encode()).with_warning(warning)
 
 
 def probe(job: dict[str, Any]) -> WorkerReply:
-    """Check the whole media file ``upload``. The reply contains its length."""
+    """Check the whole media file ``upload``. The reply contains its length in seconds.
+
+    Raises
+    ------
+    EngineError
+        The file cannot be dubbed.
+    """
     from speechframe.local.dubbing.media import probe
 
     try:
@@ -61,7 +73,10 @@ def probe(job: dict[str, Any]) -> WorkerReply:
 
 
 def change(job: dict[str, Any]) -> WorkerReply:
-    """Speak the clip at ``samples`` in another voice. The reply's words contain the ``transcription``."""
+    """Speak the clip in the file ``samples`` with another voice, and write the audio to ``path``.
+
+    The `words` of the reply are a JSON object with ``transcription``.
+    """
     started = time.process_time()
     recording = Recording(np.fromfile(job["samples"], np.float32), job["clip_rate_hz"])
     conversion, warning = _bounded(Conversion(**job["conversion"]), recording)
@@ -73,7 +88,7 @@ def change(job: dict[str, Any]) -> WorkerReply:
     else:
         from speechframe.local.engines.respeak import respeak
 
-        # The text is spoken in parts, but the warnings are those of the whole text.
+        # Check the whole text for warnings, because `respeak` speaks it in parts.
         whole = _utterance(job, transcript.text)
         told = streaming.check(registry.speaker(job["speaker"]), whole) if transcript.text.strip() else ()
         unused_words = unused(whole)
@@ -82,7 +97,7 @@ def change(job: dict[str, Any]) -> WorkerReply:
         )
         speech = replace(speech, warnings=tuple(dict.fromkeys((*told, *speech.warnings))))
     reply = encoded(
-        # This answer has no words.
+        # Answers of the voice changer contain no word durations.
         replace(speech, words=()),
         job,
         asked_s=conversion.audio_duration_s,
@@ -97,7 +112,7 @@ def change(job: dict[str, Any]) -> WorkerReply:
 
 
 def _bounded(conversion: Conversion, recording: Recording) -> tuple[Conversion, str | None]:
-    """Return a conversion within the longest allowed length, and a warning if the length was changed."""
+    """Return a conversion with an allowed length, and a warning if its length was changed, else None."""
     seconds, warning = chosen.clamped_length(
         "audio_duration", conversion.audio_duration_s, recording.audio_seconds
     )

@@ -1,9 +1,9 @@
-"""Run a worker process. It does one job at a time, and gets jobs and sends replies through its pipes.
+"""Run a worker process, ``python -m speechframe.local.service.workers.main PARENT_PID``.
 
-Run as ``python -m speechframe.local.service.workers.main PARENT_PID``. If a native library
-crashes, hangs or leaks, only this process fails, and one request. The process ends
-with its service. Between jobs, it ends at the end of its standard input. During a
-job, the kernel signals the death of the parent.
+The process reads jobs from its standard input, runs one at a time, and writes the replies to its standard
+output. If a native library crashes, hangs or leaks memory, only this process and one request fail. The
+process ends with its service. Between jobs, the end of standard input ends it. During a job, a signal from
+the kernel ends it when the parent dies.
 """
 
 import contextlib
@@ -29,7 +29,9 @@ from speechframe.processes.allocator import tune_allocator
 from speechframe.processes.parent import die_with_parent
 
 _PIPE_BYTES = 1 << 20
+"""Size in bytes of the pipe for replies, and of the buffer before it."""
 _F_SETPIPE_SZ = 1031
+"""The fcntl command of Linux that sets the size of a pipe."""
 
 TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
     {
@@ -47,13 +49,13 @@ TASKS: Mapping[str, Callable[[dict[str, Any]], WorkerReply]] = MappingProxyType(
 
 def main() -> None:
     """Serve jobs from standard input until it ends."""
-    # Without prctl, the end of standard input remains.
+    # On systems without prctl, only the end of standard input ends this process.
     die_with_parent(int(sys.argv[1]))
     tune_allocator()
-    # Ctrl-C in a terminal signals the whole group, but the service decides when its workers end.
+    # Ignore Ctrl-C, which a terminal sends to workers, too. The service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs, replies = _pipes()
-    # The service itself logs left-out engines once. Workers would repeat the log records.
+    # The service logs once which engines are left out. Workers would repeat these log records.
     logging.getLogger("speechframe").setLevel(logging.ERROR)
     _send_hello(replies, _hello())
     while (job := _read_job(jobs)) is not None:
@@ -63,13 +65,13 @@ def main() -> None:
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
-    # A native library that prints must not print into the replies.
+    # Redirect standard output to standard error, so that a native library cannot print into the replies.
     replies = os.fdopen(os.dup(1), "wb", buffering=_PIPE_BYTES)
     os.dup2(2, 1)
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
-        # A clip of usual length passes at once, without a context switch every 64 KB.
+        # With a large pipe, most replies are written at once, without a context switch every 64 KB.
         fcntl.fcntl(replies.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     return sys.stdin.buffer, replies
 
@@ -102,7 +104,7 @@ def _read_job(jobs: BinaryIO) -> dict[str, Any] | None:
 
 
 def _answer(job: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-    """Return the reply to a job as a message. An engine's fault costs one request, not the worker."""
+    """Run a job and return the reply as a message. Errors of the job become facts of the reply."""
     try:
         reply = TASKS[job.pop("kind")](job)
         return _with_memory(reply).encoded()

@@ -17,10 +17,11 @@ from speechframe.local.service.workers.job import JOB_HEAD, REPLY_HEAD, WorkerRe
 from speechframe.settings.hidden import environment_without_keys
 
 END_S = 2.0
-"""Seconds to wait for the exit of a worker that closed its pipes. Its exit status explains the failure."""
+"""Seconds to wait for the exit status of a worker that has closed its pipes. Messages contain the status."""
 
-# Each process uses one thread, because several processes run in parallel. Audio buffers stay on the heap.
-# Mapping and unmapping them for every job takes a seventh of the CPU time of a short line.
+# Environment of workers. Each process uses one thread, because several processes run in parallel. Audio
+# buffers stay on the heap, because to map and unmap memory for every job takes a seventh of the CPU time of a
+# short text.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -31,7 +32,15 @@ _ENVIRONMENT = {
 
 
 class WorkerProcess:
-    """One worker process, ready for jobs."""
+    """One worker process that is ready for jobs.
+
+    Parameters
+    ----------
+    process
+        The process, with pipes as standard input and output.
+    hello
+        The first message of the process. It reports the engines that work, and those that do not.
+    """
 
     def __init__(
         self,
@@ -51,12 +60,12 @@ class WorkerProcess:
 
     @classmethod
     async def started(cls, limit_s: float) -> "WorkerProcess":
-        """Start a process, and wait until it has reported its engines.
+        """Start a process, wait until it has reported its engines, and return the worker.
 
         Raises
         ------
         SettingsError
-            The process does not start within `limit_s`, or no speech engine works.
+            The process does not start within `limit_s` seconds, or no speech engine works.
         """
         process = await spawned("speechframe.local.service.workers.main", str(os.getpid()))
         try:
@@ -76,7 +85,7 @@ class WorkerProcess:
         return cls(process, hello)
 
     async def ask(self, message: bytes) -> WorkerReply:
-        """Send a job to the process and return the reply."""
+        """Send a job, as a message of bytes, to the process and return the reply."""
         self.jobs += 1
         self._in.write(message)
         await self._in.drain()
@@ -89,7 +98,7 @@ class WorkerProcess:
         await killed(self.process)
 
     def cpu_s(self) -> float:
-        """Return the CPU time in seconds that the process and its children used. This blocks a little."""
+        """Return the CPU time in seconds of the process and its children. Call this in a thread."""
         total = 0.0
         with contextlib.suppress(psutil.Error):
             for process in (self._usage, *self._usage.children(recursive=True)):
@@ -98,7 +107,7 @@ class WorkerProcess:
         return total
 
     def describe_end(self) -> str:
-        """Return a phrase for the log with the signal or exit status that ended the process."""
+        """Return a phrase for the log, such as "exited with status 1", with the signal or exit status."""
         code = self.process.returncode
         if code is None:
             return "does not answer"
@@ -106,7 +115,7 @@ class WorkerProcess:
 
 
 async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Start a module of speechframe as a process with pipes. Its environment does not contain keys."""
+    """Start a module as a Python process with pipes, and return it. Its environment contains no keys."""
     spawning = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,
@@ -123,7 +132,7 @@ async def spawned(module: str, *arguments: str) -> asyncio.subprocess.Process:
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
-        # If asyncio is cancelled while it connects the pipes, the process and the pipes are left behind.
+        # Wait for the start, then kill the process. A cancelled start would leave process and pipes behind.
         await killed(await spawning)
         raise
 
@@ -132,7 +141,7 @@ async def killed(process: asyncio.subprocess.Process) -> None:
     """Kill a process, even during a job, and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    # Read the pipes to their end and close them. A cancellation waits until this is done.
+    # Read the pipes to their end and close them, even if this function is cancelled.
     ending = asyncio.ensure_future(process.communicate())
     try:
         await asyncio.shield(ending)

@@ -1,4 +1,7 @@
-"""A worker's jobs ``speak``, an utterance encoded, and ``stream``, a part of an utterance as samples."""
+"""The jobs ``speak`` and ``stream`` of a worker process.
+
+``speak`` writes an utterance as an audio file. ``stream`` returns a part of an utterance as samples.
+"""
 
 import os
 import time
@@ -19,13 +22,15 @@ from speechframe.spec import chosen
 from speechframe.spec.speech import ChannelType, Format, Pronunciation, WordDuration
 
 _LOWEST_RATE_HZ = 8000
+"""Lowest sample rate in Hz of engines and formats."""
+# Flags of os.open for a file that must not exist yet.
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _WORDS = TypeAdapter(list[WordDuration])
 
 
 def speak(job: dict[str, Any]) -> WorkerReply:
-    """Return an utterance as audio; the job names ``engine`` and ``utterance``."""
+    """Speak the job's ``utterance`` with its ``engine``, and write the audio to ``path``."""
     started = time.process_time()
     speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
     told = streaming.check(speaker, said)
@@ -37,7 +42,7 @@ def speak(job: dict[str, Any]) -> WorkerReply:
 
 
 def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
-    """Return an utterance within the longest allowed length, and a warning if the length was changed."""
+    """Return an utterance with an allowed length, and a warning if its length was changed, else None."""
     asked_s = said.audio_duration_s
     if asked_s <= chosen.LONGEST_ANSWER_S:
         return said, None
@@ -47,11 +52,16 @@ def _bounded(speaker: Speaker, said: Utterance) -> tuple[Utterance, str | None]:
 
 
 def speak_part(job: dict[str, Any]) -> WorkerReply:
-    """Return a part of a stream as samples, ready for its encoder.
+    """Return a part of a stream as float32 samples.
 
-    The job contains ``engine``, ``utterance`` and ``pause_s``, the silence before the part. The job of the
-    first part also contains the ``whole`` text. The reply then has the warnings for the whole text, and a
-    text that cannot be spoken is refused before its first part is spoken.
+    The job contains ``engine``, ``utterance`` and ``pause_s``, the silence in seconds before the part. The
+    job of the first part also contains the ``whole`` text. The worker then checks the whole text before it
+    speaks the part. The reply contains the warnings for the whole text.
+
+    Raises
+    ------
+    EngineError
+        The engine cannot speak the text.
     """
     started = time.process_time()
     speaker, said = registry.speaker(job["engine"]), utterance(job["utterance"])
@@ -68,7 +78,7 @@ def speak_part(job: dict[str, Any]) -> WorkerReply:
     except EngineError as error:
         if not speaker.capabilities.streaming or job["whole"] == said.text:
             raise
-        # The text as a whole can be spoken, but this part contains no sound.
+        # The whole text can be spoken, but this part of it cannot. So the part is silent, with a warning.
         return WorkerReply(Facts(warnings=(*warnings, without_paths(str(error))), unused_words=unused_here))
     rate_hz = pieces[0].sample_rate_hz
     pause = np.zeros(codec.seconds_to_frames(job["pause_s"], rate_hz), np.float32)
@@ -92,18 +102,18 @@ def encoded(
     started: float,
     shape_names: tuple[str, str] = ("channelType", "sampleRate"),
 ) -> WorkerReply:
-    """Write speech to the job's file, in its format.
+    """Encode speech, write it to the job's file, and return the reply with its facts and word durations.
 
     Parameters
     ----------
     speech
         Speech of an engine.
     job
-        Holds ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
+        Contains ``format``, ``channel_type``, ``sample_rate_hz`` and ``path``.
     asked_s
-        The length that was asked for, 0 for none.
+        The requested length in seconds. 0 if the request names no length.
     started
-        `time.process_time` before the engine began.
+        Value of `time.process_time` before the engine began.
     shape_names
         The request's names of channel type and sample rate, for warnings.
     """
@@ -111,7 +121,7 @@ def encoded(
     asked = ChannelType(job["channel_type"]), job["sample_rate_hz"]
     audio_format = Format(job["format"])
     channel_type, rate_hz = codec.forced_shape(audio_format, *asked)
-    # A length is kept to the sample at the requested rate, not at the engine's rate.
+    # If the engine met the requested length, make it exact to the sample at the output rate.
     fits = asked_s > 0 and _is_close(asked_s, speech.audio_seconds, rate_hz)
     seconds = asked_s if fits else speech.audio_seconds
     with os.fdopen(os.open(job["path"], _NEW_FILE, 0o600), "w+b") as file:
@@ -145,16 +155,16 @@ def encoded(
 
 
 def utterance(fields: dict[str, Any]) -> Utterance:
-    """Return the utterance of a message's fields."""
+    """Return the utterance that the fields of a job describe. Remove ``pronunciations`` from `fields`."""
     spoken = {word: Pronunciation(**how) for word, how in fields.pop("pronunciations").items()}
     return Utterance(**fields, pronunciations=spoken)
 
 
 def unused(said: Utterance) -> tuple[str, ...]:
-    """Return the words of an utterance's dictionary that are nowhere in its text."""
+    """Return the words of an utterance's pronunciation dictionary that its text does not contain."""
     return unused_words(said.text, said.pronunciations) if said.pronunciations else ()
 
 
 def _is_close(asked_s: float, made_s: float, rate_hz: int) -> bool:
-    # Allow for rounding at two rates. An engine that missed the length by more keeps its own length.
+    # Allow two samples for rounding at two rates. If the engine missed the length by more, keep its length.
     return abs(asked_s - made_s) < 2 / min(rate_hz, _LOWEST_RATE_HZ)
