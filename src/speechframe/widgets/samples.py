@@ -1,4 +1,4 @@
-"""Make samples of voices. A process makes each sample once, even if many galleries show it."""
+"""Make spoken samples of voices. A process makes each sample once, even if many galleries show it."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ os.register_at_fork(after_in_child=_samples.clear)
 
 
 async def sample(text: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
-    """Return a text spoken by a voice. Each API key pays for a sample once.
+    """Return a text spoken by a voice. A process makes and pays a sample once for each API key.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ async def sample(text: str, voice: str, *, service: Any = None, **options: Any) 
         As :func:`~speechframe.aio.say`. The next request for the sample tries again.
     """
     settings = await aio.resolve_service(service)
-    # The repr of settings hides their keys, so two keys would look equal.
+    # The repr of settings hides the API key, so settings with two keys would look equal.
     owner = "" if settings.api_key is None else fingerprint(settings.api_key)
     key = (owner, repr(settings), text, voice, json.dumps(options, sort_keys=True, default=str))
     if key not in _samples:
@@ -54,8 +54,8 @@ async def sample(text: str, voice: str, *, service: Any = None, **options: Any) 
 
 
 def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
+    """Forget a failed sample, so that the next caller tries again. Otherwise forget the oldest of too many."""
     if done.cancelled() or done.exception() is not None:
-        # The next caller tries again.
         del _samples[key]
     elif len(_samples) > _MOST:
         del _samples[next(old for old, one in _samples.items() if one.done())]
