@@ -38,10 +38,9 @@ _LARGEST_BYTES = 200 * _MEBI
 class DubView:
     """The data of a dub of one media file in one locale, for the page.
 
-    `path` and `original` are the local files of the dub and of its original, or None. A cue is a subtitle with
-    its text, and its start and end in milliseconds. `problem` is the reason why the dub cannot be shown, and
-    `note` is a fault of the cues. `utterances` is empty if they cannot be corrected. Each correction increases
-    `version` by one.
+    `path` and `original` are the local files of the dub and of its original, or None. A cue is a subtitle:
+    its text, start and end in milliseconds. `problem` is the reason why the dub cannot be shown. `note` is a
+    fault of the cues. `utterances` is empty if they cannot be corrected. Each correction adds 1 to `version`.
     """
 
     dub_id: str

@@ -54,7 +54,7 @@ async def sample(text: str, voice: str, *, service: Any = None, **options: Any) 
 
 
 def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
-    """Forget a failed sample, so that the next caller tries again. Otherwise forget the oldest of too many."""
+    """Forget a failed sample, so that the next caller tries again. Otherwise forget the oldest if needed."""
     if done.cancelled() or done.exception() is not None:
         del _samples[key]
     elif len(_samples) > _MOST:
