@@ -177,12 +177,14 @@ class Ballots:
         return found
 
     def _paths(self) -> list[Path]:
+        """Return the paths of the files with votes, one for each listener who has begun."""
         with storing(self._folder, "reading votes"):
             # glob would return no files for a folder without read permission. iterdir raises an error.
             paths = sorted(self._folder.iterdir()) if self._folder.exists() else []
         return [path for path in paths if path.suffix == ".jsonl"]
 
     def _book(self, listener: str) -> VoteBook:
+        """Return the file of a listener."""
         return VoteBook(self._folder / f"{listener}.jsonl")
 
     def _require_test(self) -> None:

@@ -229,7 +229,7 @@ class _DesignPlan:
         self.flips = [_draw(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
     def rows_of_listener(self, place: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a listener by number, from 0."""
+        """Yield the rows of the design for one listener. `place` is the number of the listener, from 0."""
         first = place * self.trials
         draw = _draw(f"{self.seed}/listener/{place}")
         counted = self._ordered([self._cell(first + k) for k in range(self.trials)], place, draw)
@@ -310,6 +310,7 @@ def _draw(seed: str) -> random.Random:
 
 
 def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the subjects of trials, each as its conditions."""
     if method in _PAIR_COLUMNS:
         return list(combinations(conditions, 2))
     return [(name,) for name in conditions] if method == MOS else [conditions]
@@ -318,6 +319,7 @@ def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...
 def _refuse(
     method: str, items: tuple[str, ...], conditions: tuple[str, ...], trials: int, training: int
 ) -> None:
+    """Raise ListeningError if an argument of a design is not valid."""
     if method not in METHODS:
         raise ListeningError(f"there is no method {method!r}; allowed: {', '.join(METHODS)}")
     for names, what, least in ((conditions, "conditions", 2), (items, "items", 1)):
@@ -339,6 +341,7 @@ def _refuse(
 
 
 def _page(rows: list[dict[str, Any]]) -> Page:
+    """Return the page of one trial from its rows of the design."""
     first = rows[0]
     x = None
     if "condition_a" in first:

@@ -167,6 +167,7 @@ def make_test(
 
 
 def _refuse_method(method: Any, *, reveal: bool) -> None:
+    """Raise ListeningError if the method is unknown or does not allow `reveal`."""
     if not isinstance(method, str) or method not in METHODS:
         raise ListeningError(f"there is no method {method!r}; {nearest_in_words(str(method), METHODS)}")
     if reveal and method not in {AB, ABX}:
@@ -177,6 +178,7 @@ def _refuse_method(method: Any, *, reveal: bool) -> None:
 
 
 def _refuse_reference(reference: str | None, method: str, conditions: Sequence[str]) -> None:
+    """Raise ListeningError if the method or the conditions do not allow the reference."""
     if reference is None:
         return
     if method not in {MULTI, MUSHRA}:
@@ -190,6 +192,7 @@ def _refuse_reference(reference: str | None, method: str, conditions: Sequence[s
 
 
 def _refuse_anchors(method: str, conditions: Sequence[str]) -> None:
+    """Raise ListeningError if a condition has the name of an anchor that `mushra` makes."""
     taken = [name for name in conditions if name in ANCHORS]
     if method == MUSHRA and taken:
         raise ListeningError(

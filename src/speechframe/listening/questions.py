@@ -152,6 +152,7 @@ def _is_list(value: object) -> bool:
 
 
 def _answer(question: Question, value: Any) -> Any:
+    """Return a checked answer, or None if an answer is missing and not required."""
     if value is None or value == "":
         if question.required:
             raise VoteRefused(f"please answer: {question.label}")

@@ -264,6 +264,7 @@ class ServedTest:
         return reply
 
     def _count(self, listener: str, plan: Mapping[str, Any]) -> None:
+        """Store the progress of a listener. If all listeners have finished, end :meth:`wait`."""
         self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
         if len(self._progress) == len(self._tokens) and all(
             done == total for done, total in self._progress.values()

@@ -24,7 +24,10 @@ __all__ = [
 ]
 
 LISTEN_S = 3.0
-"""Seconds of every signal (sound of a trial) to play before a vote. A shorter signal is played to its end."""
+"""Seconds that a listener must play of every signal (sound of a trial) before the vote.
+
+A shorter signal must be played to its end.
+"""
 
 _SLACK_S, _SLACK_SHARE = 0.2, 0.1
 """Part at the end of a short signal that need not be played, because pages measure time in steps.

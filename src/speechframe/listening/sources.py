@@ -153,7 +153,7 @@ def _value(entry: Entry, column: str, argument: str) -> str:
 
 
 def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str, str], _Found]:
-    """Return the clips by item and condition. Raise ListeningError if two clips have the same place."""
+    """Return the clips by item and condition. Raise ListeningError if two clips have the same of both."""
     by_place: dict[tuple[str, str], _Found] = {}
     for one in found:
         first = by_place.setdefault((one.item, one.condition), one)
@@ -169,6 +169,7 @@ def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str
 def _refuse_missing(
     items: tuple[str, ...], conditions: tuple[str, ...], found: Mapping[tuple[str, str], _Found]
 ) -> None:
+    """Raise ListeningError if an item has no playable clip in a condition."""
     missing = {
         (item, condition): found[item, condition].entry.problem if (item, condition) in found else None
         for item in items

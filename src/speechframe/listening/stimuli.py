@@ -290,6 +290,7 @@ def _tasks(material: Material, reference: str | None) -> list[_Task]:
 
 
 def _measure(task: _Task) -> _Facts:
+    """Return sample rate, loudness and peak of a sound, and the hash of its clip."""
     clip, samples = task.samples()
     try:
         lufs = loudness_lufs(samples, clip.sample_rate)

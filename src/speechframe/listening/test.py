@@ -390,6 +390,7 @@ class Test:
         return {"kind": "begun"}
 
     def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and store a vote, and return the reply."""
         name = self.name_of(listener)
         rows = self.rows_of(name, message)
         trial = message["trial"]

@@ -92,6 +92,7 @@ class VoteBook:
                 sync(self.path.parent.parent)
 
     def _append(self, line: Mapping[str, Any]) -> None:
+        """Write and sync a line. Remove an incomplete last line before, and the new line after an error."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             data = file.read()
@@ -170,6 +171,7 @@ def _refuse_double(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) 
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, because one call of `os.write` may write only a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]

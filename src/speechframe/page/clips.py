@@ -138,7 +138,7 @@ class ClipShelf:
 
 
 def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> ClipShelf:
-    """Return the clips of a source as a shelf.
+    """Return the clips of a source.
 
     Parameters
     ----------
@@ -213,6 +213,7 @@ def _length_of(part: Any) -> int:
 
 
 def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a run, and a function that reads the clip."""
     run: Any = part if isinstance(part, Run) else part.run
     name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
     if AUDIO not in run.manifest.schema.names:
@@ -270,6 +271,7 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a DataFrame, and a function that returns the clip."""
     if AUDIO not in frame.columns:
         raise StoreError(
             f"the frame has no column {AUDIO!r}; for a run, use run.to_pandas(audio=True). Its columns are "
@@ -291,6 +293,7 @@ def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]
 
 
 def _nothing() -> Clip:
+    """Raise StoreError. This is the function for a clip without audio."""
     raise StoreError("the clip has no audio")
 
 

@@ -24,6 +24,8 @@ __all__ = ["AttemptReader", "Attempts"]
 _COLUMNS = (
     "request_key", "time", "status", "credits", "audio_seconds", "balance_after", "error_code",
 )  # fmt: skip
+"""Columns of the ledger that are read."""
+
 _LOST = frozenset({FAILED, CHARGED_UNKNOWN})
 """Statuses of a call that ended without an answer."""
 

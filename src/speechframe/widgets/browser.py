@@ -192,6 +192,7 @@ class DatasetBrowser(ClipWidget):
             self.trouble = str(error)
 
     def _open(self, row: dict[str, Any]) -> None:
+        """Show the words, the waveform and the other columns of a listed row."""
         self.run.refresh()
         (now,) = self._reader.page([row["place"]])
         if now != row:
@@ -199,7 +200,7 @@ class DatasetBrowser(ClipWidget):
             self.rows = [now if one is row else one for one in self.rows]
         self._opened_as = _made_as(now)
         entry = self._reader.entry(row["place"])
-        # Rows that were opened before stay on the shelf, because the page may still load their audio.
+        # Rows that were opened before are kept, because the page may still load their audio.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
         self._opened = dict(list(self._opened.items())[-_OPENED:])
         self.shelf = self._reader.shelf(self._opened.values())
@@ -237,7 +238,7 @@ class DatasetBrowser(ClipWidget):
             self.on_open(row)
 
     def _shown(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the listed row that a message names by its place, or None."""
+        """Return the listed row whose position in the run (``place``) is in a message, or None."""
         return next((row for row in self.rows if row["place"] == message.get("place")), None)
 
     # -- saved pages and plain HTML ----------------------------------------------------

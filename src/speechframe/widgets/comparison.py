@@ -32,6 +32,8 @@ _REFRESH_S = 0.25
 """Time in seconds between two updates of the number of finished clips."""
 
 PLANNED, RUNNING, READY = "planned", "running", "ready"
+"""Stages of a comparison."""
+
 _OWN = ("table", "text", "voice", "wait", "dry_run")
 """Arguments of :func:`speechframe.generate` that the comparison sets itself."""
 
@@ -127,6 +129,7 @@ class VoiceComparison(ClipWidget):
             self.stage = READY
 
     async def _run_through(self) -> None:
+        """Run all calls with updates of the page, and show the clips."""
         try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
             live = asyncio.ensure_future(_wait_for_end(self.run))

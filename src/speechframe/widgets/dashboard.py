@@ -42,10 +42,10 @@ _CLIPS_S = 2.0
 """Shortest time in seconds between two updates of the clips."""
 
 _SHARE = 10
-"""Reads of the run take at most one tenth of the time. So a slow folder is read less often."""
+"""Reads of the run take at most one tenth of the time, unless the pause between them is the longest."""
 
 _LONGEST_PAUSE_S = 5.0
-"""Longest time in seconds between two updates, even if a read on a busy machine took a minute."""
+"""Longest pause in seconds between two reads, even if a read on a busy machine took a minute."""
 
 
 def pause_s(cost_s: float) -> float:
@@ -128,6 +128,7 @@ class RunDashboard(ClipWidget):
     # -- updates of the page -----------------------------------------------------------
 
     def _follow(self) -> None:
+        """Start to update the page, unless it is being updated."""
         if self._following is None or self._following.done():
             self._following = submit(self._keep_looking())
 
@@ -176,7 +177,7 @@ class RunDashboard(ClipWidget):
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
         entries = [entry for entry, _ in self._known.values()]
-        # The shelf also has clips that the page no longer shows, because the page may still load them.
+        # This includes clips that the page no longer shows, because the page may still load their audio.
         self.shelf = ClipShelf(
             entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
         )
@@ -226,10 +227,12 @@ class RunDashboard(ClipWidget):
         self._resuming = submit(self._go_on(more))
 
     async def _resumed(self, more: RunOptions) -> Run:
+        """Return the resumed run. `more` are further run options."""
         options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **more}  # type: ignore[typeddict-item]
         return await aio.resume(self.run.path, **options)
 
     async def _go_on(self, more: RunOptions) -> None:
+        """Resume the run, and update the page from the resumed run."""
         try:
             self.run.go_on_as(await self._resumed({**more, "wait": False}))
             self.offer = {}
@@ -247,6 +250,7 @@ class RunDashboard(ClipWidget):
             self._pricing = submit(self._offer_rest())
 
     async def _offer_rest(self) -> None:
+        """Show the price of the rest of the run."""
         budget = self._watcher.max_credits
         try:
             spent = await asyncio.to_thread(self._watcher.spent_credits)

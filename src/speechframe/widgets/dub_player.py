@@ -125,6 +125,7 @@ class DubPlayer(PageWidget):
             self.send({"kind": "audio", "clip": name, "mime": mime}, buffers=[data])
 
     def _playable(self, name: str) -> tuple[bytes, str]:
+        """Return a file for the page, and its content type. `name` is as in :attr:`loads`."""
         dub_id, side, how, _ = (*name.rsplit("/", 3), "", "", "")[:4]
         dub = self._shown.get(dub_id)
         path = None if dub is None else dub.path if side == "dub" else dub.original

@@ -113,7 +113,7 @@ class RunFigures:
     failed_by, retried_by
         Number of failures and retries, by error code.
     unit
-        Name of one unit of work, such as ``call``.
+        What the counters count, such as ``call``.
     burn
         The amount left over time.
     """

@@ -131,6 +131,7 @@ class RowReader:
         return self._order[2]
 
     def _arrange(self, arranged: Arranged) -> Sequence[int]:
+        """Return the positions of the matching rows in their order."""
         facts = self._facts()
         verdicts = self._verdicts(facts) if arranged.verdict or arranged.by == "verdict" else None
         places = np.flatnonzero(self._kept(arranged, facts, verdicts))
@@ -210,6 +211,7 @@ class RowReader:
         return [self._line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)]
 
     def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return a row and its review as plain values for the page."""
         review = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
         return {
             "place": int(place),

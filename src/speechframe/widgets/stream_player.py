@@ -154,6 +154,7 @@ class StreamPlayer(ClipWidget):
         return Entry(_CLIP, "stream", "stream", text, words, seconds)
 
     def _show(self) -> None:
+        """Update text, times of words and waveform on the page."""
         with self.hold_sync():
             self.clip = self._entry().to_page()
             self.outline = peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
@@ -193,7 +194,7 @@ class StreamPlayer(ClipWidget):
         )
         return Clip(audio, Format.WAV, self._rate_hz, channels, self.stream.text)
 
-    # -- the end, and the view without a front end ---------------------------------------
+    # -- the end, and the view as text and plain HTML ------------------------------------
 
     def wait(self) -> "StreamPlayer":
         """Wait for the end of the stream, and return the player."""

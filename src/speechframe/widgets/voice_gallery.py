@@ -123,6 +123,7 @@ class VoiceGallery(PageWidget):
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
     async def _sample(self, voice_id: str, locale: str, style: str) -> Clip:
+        """Return a sample of a voice. Make the sample if this gallery does not have it."""
         key = (voice_id, locale, style)
         if key not in self.samples:
             own = self._catalogue[voice_id].locale if voice_id in self._catalogue else None

@@ -61,6 +61,7 @@ class Watcher:
         return self._here() if self.run.progress is not None else self._elsewhere()
 
     def _here(self) -> RunFigures:
+        """Return the figures from the counters of this process."""
         run, p = self.run, self.run.progress
         assert p is not None  # noqa: S101 - the caller has checked this
         if p is not self._progress:
@@ -84,7 +85,7 @@ class Watcher:
         if estimate is not None and estimate.balance is not None:
             balance = estimate.balance + before
         else:
-            # Without a balance from before the first call, it is the latest balance plus the spent credits.
+            # If the balance before the first call is unknown, add the spent credits to the latest balance.
             balance = None if p.balance is None else p.balance + to_credits(p.credits_millis)
         start = _start(p.budget, balance, planned + before)
         return RunFigures(
@@ -120,6 +121,7 @@ class Watcher:
         self._earlier_retries += progress.retried_by
 
     def _elsewhere(self) -> RunFigures:
+        """Return the figures from the folder of the run."""
         run = self.run.refresh()
         status = run.status
         books = self._attempts.read(run)
@@ -204,7 +206,7 @@ class _Line:
         unit, of, start
             Unit, kind and first amount of the line.
         ahead
-            The rest of the run. None if there is none, or if it is not known.
+            The rest of the run. None if the run has ended or its rest is not known.
         """
         points = tuple((round(at, 2), round(start - to_credits(spent), 3)) for at, spent in self._points)
         if not points or ahead is None or ahead.seconds <= 0:
