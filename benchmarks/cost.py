@@ -28,7 +28,8 @@ def _durable(
 ) -> Iterator[Figure]:
     """Yield the ratios of a whole run's processor time to those of a bare loop and of a naive notebook.
 
-    `bare` and `naive` are the largest allowed ratios. `unchecked` is that to the bare loop without checks of the audio.
+    `bare` and `naive` are the largest allowed ratios. `unchecked` is the largest ratio to the bare loop if the audio is
+    not checked.
     """
     job = {
         "rows": rows,

@@ -150,10 +150,7 @@ def _read(path: Path, test: Test) -> _Returned:
 
 
 def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return the messages of a file, or raise _ForeignError if they are not starts and votes of one page.
-
-    A trial must not have two votes.
-    """
+    """Return the messages of a file. Raise _ForeignError unless all are starts or votes, one vote a trial."""
     trials = []
     for message in messages if isinstance(messages, list) else [None]:
         if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:

@@ -129,7 +129,7 @@ class ClipShelf:
         return self.clip(clip_id).playable()
 
     def peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
-        """Return the outline of a clip's waveform (see `audio.peaks`), or nothing if it cannot be read."""
+        """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
             return peaks(self.clip(clip_id).samples, bins)
         except (SpeechframeError, OSError):

@@ -49,7 +49,7 @@ class VoiceComparison(ClipWidget):
     stage
         ``"planned"`` before the clips are made, ``"running"`` meanwhile, and ``"ready"`` afterwards.
     run
-        The run that makes the clips. None if the clips existed before.
+        The run that makes the clips. None if existing runs are compared.
     preferred
         Voice that the user preferred for a text, by index of the text.
     """

@@ -1,4 +1,7 @@
-"""Make spoken samples of voices. A process makes each sample once, even if many galleries show it."""
+"""Make spoken samples of voices. Galleries share the samples, so a process makes each sample once.
+
+The oldest of more than 500 samples are forgotten, and made again when they are requested.
+"""
 
 import asyncio
 import json
@@ -24,7 +27,7 @@ os.register_at_fork(after_in_child=_samples.clear)
 
 
 async def sample(text: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
-    """Return a text spoken by a voice. A process makes and pays a sample once for each API key.
+    """Return a text spoken by a voice. A sample that was made with the same API key is returned again.
 
     Parameters
     ----------
