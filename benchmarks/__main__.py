@@ -1,4 +1,4 @@
-"""The command: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
+"""Run the benchmarks: ``python -m benchmarks --only U15,W1 --rounds 3 --long --json out.json``."""
 
 import argparse
 import json
@@ -94,10 +94,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="use a million table rows in M2 and R1")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
-        "--tiny", action="store_true", help="only show that every row works. Its figures mean nothing"
+        "--tiny", action="store_true", help="only test that every row works. The figures are not valid"
     )
     parser.add_argument(
-        "--profile", action="store_true", help="profile every child. Its figures mean nothing"
+        "--profile", action="store_true", help="profile every child. The figures are not valid"
     )
     return parser.parse_args()
 

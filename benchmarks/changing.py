@@ -1,4 +1,4 @@
-"""The row V1, the processor time for a second of changed audio, from the call to its answer."""
+"""Measure the row V1, the processor time for a second of audio whose voice is changed."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,11 +15,13 @@ from speechframe.local.start import local_service
 
 PATH = "/v1/voice-changer/convert"
 TARGETS = ("nora", "hank", "ruby", "oscar")
+"""Names of the voices to which clips are changed."""
+
 TEXT = "The meeting in room {n} starts at ten in the morning, and everybody should bring the report."
 
 
 def through_the_service(clock: Clock, to: dict[str, str], clips: list[str], rows: int, pid: int):
-    """Post clips one after the other. Each clip goes to the next voice."""
+    """Change the voice of clips through the service, one clip after the other, in turn to each target voice."""
     contents = [Path(clip).read_bytes() for clip in clips]
     return asyncio.run(_through_the_service(clock, to, contents, rows, pid))
 
@@ -36,7 +38,7 @@ async def _through_the_service(clock, to, contents, rows, pid):
                 answer.raise_for_status()
                 return (await answer.json())["audio_length_in_seconds"]
 
-        # The service measures a voice at its first use, so use each voice once before the clock starts.
+        # The service analyses a target voice at its first use, so each voice is used before the clock starts.
         for number in range(len(TARGETS)):
             await change(number)
         before_s = service_cpu_s(pid)
@@ -55,6 +57,7 @@ def service_cpu_s(pid: int) -> float:
 
 
 def v1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row V1."""
     rows = lab.size(40, tiny=2)
     with local_service(workers=1, quota=10**9) as service, lab.folder() as folder:
         clips = _clips(service, Path(folder))
@@ -69,7 +72,7 @@ def v1(lab: Lab) -> Iterator[Figure]:
 
 
 def _clips(service, folder: Path) -> list[str]:
-    """Return the files of some lines, spoken by two voices that are not targets."""
+    """Make two clips of voices that are not targets, and return the paths of their files."""
     found = []
     with SyncClient(service.settings) as client:
         for number, voice in enumerate(("en-US-miles", "en-US-joe")):

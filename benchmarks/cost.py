@@ -1,4 +1,4 @@
-"""The row E60, the processor time of a whole run in the client."""
+"""Measure the row E60, the processor time of the caller for a whole run."""
 
 import statistics
 from collections.abc import Iterator
@@ -8,11 +8,13 @@ from benchmarks.report import Figure, at_most
 from benchmarks.texts import CHARACTERS
 
 IN_FLIGHT = 15
+"""Number of calls in flight."""
 
 
 def e60(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row E60."""
     yield from _durable(lab, "WAV", lab.size(2000), bare=1.3, naive=1.0, unchecked=0.9)
-    # FLAC has no bounds, because only speechframe decodes the audio, to check it.
+    # FLAC does not have targets, because only speechframe decodes the audio (to check it), and the references do not.
     yield from _durable(lab, "FLAC", lab.size(2000))
 
 
@@ -24,7 +26,11 @@ def _durable(
     naive: float | None = None,
     unchecked: float | None = None,
 ) -> Iterator[Figure]:
-    """Yield the processor time of a whole run against a bare loop and a naive notebook, with bounds of the ratios."""
+    """Yield the ratios of a whole run's processor time to those of a bare loop and of a naive notebook.
+
+    `bare` and `naive` are the largest allowed ratios. `unchecked` is the largest ratio to the bare loop if the audio is
+    not checked.
+    """
     job = {
         "rows": rows,
         "characters": CHARACTERS[format, 60_000],
@@ -72,6 +78,7 @@ def _shares(ran: list[JobResult]) -> list[float]:
 
 
 def _us_a_row(ran: list[JobResult]) -> float:
+    """Return the median processor time of a row, in microseconds."""
     return statistics.median(one.cpu_s / one.rows * 1e6 for one in ran)
 
 

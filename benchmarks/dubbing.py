@@ -1,4 +1,4 @@
-"""The row D1, which compares a whole dub with its engines alone."""
+"""Measure the row D1, which compares a whole dub with its engines alone."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,10 +11,14 @@ from benchmarks.report import Figure, at_most
 SAMPLE = Path(__file__).parents[1] / "datasets" / "dub_sample.webm"
 LOCALE = "pt-BR"
 SAMPLE_S = 57.5
+"""Length of the sample in seconds."""
 
 
 def whole(clock: Clock, folder: str, script: str | None):
-    """Dub the sample in this process, like a worker of the service."""
+    """Dub the sample in this process, like a worker of the service.
+
+    `script` is a transcript in SRT format. None lets the recogniser transcribe the sample.
+    """
     from speechframe.local.dubbing import job
     from speechframe.local.dubbing.folder import OUTCOME, SOURCE, TASK, LocaleOutcome, Task
 
@@ -31,7 +35,10 @@ def whole(clock: Clock, folder: str, script: str | None):
 
 
 def engines(clock: Clock, dubbed: list[list[str]], recognise: bool):  # noqa: FBT001 - arguments come as JSON
-    """Recognise the sample, translate its lines and speak the translations, without any other step of a dub."""
+    """Recognise the sample, translate its lines and speak the translations, without the other steps of a dub.
+
+    `dubbed` has source text, translation and voice of each line. The sample is only recognised if `recognise` is true.
+    """
     from speechframe.audio import media
     from speechframe.audio.codec import resample
     from speechframe.engines import registry
@@ -54,6 +61,7 @@ def engines(clock: Clock, dubbed: list[list[str]], recognise: bool):  # noqa: FB
 
 
 def d1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row D1."""
     script = SAMPLE.with_suffix(".srt").read_text(encoding="utf-8")
     # A tiny dub uses two lines of the script, so the recogniser is not needed.
     given = "\n\n".join(script.split("\n\n")[:2]) if lab.tiny else None

@@ -1,4 +1,4 @@
-"""Jobs for children that make whole runs with speechframe."""
+"""Make whole runs with speechframe, as jobs for child processes."""
 
 import asyncio
 import shutil
@@ -13,10 +13,11 @@ from speechframe.settings import Settings
 from speechframe.store.journal import MOST_ROWS
 
 _SAMPLE_S = 0.25
+"""Time between two measurements of memory, in seconds."""
 
 
 def settings_of(to: dict[str, str]) -> Settings:
-    """Return the settings of the service at `to`."""
+    """Return the settings for a service. `to` has its address, key and profile."""
     return Settings(base_url=to["url"], api_key=to["key"], profile=to["profile"])
 
 
@@ -31,7 +32,10 @@ def generate(
     first: int = 0,
     **options: Any,
 ):
-    """Make a whole run as users do, with journal, keys, checks, ledger, Parquet and idempotency."""
+    """Make a whole run as users do, with all files of a run.
+
+    `first` is the number of the first text. `warm` rows are made before the clock starts. `options` are run options.
+    """
     given = {
         "voice": VOICE,
         "format": format,
@@ -53,7 +57,10 @@ def generate(
 def generate_file(
     clock: Clock, to: dict[str, str], table: str, format: str, folder: str, from_row: int = 0, **options: Any
 ):
-    """Make a whole run from a file, so that the table is not in memory, and sample the memory meanwhile."""
+    """Make a whole run from a file, so that the table is not in memory, and measure the memory meanwhile.
+
+    The growth of memory is measured from the time at which `from_row` rows are finished.
+    """
     given = {
         "voice": VOICE,
         "format": format,
@@ -85,6 +92,6 @@ def generate_file(
 def _result(run: Any) -> dict[str, Any]:
     stats = run.stats
     path = run.path
-    # Remove the run, because dozens of rounds would fill the disk.
+    # The run is removed, because the runs of all rounds would fill the disk.
     shutil.rmtree(path)
     return {"rows": stats["done"] + stats.get("suspect", 0), "suspect": stats.get("suspect", 0)}

@@ -21,12 +21,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BrokenRowError(Exception):
-    """A row of the table did not do its work, so its figure would mean nothing."""
+    """Raised if a job for a row of the table did not do its work, so its figure would be wrong."""
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """The measurements and results of a child's job."""
+    """The measurements and results of a child's job.
+
+    `before_mb` and `peak_mb` are the memory before the job and its maximum. `rows` is the number of rows that the job
+    finished. `service_share` is the share of one core that the service used. `more` has the job's own results.
+    """
 
     wall_s: float
     cpu_s: float
@@ -45,12 +49,12 @@ class JobResult:
 
     @property
     def over_mb(self) -> float:
-        """The peak memory beyond the memory before the job, which was read after the imports."""
+        """Peak memory in MB, minus the memory after the imports and before the job."""
         return self.peak_mb - self.before_mb
 
 
 class Child:
-    """A process that imports the modules of its job first, and starts the job on request."""
+    """A child process. It first imports the modules of a job, and starts the job on request."""
 
     def __init__(self) -> None:
         self.job = ""
@@ -88,7 +92,7 @@ class Child:
 
     def _write(self, value: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        # `_read` notices that the child has died.
+        # If the child has died, the next `_read` raises the error.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
@@ -104,9 +108,10 @@ class Child:
 
 
 class Lab:
-    """Services, children and sizes for the rows of the table. The end of its ``with`` block removes all of them.
+    """Starter of services and children for the rows of the table. Its ``with`` block ends the children.
 
-    `tiny` makes every row as small as possible. Then it only shows that the row works.
+    `rounds` is the number of repeated measurements. `long` uses a million rows in M2 and R1. `tiny` makes every row as
+    small as possible, which only tests that the row works. `profiled` profiles every child.
     """
 
     def __init__(
@@ -120,7 +125,7 @@ class Lab:
         self._idle: dict[bool, list[Child]] = {}
 
     def __enter__(self) -> Self:
-        # Do not use /tmp, which may be in memory. The disk is part of the measurement.
+        # The folder /tmp may be in memory, but writing to the disk is part of the measurement.
         parent = ROOT / "build"
         parent.mkdir(exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
@@ -132,22 +137,22 @@ class Lab:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def size(self, rows: int, tiny: int = 40) -> int:
-        """Return the number of rows to make."""
+        """Return the number of rows to make: `rows`, or at most `tiny` of them if the lab is tiny."""
         return min(rows, tiny) if self.tiny else rows
 
     def rounds_up_to(self, most: int) -> int:
-        """Return the number of rounds, at most `most`, for measurements that take a minute."""
+        """Return the number of rounds, but at most `most`, for measurements that take long."""
         return min(self.rounds, most)
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[str]:
-        """Make a folder for the block."""
+        """Provide a new folder until the end of the block."""
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
             yield name
 
     @contextlib.contextmanager
     def serving(self, **knobs: Any) -> Iterator[FaultyService]:
-        """Run a service for the block. It has its own key, because clients may store facts about a key."""
+        """Run a service until the end of the block. Its key is new, because clients may store facts about a key."""
         given = {
             "audio_bytes": 60_000,
             "retry_after": None,
@@ -158,7 +163,7 @@ class Lab:
             yield service
 
     def table(self, rows: int, characters: int, folder: str) -> str:
-        """Write a table of texts and return its path."""
+        """Write a CSV file with texts into a folder, and return its path."""
         path = Path(folder, "texts.csv")
         with path.open("w", encoding="utf-8") as file:
             file.write("text\n")
@@ -173,7 +178,10 @@ class Lab:
         tuned: bool = False,
         **arguments: Any,
     ) -> JobResult:
-        """Run a job in a new process. If `arguments` contain ``rows``, the job must end that many rows."""
+        """Run a job in a new process. If `arguments` contain ``rows``, the job must finish this number of rows.
+
+        `job` is the name of a module and its function, such as ``jobs.generate``. `tuned` tunes the memory allocator.
+        """
         return self.children(job, service, [arguments], tuned=tuned)[0]
 
     def children(
@@ -184,7 +192,7 @@ class Lab:
         *,
         tuned: bool = False,
     ) -> list[JobResult]:
-        """Run a job in several new processes that start together, one for each of `arguments`."""
+        """Run a job in one new process for each of `arguments`. All start together. See :meth:`child`."""
         to = {} if service is None else {"to": _address(service)}
         common = {"job": job, "tuned": tuned, "profiled": self._profiled}
         with contextlib.ExitStack() as ends:
@@ -204,7 +212,7 @@ class Lab:
 
     @contextlib.contextmanager
     def _process(self, *, is_tuned: bool) -> Iterator[Child]:
-        """Provide a child for the block. It is a new process, except in tiny rows, whose figures do not count."""
+        """Provide a new child until the end of the block. A tiny lab uses earlier children again to save time."""
         idle = self._idle.setdefault(is_tuned, [])
         child = idle.pop() if idle else Child()
         try:
@@ -224,8 +232,10 @@ def _address(service: FaultyService) -> dict[str, str]:
 
 
 def _cpu_s(service: FaultyService | None) -> float:
+    """Return the processor time of a service so far, in seconds."""
     if service is None:
         return 0.0
-    # Read behind the name in brackets, which may contain spaces. User and system time are fields 14 and 15.
+    # The second field is the name in brackets, which may contain spaces, so the fields behind it are split. User and
+    # system time are fields 14 and 15 of the whole line.
     fields = Path(f"/proc/{service.pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

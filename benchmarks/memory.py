@@ -1,4 +1,4 @@
-"""The rows M1 and M2 about memory, and R1 about resuming a finished run."""
+"""Measure the rows M1 and M2 about memory, and R1 about resuming a finished run."""
 
 import statistics
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ MILLION = 1_000_000
 
 
 def m1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row M1, the peak memory of two runs of different length."""
     few, many = lab.size(20_000, 40), lab.size(40_000, 80)
     small, large = [], []
     for _ in range(lab.rounds_up_to(2)):
@@ -26,6 +27,7 @@ def m1(lab: Lab) -> Iterator[Figure]:
 
 
 def m2(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row M2, the growth of memory during a long run."""
     last = lab.size(MILLION if lab.long else 150_000, 40)
     first = lab.size(50_000, 0)
     ran = _generate(lab, last, "FLAC", 2_000, from_row=first)
@@ -44,6 +46,7 @@ def _generate(lab: Lab, rows: int, format: str, audio_bytes: int, from_row: int 
 
 
 def r1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row R1, the cost of resuming a run whose rows are all finished."""
     rows = lab.size(MILLION if lab.long else 100_000, 100)
     scans, raws, wholes = [], [], []
     with lab.serving(audio_bytes=2_000) as service, lab.folder() as folder:

@@ -1,4 +1,4 @@
-"""The naive notebook, which uses gather over all rows, tenacity for each call, a DataFrame and to_parquet."""
+"""Call the same service as a naive notebook does: gather over all rows, tenacity, a DataFrame and to_parquet."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pandas as pd
 import pyarrow as pa  # noqa: F401 - to_parquet would import it while the clock runs
-import pyarrow.parquet as pq  # noqa: F401 - same
+import pyarrow.parquet as pq  # noqa: F401 - as for pyarrow
 from tenacity import retry, stop_after_attempt, wait_exponential
 
 from benchmarks.child import Clock
@@ -24,7 +24,7 @@ def naive_notebook(
     folder: str,
     warm: int = 0,
 ):
-    """Make each row a task, keep all audio in memory, and write one file at the end. A crash loses everything."""
+    """Start a task for each row, keep all audio in memory, and write one file at the end."""
     return asyncio.run(_naive(clock, to, rows, characters, workers, format, Path(folder), warm))
 
 

@@ -1,4 +1,8 @@
-"""Rows about pace, measured by the service. U rows use a published cap of calls in flight, W rows find it."""
+"""Measure rows about pace, with the counters of the service.
+
+The service refuses calls above a cap of calls in flight. In rows U the caller gets the cap. In rows W the caller has
+to find it. The *utilisation* is the average number of calls in flight as a share of the cap.
+"""
 
 import contextlib
 import statistics
@@ -12,16 +16,25 @@ from benchmarks.texts import CHARACTERS
 from speechframe.testing import Books, Fixed, Lognormal
 
 MEAN_S = 0.2
+"""Mean time of the service for a call, in seconds."""
+
 ALLOWED, TRUE_CAP = 100, 15
+"""Calls in flight that the caller allows itself in rows W, and the cap of the service that the caller has to find."""
+
 PROCESSES = 4
+"""Number of processes that share one key in W3."""
+
 _PHASE_S = 10.0
 _CAPS = (15, 30, 5, 15)
+"""Caps of the service in W2, one after the other. Each lasts `_PHASE_S` seconds."""
+
 _JOB: dict[str, Any] = {"characters": CHARACTERS["WAV", 60_000], "format": "WAV"}
+"""Arguments of all jobs."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The counts of a service during a job, and the measurements of its children."""
+    """The counters of a service (`books`) during a job, and the results of the children (`ran`)."""
 
     books: Books
     ran: list[JobResult]
@@ -41,7 +54,7 @@ class Observation:
 
 
 def _observe(lab: Lab, job: str, knobs: dict[str, Any], *arguments: dict[str, Any]) -> Observation:
-    """Run a job against its own service, in a child for each of `arguments`, all at the same time."""
+    """Run a job in one child for each of `arguments`, all at the same time, with a service of their own."""
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(lab.serving(**{"latency": Lognormal(_mean_s(lab)), **knobs}))
         own = [{**_JOB, **given} for given in arguments]
@@ -62,7 +75,7 @@ def _mean_s(lab: Lab) -> float:
 def _published(
     lab: Lab, id: str, cap: int, latencies: int, bound: float, least: float | None = None
 ) -> Iterator[Figure]:
-    """Yield the utilisation of a published cap, with varying latencies and with equal ones."""
+    """Yield figures of the utilisation of a published cap, first with varying latencies, then with equal latencies."""
     for name, latency in (("", Lognormal(_mean_s(lab))), (" each, all alike", Fixed(_mean_s(lab)))):
         yield from _utilisation(lab, id, cap, latencies, bound, least, name, {"latency": latency})
 
@@ -77,7 +90,10 @@ def _utilisation(
     name: str,
     knobs: dict[str, Any],
 ) -> Iterator[Figure]:
-    """Yield the utilisation of a cap. A job lasts many `latencies`, so that its start and end count little."""
+    """Yield the utilisation of a cap, and its ratio to a bare loop of `cap` workers.
+
+    A job lasts `latencies` times the latency of a call, so that its start and its end count little.
+    """
     rows = lab.size(cap * latencies)
     knobs = {"cap": cap, "publish_cap": True, **knobs}
     ours, bare = [], []
@@ -96,18 +112,22 @@ def _utilisation(
 
 
 def u15(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row U15, with a published cap of 15."""
     return _published(lab, "U15", 15, 100, 0.97)
 
 
 def u2(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row U2, with a published cap of 2."""
     return _published(lab, "U2", 2, 120, 0.985)
 
 
 def u100(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row U100, with a published cap of 100."""
     return _published(lab, "U100", 100, 60, 0.90, least=1.0)
 
 
 def w1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row W1, with one process and an unknown cap."""
     rows = lab.size(TRUE_CAP * 60)
     knobs = {"cap": TRUE_CAP}
     ours, known, alone = [], [], []
@@ -129,8 +149,9 @@ def w1(lab: Lab) -> Iterator[Figure]:
 
 
 def w2(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row W2, with an unknown cap that changes."""
     phase_s = 0.3 if lab.tiny else _PHASE_S
-    # Make slightly fewer rows than fit, so that all rows end before the last phase.
+    # The rows are 92 % of what the caps allow, so that all rows end before the last phase ends.
     rows = lab.size(int(0.92 * sum(_CAPS) * _PHASE_S / MEAN_S), tiny=60)
     knobs = {"cap": _CAPS[0], "cap_plan": [(number * phase_s, cap) for number, cap in enumerate(_CAPS)]}
     job = {"rows": rows, "max_concurrency": ALLOWED}
@@ -142,6 +163,7 @@ def w2(lab: Lab) -> Iterator[Figure]:
 
 
 def w3(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row W3, with several processes that share one key and an unknown cap."""
     part = lab.size(TRUE_CAP * 60) // PROCESSES
     knobs = {"cap": TRUE_CAP}
     whole = {"rows": PROCESSES * part, "max_concurrency": ALLOWED}
@@ -161,8 +183,9 @@ def w3(lab: Lab) -> Iterator[Figure]:
 
 
 def w4(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row W4, the number of retries before the time that the service named."""
     knobs = {"cap": TRUE_CAP, "retry_after": "mixed", "faults": {"429": 0.08, "503": 0.02}}
-    # Answer fast, because the row counts answers with Retry-After, and these waits take long enough.
+    # The service answers ten times as fast as in other rows, because the waits before retries take long enough.
     knobs |= {"retry_after_s": 0.2 if lab.tiny else 1.0, "latency": Lognormal(MEAN_S / 10)}
     job = {"rows": lab.size(240), "max_concurrency": ALLOWED}
     found = [_observe(lab, "jobs.generate", knobs, job) for _ in range(lab.rounds_up_to(2))]
@@ -175,6 +198,7 @@ def w4(lab: Lab) -> Iterator[Figure]:
 
 
 def w5(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row W5, with two processes that share one key and an unknown cap."""
     part = lab.size(TRUE_CAP * 60) // 2
     parts = [{"rows": part, "first": n * part, "max_concurrency": ALLOWED} for n in range(2)]
     found = [_observe(lab, "jobs.generate", {"cap": TRUE_CAP}, *parts) for _ in range(lab.rounds_up_to(2))]

@@ -1,4 +1,4 @@
-"""The row L1, which compares the most expensive request body of a size with a plain body."""
+"""Measure the row L1, which compares the most expensive request body with a plain body of the same size."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,17 +13,21 @@ from speechframe.local.start import local_service
 from speechframe.spec import chosen
 
 SIZE = chosen.MAX_BODY_BYTES
+"""Length of all bodies in bytes, the largest that the service accepts."""
+
 _START, _END = b'{"voiceId":"nobody","text":"a","more":', b"}"
 
 
 def _body(unit: bytes, end: bytes, begin: bytes, most: int = SIZE) -> bytes:
-    """Return a body of the largest size. It repeats `unit`, at most `most` times, and is filled with blanks."""
+    """Return a body of :data:`SIZE` bytes. It repeats `unit` at most `most` times, and ends with blanks."""
     room = SIZE - len(_START) - len(_END) - len(begin) - len(end)
     data = _START + begin + unit * min(most, room // len(unit)) + end + _END
     return data + b" " * (SIZE - len(data))
 
 
 _VALUES = chosen.MAX_JSON_VALUES - 10
+"""Number of values in the bodies with as many values as the service accepts. Ten are left for the other fields."""
+
 BODIES = {
     "plain": _body(b"x", b'"', b'"'),
     "lists": _body(b"[],", b"0]", b"["),
@@ -38,7 +42,7 @@ BODIES = {
 
 
 def read(clock: Clock, to: dict[str, str], rows: int, pid: int):
-    """Send each body equally often, and measure the service's processor time for one of each."""
+    """Send each body equally often, and measure the service's processor time for one request, by body."""
     return asyncio.run(_read(clock, to, rows, pid))
 
 
@@ -61,6 +65,7 @@ async def _read(clock, to, rows, pid):
 
 
 def l1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row L1."""
     with local_service(workers=1) as service:
         job = {"rows": lab.size(100, tiny=2) * len(BODIES), "pid": service.pid}
         found = [lab.child("reading.read", service, **job) for _ in range(lab.rounds)]

@@ -1,4 +1,4 @@
-"""Reference programs for the same service. They do not import speechframe."""
+"""Call the same service without speechframe, as jobs that speechframe is compared with."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ def _body(text: str, format: str) -> dict[str, object]:
 async def post(
     session: aiohttp.ClientSession, to: dict[str, str], text: str, format: str
 ) -> tuple[bytes, list]:
-    """Return audio and words of one text, decoded with json and base64."""
+    """Request speech for one text, and return its audio and words, decoded with json and base64."""
     async with session.post(
         to["url"] + PATH, json=_body(text, format), headers={"api-key": to["key"]}
     ) as answer:
@@ -40,7 +40,7 @@ async def post(
 def bare_loop(
     clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str, warm: int = 0
 ):
-    """Run workers that share an iterator. They decode the audio and drop it."""
+    """Request speech with `workers` workers that share an iterator of texts. They decode the audio and drop it."""
     return asyncio.run(_loop(clock, to, rows, characters, workers, format, warm))
 
 
@@ -64,7 +64,7 @@ async def _loop(clock, to, rows, characters, workers, format, warm):
 
 
 def tenacity_alone(clock: Clock, to: dict[str, str], rows: int, characters: int, workers: int, format: str):
-    """Run workers that ignore the cap. A refused call is repeated with exponential backoff."""
+    """Request speech with workers that ignore the cap, and repeat refused calls with exponential backoff."""
     return asyncio.run(_tenacity_alone(clock, to, rows, characters, workers, format))
 
 
@@ -89,7 +89,7 @@ async def _tenacity_alone(clock, to, rows, characters, workers, format):
 
 
 def raw_keys(clock: Clock, path: str):
-    """Read both columns of every part with pyarrow, one part after the other. A scan cannot do less."""
+    """Read the keys and statuses of every file of a run with pyarrow. A scan by speechframe cannot read less."""
     import pyarrow.parquet as pq
 
     def read(part: Path) -> int:

@@ -1,4 +1,4 @@
-"""Figures, their targets, and the printed table."""
+"""Hold figures and their targets, and format the table and its remarks."""
 
 import importlib.metadata
 import os
@@ -18,6 +18,8 @@ _SHOWN = {
     "s": "{:.2f} s",
     "count": "{:.0f}",
 }
+"""Formats of values in the table, by unit."""
+
 _LIBRARIES = ("speechframe", "aiohttp", "pandas", "pyarrow", "pydantic", "tenacity", "orjson", "pybase64")
 
 
@@ -30,10 +32,12 @@ class Target:
 
 
 def at_most(bound: float) -> Target:
+    """Return a target with a maximum."""
     return Target("<=", bound)
 
 
 def at_least(bound: float) -> Target:
+    """Return a target with a minimum."""
     return Target(">=", bound)
 
 
@@ -41,9 +45,10 @@ def at_least(bound: float) -> Target:
 class Figure:
     """One line of the table.
 
-    `value` is the median of the rounds, and None if the measured part is not installed. `spread` is their minimum
-    and maximum. `service_share` is the share of one core that the busiest service used. Near 1, the service limits
-    the pace.
+    `id` is the name of the row, such as U15, and `what` describes the figure. `value` is the median of the rounds, or
+    None without rounds. `spread` is the minimum and the maximum of the rounds. `reference` describes what the figure
+    is compared with. `service_share` is the share of one core that the service used in its busiest round. Near 1, the
+    service limits the pace of the callers.
     """
 
     id: str
@@ -66,13 +71,13 @@ class Figure:
         reference: str,
         service_shares: Iterable[float] = (),
     ) -> Self:
-        """Return the figure of some rounds. Without rounds its value is None."""
+        """Return the figure with the values of all rounds. Without rounds its value is None."""
         value, spread = (statistics.median(rounds), (min(rounds), max(rounds))) if rounds else (None, None)
         return cls(id, what, value, unit, target, reference, spread, max(service_shares, default=0.0))
 
     @property
     def is_met(self) -> bool:
-        """True if the figure, rounded as in the table, meets its target."""
+        """Whether the rounded value meets its target. A figure without a target or a value meets it."""
         if self.target is None or self.value is None:
             return True
         digits = 2 if self.unit == "x" else 3 if self.unit == "share" else 1
@@ -80,6 +85,7 @@ class Figure:
         return value <= self.target.bound if self.target.sign == "<=" else value >= self.target.bound
 
     def cells(self) -> list[str]:
+        """Return the cells of the figure's line in the table, in the order of :data:`HEADER`."""
         target, met = "", ""
         if self.target is not None:
             target = f"{self.target.sign} {_shown(self.target.bound, self.unit)}"
@@ -111,11 +117,11 @@ def table_line(cells: Sequence[str]) -> str:
 
 
 BUSY_SHARE = 0.98
-"""Share of a core. A service that uses more limits the pace of all callers."""
+"""Share of a core from which on a service limits the pace of its callers."""
 
 
 def remarks(figures: Sequence[Figure], load_before: float) -> list[str]:
-    """Return the remarks without which the table would mislead."""
+    """Return remarks on a busy machine and on services that set the pace, which make figures invalid."""
     found = []
     if load_before > 0.5:
         found.append(

@@ -1,8 +1,8 @@
 """Measure the clarity of voices. ``make bench ARGS=sound`` writes the table ``clarity.csv`` again.
 
-Voices speak the lines of ``datasets/clarity_lines.csv``, and Whisper base recognises them. The error is the word
-error without case and punctuation, or for Japanese the character error of the readings. The measurement takes
-hours, mostly for Kokoro's voices. The column ``note``, which people write, is kept.
+Voices speak the lines of ``datasets/clarity_lines.csv``, and the recogniser Whisper base transcribes them. The error
+is the word error rate without case and punctuation. For Japanese, it is the character error rate of the readings in
+kana. The measurement takes hours, mostly for Kokoro's voices. The column ``note``, which people write, is kept.
 """
 
 import argparse
@@ -23,11 +23,17 @@ from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Model, VoiceKind
 
 COLUMNS = ("voice_id", "locale", "unit", "lines", "error", "note")
+"""Columns of the table ``clarity.csv``."""
+
 LINES = Path("datasets/clarity_lines.csv")
 RECOGNISED_HZ = 16_000
+"""Sample rate that the recogniser requires."""
+
 TOGETHER = 4
-"""Lines in one clip, because the recogniser needs the same time for every clip of up to 30 s."""
+"""Number of lines in one clip. The recogniser needs the same time for every clip of up to 30 s."""
+
 PAUSE_FRAMES = RECOGNISED_HZ
+"""Length of the silence after each line, which is one second."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(voice_id: str, locale: str, lines: Sequence[str]) -> dict[str, str]:
-    """Return a row of the table: the error of a voice over lines in a locale."""
+    """Return a row of the table, with the error of a voice over some lines in a locale."""
     entry = next(e for model in Model if (e := registry.catalogue(model).get(voice_id)) is not None)
     speaker, recogniser = registry.speakers()[entry.engine], WhisperRecogniser()
     wrong = total = 0
@@ -74,7 +80,10 @@ def measure(voice_id: str, locale: str, lines: Sequence[str]) -> dict[str, str]:
 
 
 def _measurable(wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield voices and locales to measure. Neural voices have all their locales, others only their own."""
+    """Yield the voices to measure, each with a locale.
+
+    Neural voices are measured in all their locales that have lines, and other voices only in their own locale.
+    """
     locales = {row["locale"] for row in _read(LINES)}
     languages = {language_of(locale) for locale in locales}
     for model in Model:
@@ -89,7 +98,7 @@ def _measurable(wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
 
 
 def _lines(locale: str) -> list[str]:
-    """Return the lines of a locale's language. Every fifth line comes first, so that all kinds are among them."""
+    """Return the lines of a locale's language, first every fifth line. So the first lines have all kinds of texts."""
     lines = [row["text"] for row in _read(LINES) if language_of(row["locale"]) == language_of(locale)]
     return [line for first in range(5) for line in lines[first::5]]
 
@@ -100,7 +109,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _units(text: str, locale: str) -> list[str]:
-    """Return the units to compare, which are words in lower case without punctuation, or kana for Japanese."""
+    """Return the units of a text to compare: words in lower case without punctuation, or kana for Japanese."""
     if locale == "ja-JP":
         return list("".join(kana for _, _, kana in japanese.readings(text)).replace(" ", ""))
     plain = unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")

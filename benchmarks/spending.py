@@ -1,4 +1,4 @@
-"""The row Q1, which compares `usage` on a large ledger with the same query in DuckDB."""
+"""Measure the row Q1, which compares `speechframe.usage` on a large ledger with the same query in DuckDB."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,6 +14,8 @@ from benchmarks.report import Figure, at_most
 from speechframe.store.schema import LEDGER
 
 FILES, A_FILE_S = 50, 40_000
+"""Number of files of the ledger, and seconds that the attempts of a file span."""
+
 BY_HAND = """
 select date_trunc('day', time), tags['team'], operation, count(*),
   count(case when status in ('done', 'suspect') then 1 end), count(case when status = 'retried' then 1 end),
@@ -25,6 +27,7 @@ from read_parquet('{folder}/attempts/*.parquet') group by all
 
 
 def q1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row Q1."""
     rows = lab.size(10_000_000, 1000)
     with lab.folder() as folder:
         _make(Path(folder), rows)
@@ -46,6 +49,7 @@ def q1(lab: Lab) -> Iterator[Figure]:
 
 
 def usage(clock: Clock, folder: str):
+    """Sum up a ledger with speechframe, and return the number of attempts."""
     from speechframe.spending.usage import usage as summed
 
     with clock:
@@ -54,6 +58,7 @@ def usage(clock: Clock, folder: str):
 
 
 def by_hand(clock: Clock, folder: str):
+    """Sum up a ledger with DuckDB, and return the number of attempts."""
     import duckdb
 
     with clock:

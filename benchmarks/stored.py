@@ -1,4 +1,4 @@
-"""Jobs for children that read a finished run, or resume it."""
+"""Make a finished run, read its keys, and resume it, as jobs for child processes."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from speechframe.store.schema import BASE_KEY, FINISHED
 
 
 def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
-    """Make a run folder in which every row is done, without calls. The answers are written by hand."""
+    """Make a run folder in which every row is done, without calls. The answers are written to the journal."""
     path = Path(folder, "finished")
     with clock:
         asyncio.run(
@@ -36,6 +36,7 @@ def build_finished(clock: Clock, to: dict[str, str], table: str, folder: str):
 
 
 def _finish(run) -> int:
+    """Write an answer for every row of a planned run, and return the number of rows."""
     columns, rows = run.manifest.schema, 0
     log = Journal(run.folder, 1, {"run_id": run.run_id, "operation": "generate", "service": run.service})
     table = pq.ParquetFile(run.folder.source(run.manifest.table.file))
@@ -57,9 +58,9 @@ def _finish(run) -> int:
 
 
 def scan(clock: Clock, path: str):
-    """Read the keys of the finished rows."""
+    """Read the keys of the finished rows, and return their number."""
     with tempfile.TemporaryDirectory(dir=path) as small:
-        # Do the work that a process does once, because the result is scaled to a million rows.
+        # A first scan of one file does the work that a process does only once. It must not be scaled to a million rows.
         attempts = Path(small, "attempts")
         attempts.mkdir()
         first = min(Path(path, "attempts").glob("*.parquet"))
@@ -76,7 +77,7 @@ def _finished_in(path: str) -> int:
 
 
 def resume(clock: Clock, to: dict[str, str], path: str):
-    """Resume a run in which all rows are finished."""
+    """Resume a run whose rows are all finished."""
     with clock:
         run = asyncio.run(aio.resume(path, service=settings_of(to), progress=False))
     return {"rows": _finished_in(path), "ended": run.status == "finished"}

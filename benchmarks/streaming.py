@@ -1,4 +1,4 @@
-"""Rows about streams, for first audio (S1, S2), fair turns (S3), processor time (S4) and memory (S5)."""
+"""Measure rows about streams: first audio (S1, S2), fair turns (S3), processor time (S4) and memory (S5)."""
 
 import asyncio
 import base64
@@ -21,20 +21,26 @@ HTTP = "/v1/speech/stream"
 SOCKET = "/v1/speech/stream-input?format=PCM&sample_rate=24000"
 VOICE = "en-US-ivy"
 CONTEXTS = 15
+"""Number of concurrent contexts in S3. A context is one text on a WebSocket that many texts share."""
+
 _WARM = 5
+"""Number of texts that are spoken before the clock starts."""
+
 _ALLOWED_TIMES, _ALLOWED_MS = 2.0, 5.0
+"""In S1 and S2, first audio may take this many times the time of the engine, plus this many milliseconds."""
+
 _TOKENS = 4
 """Number of frames in which S3 sends a text."""
 
 
 def text_of(number: int, sentences: int) -> str:
-    """Return a text with this number of sentences of usual length. Each `number` gives another text."""
+    """Return a text of `sentences` sentences of usual length. Each `number` gives another text."""
     numbers = range(sentences * number, sentences * (number + 1))
     return " ".join(f"In line {n} the quick brown fox jumps over the lazy dog near a river." for n in numbers)
 
 
 def engine_first(clock: Clock, rows: int, sentences: int):
-    """Measure the engine's time to its first audio, in this process."""
+    """Measure the median time of the engine to its first audio, in this process and without the service."""
     from speechframe.engines.base import Utterance
     from speechframe.local.engines.espeak.speaker import EspeakSpeaker
 
@@ -62,7 +68,7 @@ class Caller:
     socket: aiohttp.ClientWebSocketResponse
 
     def stream(self, way: str, text: str) -> AsyncIterator[bytes]:
-        """Yield the audio of a text as it arrives."""
+        """Yield the audio of a text as it arrives. `way` is ``http`` or ``socket``."""
         return self._over_http(text) if way == "http" else over_socket(self.socket, text)
 
     async def _over_http(self, text: str) -> AsyncIterator[bytes]:
@@ -102,7 +108,7 @@ async def send_text(socket: aiohttp.ClientWebSocketResponse, text: str, name: st
 
 
 async def receive_audio(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[str, bytes | None]]:
-    """Yield the names of contexts with their audio as it arrives. None is the end of a context."""
+    """Yield the name of a context and a piece of its audio as it arrives. At its end, None replaces the audio."""
     async for message in socket:
         frame = json.loads(message.data)
         if "error" in frame:
@@ -114,16 +120,17 @@ async def receive_audio(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterato
 
 
 def first_audio(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str):
-    """Measure the time from sending a text to its first audio. The rest is read before the next text."""
+    """Measure the median time from sending a text to its first audio, one text after the other."""
     return asyncio.run(_called(_first_audio, clock, to, rows, sentences, way))
 
 
 def spoken(clock: Clock, to: dict[str, str], rows: int, sentences: int, way: str, pid: int):
-    """Read whole texts one after the other, and measure the processor time of the service, too."""
+    """Stream texts one after the other, and measure also the processor time of the service."""
     return asyncio.run(_called(_spoken, clock, to, rows, sentences, way, pid))
 
 
 async def _called(job, clock, to, *arguments):
+    """Run a job with a caller whose connections to the service are open."""
     async with (
         aiohttp.ClientSession(to["url"], headers={"api-key": to["key"]}) as session,
         session.ws_connect(SOCKET, max_msg_size=0) as socket,
@@ -168,10 +175,12 @@ async def _spoken(clock, caller, rows, sentences, way, pid):
 
 
 def s1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row S1, the first audio of an HTTP stream."""
     return _first(lab, "S1", "http", "HTTP stream")
 
 
 def s2(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row S2, the first audio of a context on a WebSocket."""
     return _first(lab, "S2", "socket", "context of a socket")
 
 
@@ -194,7 +203,7 @@ def _median_ms(found: list[JobResult]) -> float:
 
 
 def together(clock: Clock, to: dict[str, str], rows: int, sentences: int):
-    """Speak texts one after the other, then all at once, and count texts with the same bytes both times."""
+    """Stream texts one after the other, then all at once, and count texts whose audio is equal both times."""
     return asyncio.run(_called(_together, clock, to, rows, sentences))
 
 
@@ -209,7 +218,7 @@ async def _together(clock, caller, rows, sentences):
         for name, text in texts.items():
             await send_text(caller.socket, text, name, _TOKENS)
         ended: list[str] = []
-        # Number of contexts with audio before the first context ended.
+        # `turns` is the number of contexts that had audio before the first context ended.
         turns = 0
         async for name, data in receive_audio(caller.socket):
             if data is None:
@@ -224,6 +233,7 @@ async def _together(clock, caller, rows, sentences):
 
 
 def s3(lab: Lab) -> Iterator[Figure]:
+    """Yield the figures of the row S3, with concurrent contexts on one WebSocket."""
     with local_service(concurrency=CONTEXTS, quota=10**9) as service:
         found = [
             lab.child("streaming.together", service, rows=CONTEXTS, sentences=2 if lab.tiny else 6)
@@ -240,6 +250,7 @@ def s3(lab: Lab) -> Iterator[Figure]:
 
 
 def s4(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row S4, the processor time of WebSockets compared with HTTP streams."""
     job = {"rows": lab.size(50, tiny=2), "sentences": 6}
     ours, peer = [], []
     with local_service(workers=1, quota=10**9) as service:
@@ -253,11 +264,12 @@ def s4(lab: Lab) -> Iterator[Figure]:
 
 
 def _cost_ms(ran: JobResult) -> float:
+    """Return the processor time of caller and service for a second of audio, in milliseconds."""
     return 1000 * (ran.cpu_s + ran.more["service_cpu_s"]) / ran.more["audio_s"]
 
 
 def contexts(clock: Clock, to: dict[str, str], rows: int, warm: int, pid: int):
-    """Open contexts one after the other on one socket, and measure the service's memory before and after."""
+    """Open contexts one after the other on one WebSocket, and measure the service's memory before and after."""
     return asyncio.run(_called(_contexts, clock, to, rows, warm, pid))
 
 
@@ -284,6 +296,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def s5(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row S5, the growth of the service's memory over many contexts."""
     rows, warm = lab.size(1000, tiny=10), lab.size(300, tiny=5)
     with local_service(workers=1, quota=10**9) as service:
         found = [

@@ -1,18 +1,20 @@
-"""Texts for the rows. All are different, and each is about as long as its audio."""
+"""Make texts for speech. All texts differ, and the length of a text fits the size of its audio."""
 
 from collections.abc import Iterator
 
 _FILLING = "and the quick brown fox jumps over the lazy dog near the bank of a river "
 
 CHARACTERS = {("WAV", 60_000): 62, ("FLAC", 60_000): 102, ("FLAC", 2_000): 8}
-"""Length of a text in characters, by the format and size of its audio at `SAMPLE_RATE`."""
+"""Length of a text in characters, by the format of its audio and its size in bytes at `SAMPLE_RATE`."""
 
 SAMPLE_RATE = 8000
+"""Sample rate of the audio in Hz."""
+
 VOICE = "en-US-nora"
 
 
 def line(number: int, characters: int) -> str:
-    """Return the text of a row. Each number gives another text."""
+    """Return a text of a number of characters. Each `number` gives another text."""
     start = f"{number:x} "
     missing = max(0, characters - len(start))
     return (start + _FILLING * (1 + missing // len(_FILLING)))[: max(characters, len(start))].strip()

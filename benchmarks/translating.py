@@ -1,4 +1,4 @@
-"""The row T1, which compares translation through the service with the engine alone."""
+"""Measure the row T1, which compares translation through the service with the engine alone."""
 
 import asyncio
 import statistics
@@ -13,6 +13,8 @@ from speechframe.local.start import local_service
 
 PATH = "/v1/text/translate"
 CALL_TEXTS = 200
+"""Number of texts in a call."""
+
 _LINES = (
     "Your order {n} has been shipped and will arrive on Monday.",
     "The meeting in room {n} starts at ten in the morning.",
@@ -23,12 +25,12 @@ _LINES = (
 
 
 def texts_of(rows: int) -> list[str]:
-    """Return different lines of usual length."""
+    """Return `rows` different lines of usual length."""
     return [_LINES[n % len(_LINES)].format(n=n) for n in range(rows)]
 
 
 def direct(clock: Clock, rows: int):
-    """Translate with the engine in this process, in one thread like a worker."""
+    """Translate lines with the engine in this process, in one thread as a worker of the service does."""
     from speechframe.local.engines.translation.firefox import FirefoxTranslator
 
     engine = FirefoxTranslator()
@@ -40,7 +42,10 @@ def direct(clock: Clock, rows: int):
 
 
 def through_the_service(clock: Clock, to: dict[str, str], rows: int):
-    """Post the lines in full calls, one after the other. The service detects the source language."""
+    """Translate lines through the service, :data:`CALL_TEXTS` lines in a call, one call after the other.
+
+    The service also detects the source language.
+    """
     return asyncio.run(_through_the_service(clock, to, rows))
 
 
@@ -61,9 +66,10 @@ async def _through_the_service(clock, to, rows):
 
 
 def t1(lab: Lab) -> Iterator[Figure]:
+    """Yield the figure of the row T1."""
     rows = lab.size(1000)
     ours, alone = [], []
-    # Use one worker, because the engine alone uses one thread.
+    # The service has one worker, because the engine alone uses one thread.
     with local_service(workers=1, quota=10**9) as service:
         for _ in range(lab.rounds):
             alone.append(lab.child("translating.direct", rows=rows))

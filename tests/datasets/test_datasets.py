@@ -410,6 +410,6 @@ def test_the_script_says_which_clips_are_not_its_own(tmp_path):
     assert said["clips.csv"] == "differs"
     assert re.fullmatch(r"differs by up to 0\.\d+ of full scale", said["clips/en-fast.flac"])
     assert "samples at 24000 Hz, now" in said["clips/en-slow.flac"]
-    assert said["clips/en-pause.flac"] == "is no audio"
+    assert said["clips/en-pause.flac"] == "is not audio"
     assert said["clips/en-question.flac"] == "is missing"
-    assert said["clips/other.flac"] == "is none of the clips"
+    assert said["clips/other.flac"] == "is not one of the clips"

@@ -1,4 +1,4 @@
-"""Store the messages of listeners in the folder of their test, one file for each listener."""
+"""Store the start and the votes of each listener in the folder of the test, one file for each listener."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,10 @@ __all__ = ["Ballots"]
 log = logging.getLogger("speechframe.listening")
 
 _VOTES = "votes"
+"""Name of the subfolder with the files of votes."""
+
 _SHOWN = 5
+"""Largest number of unreadable lines that one warning names."""
 
 
 class Ballots:
@@ -38,7 +41,8 @@ class Ballots:
     setup
         The settings of the test.
     pages
-        Function that returns a listener's pages by trial, or nothing for an unknown listener.
+        Function that returns the pages of a listener by number of the trial. For an unknown listener it
+        returns an empty mapping.
     """
 
     def __init__(self, folder: Path, setup: Setup, pages: Callable[[str], Mapping[int, Page]]) -> None:
@@ -54,12 +58,13 @@ class Ballots:
         return any(line["kind"] == BEGIN for line in lines), done
 
     def begin(self, listener: str, message: Mapping[str, Any]) -> None:
-        """Store the message with which a listener begins.
+        """Store the start of a listener, with the consent and the answers.
 
         Raises
         ------
         VoteRefused
-            The message has another kind or breaks a rule, or the listener has begun already.
+            The message is not a start, the consent or an answer is missing or invalid, or the listener has
+            begun already.
         StoreError
             The message could not be stored.
         """
@@ -95,7 +100,7 @@ class Ballots:
 
     @property
     def votes(self) -> "pd.DataFrame":
-        """All votes so far, including practice. A warning in the log names lines that cannot be read."""
+        """All votes so far, including practice. Unreadable lines are left out, with a warning in the log."""
         tables = [VOTE_SCHEMA[self._setup.method].empty_table()]
         tables += self._readable(VOTE, self._counted)
         frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
@@ -103,7 +108,7 @@ class Ballots:
 
     @property
     def answers(self) -> "pd.DataFrame":
-        """Start time and answers, one row a listener. A warning in the log names unreadable lines."""
+        """Start time and answers, one row a listener. Unreadable lines are left out, with a warning."""
         import pandas as pd
 
         names = [question.name for question in self._setup.questions]
@@ -111,7 +116,10 @@ class Ballots:
         return pd.DataFrame(rows, columns=["listener", "begun_utc", "consent", *names])
 
     def _counted(self, listener: str, line: Mapping[str, Any], trials: set[int]) -> pa.Table:
-        """Return the rows of a stored vote, and add its trial to `trials`, the trials with a vote."""
+        """Return the rows of a stored vote as a table, and add its trial to `trials`.
+
+        Raise ValueError or TypeError if the vote breaks a rule, or if `trials` contains its trial already.
+        """
         setup, trial = self._setup, line["trial"]
         page = self._pages(listener).get(trial)
         if page is None or trial in trials:
@@ -123,6 +131,7 @@ class Ballots:
         return table
 
     def _began(self, listener: str, line: Mapping[str, Any], _: set[int]) -> dict[str, Any]:
+        """Return the start time, the consent and the answers of a stored start."""
         import pandas as pd
 
         # The answers are checked again, because the file may be damaged.
@@ -131,7 +140,11 @@ class Ballots:
         return {"listener": listener, "begun_utc": begun_utc, "consent": line["consent"], **answers}
 
     def _readable(self, kind: str, read: Callable[[str, Mapping[str, Any], set[int]], Any]) -> list[Any]:
-        """Return the content of all lines of a kind. A warning in the log names lines that cannot be read."""
+        """Return the results of `read` for all stored lines of a kind.
+
+        Lines that cannot be read are left out, with one warning in the log. `read` gets the listener, the
+        line, and a set in which it may collect the trials of this listener.
+        """
         found: list[Any] = []
         unreadable: list[str] = []
         for path in self._paths():
@@ -164,15 +177,17 @@ class Ballots:
         return found
 
     def _paths(self) -> list[Path]:
+        """Return the paths of the files with votes, one for each listener who has begun."""
         with storing(self._folder, "reading votes"):
             # glob would return no files for a folder without read permission. iterdir raises an error.
             paths = sorted(self._folder.iterdir()) if self._folder.exists() else []
         return [path for path in paths if path.suffix == ".jsonl"]
 
     def _book(self, listener: str) -> VoteBook:
+        """Return the file of a listener."""
         return VoteBook(self._folder / f"{listener}.jsonl")
 
     def _require_test(self) -> None:
-        """Raise StoreError if the test was removed, because its folder would then only contain votes."""
+        """Raise StoreError if the set-up of the test is missing, because votes are useless without it."""
         with storing(self._test_folder, "writing a vote"):
             (self._test_folder / SETUP_NAME).stat()

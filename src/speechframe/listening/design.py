@@ -1,14 +1,15 @@
 """Draw the trials of each listener before the test. They are balanced, and a seed repeats the same design.
 
 A *treatment* is the subject of a trial. It is a condition (``mos``), a pair of conditions (``ab``, ``abx``),
-or all conditions on one page (``multi``, ``mushra``). A *cell* is a treatment of an item. All cells form one
-circle, in which treatments and items alternate. Each listener takes the next piece of the circle. So a
+or all conditions on one page (``multi``, ``mushra``). A *cell* is one treatment with one item. All cells form
+a circle, in which treatments and items alternate. Each listener gets the next part of the circle. So a
 listener hears all treatments, and all items, about equally often. For any number of listeners, all cells are
 heard about equally often.
 
-The order of treatments, and the places of signals on a page, come from Latin squares (Williams 1949). In
-these squares, each symbol follows each other symbol equally often. The seed shuffles symbols and rows, so
-listeners cannot learn the order. The trials of a listener do not depend on the number of listeners.
+A *signal* is a sound on a page. The order of treatments, and the places of signals on a page, come from Latin
+squares (Williams 1949). In these squares, each symbol follows each other symbol equally often. The seed
+shuffles symbols and rows, so listeners cannot learn the order. The trials of a listener do not depend on the
+number of listeners, so listeners can be added later.
 """
 
 import random
@@ -31,15 +32,22 @@ MOST_SIGNALS = 12
 """Largest number of signals on a page, including hidden reference and anchors (ITU-R BS.1534)."""
 
 SLOTS = "ABCDEFGHIJKL"
-"""Names of the signals on a page."""
+"""Names of the places of signals on a page, in order."""
 
 _COLUMNS = ("listener", "trial", "training", "item")
+"""Columns of the design for all methods."""
+
 _PAIR_COLUMNS: Mapping[str, tuple[str, ...]] = {
     AB: ("condition_a", "condition_b", "left"),
     ABX: ("condition_a", "condition_b", "left", "truth"),
 }
+"""Further columns of the methods that compare two conditions, by method."""
+
 _SCORE_COLUMNS = ("slot", "condition")
+"""Further columns of the other methods, which have scores."""
+
 _TYPES = {"trial": "int32", "training": "bool", "slot": "int32"}
+"""Types of the columns that are not text."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,15 @@ class Page:
 
 @dataclass(frozen=True)
 class _Cell:
+    """One treatment with one item.
+
+    `treatment` and `item` are indices. `turn` is the number of earlier cells with this treatment in the same
+    pass through the circle, plus the number of earlier passes. It selects the condition on the left and X.
+    """
+
     treatment: int
     item: int
     turn: int
-    """Number of earlier cells with this treatment. It selects which side and which X come next."""
 
 
 def listener_name(number: int) -> str:
@@ -112,11 +125,11 @@ def design(
     listeners, first_listener
         Number of listeners, and the number of the first listener.
     trials_per_listener
-        Number of trials that count. It is limited to the number of cells, because a listener gets no cell
-        twice. Only ``abx`` repeats cells, so there the number is exact.
+        Number of trials that count for each listener. The number of cells is its limit, because no listener
+        gets a cell twice. In ``abx`` there is no limit, because cells repeat.
     training
-        Number of practice trials before these. If possible, they use cells that the listener does not hear
-        later.
+        Number of practice trials before the trials that count. If possible, they use cells that the listener
+        does not hear later.
     seed
         Seed of all random choices.
 
@@ -210,12 +223,13 @@ class _DesignPlan:
         self.treatments = _treatments(method, conditions)
         self.cells = len(self.treatments) * len(items)
         self.trials = trials_per_listener if method == ABX else min(trials_per_listener, self.cells)
-        # Neighbours in the table must not be neighbours in the circle.
+        # Items are shuffled, so that neighbours in the source are not neighbours in the circle.
         self.items = _draw(f"{seed}/items").sample(items, len(items))
+        # A random 0 or 1 for each treatment, which is added to the turns of its cells.
         self.flips = [_draw(f"{seed}/flips/{k}").randrange(2) for k in range(len(self.treatments))]
 
     def rows_of_listener(self, place: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a listener by number, from 0."""
+        """Yield the rows of the design for one listener. `place` is the number of the listener, from 0."""
         first = place * self.trials
         draw = _draw(f"{self.seed}/listener/{place}")
         counted = self._ordered([self._cell(first + k) for k in range(self.trials)], place, draw)
@@ -233,14 +247,16 @@ class _DesignPlan:
                 yield {**known, **signal}
 
     def _cell(self, number: int) -> _Cell:
+        """Return the cell at a position of the circle. Positions beyond the end begin another pass."""
         treatments, items = len(self.treatments), len(self.items)
         use, within = divmod(number, self.cells)
-        # The item shifts by one after each common multiple. Otherwise some treatments never get some items.
+        # After the least common multiple, the pairs of treatment and item would repeat. The item then shifts
+        # by one, so that every treatment gets every item.
         item = (within + within // lcm(treatments, items)) % items
         return _Cell(within % treatments, item, within // treatments + use)
 
     def _ordered(self, cells: list[_Cell], place: int, draw: random.Random) -> list[_Cell]:
-        """Return cells in an order that balances treatments and, if possible, repeats no item at once."""
+        """Return cells in the order of the trials. If possible, neighbouring trials have different items."""
         waiting: dict[int, list[_Cell]] = {k: [] for k in range(len(self.treatments))}
         for cell in cells:
             waiting[cell.treatment].append(cell)
@@ -258,7 +274,7 @@ class _DesignPlan:
         return ordered
 
     def _signals(self, cell: _Cell, place: int, number: int, draw: random.Random) -> Iterator[dict[str, Any]]:
-        """Yield the conditions and their places on a page, one mapping for each vote."""
+        """Yield the columns of conditions and their places on a page, one mapping for each vote."""
         treatment = self.treatments[cell.treatment]
         if self.method in _PAIR_COLUMNS:
             yield dict(zip(_PAIR_COLUMNS[self.method], (*treatment, *self._sides(cell)), strict=True))
@@ -272,7 +288,10 @@ class _DesignPlan:
             yield {"slot": slot, "condition": treatment[of]}
 
     def _sides(self, cell: _Cell) -> tuple[str, ...]:
-        """Return the condition on the left and, in abx, that of X. Four turns give all four combinations."""
+        """Return the condition on the left, and in abx also that of X, each as ``a`` or ``b``.
+
+        In abx, four turns give all four combinations.
+        """
         turn = cell.turn + self.flips[cell.treatment]
         left = (A, B)[turn % 2]
         if self.method == AB:
@@ -280,6 +299,7 @@ class _DesignPlan:
         return ((A, B)[(turn + 1) // 2 % 2], left)
 
     def _latin(self, what: str, number: int, size: int) -> tuple[int, ...]:
+        """Return a row by its number in a sequence of Latin squares. `what` names the sequence."""
         rows = size if size % 2 == 0 or size == 1 else 2 * size
         square, row = divmod(number, rows)
         return latin_rows(size, f"{self.seed}/{what}/{square}")[row]
@@ -290,6 +310,7 @@ def _draw(seed: str) -> random.Random:
 
 
 def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the subjects of trials, each as its conditions."""
     if method in _PAIR_COLUMNS:
         return list(combinations(conditions, 2))
     return [(name,) for name in conditions] if method == MOS else [conditions]
@@ -298,6 +319,7 @@ def _treatments(method: str, conditions: tuple[str, ...]) -> list[tuple[str, ...
 def _refuse(
     method: str, items: tuple[str, ...], conditions: tuple[str, ...], trials: int, training: int
 ) -> None:
+    """Raise ListeningError if an argument of a design is not valid."""
     if method not in METHODS:
         raise ListeningError(f"there is no method {method!r}; allowed: {', '.join(METHODS)}")
     for names, what, least in ((conditions, "conditions", 2), (items, "items", 1)):
@@ -319,6 +341,7 @@ def _refuse(
 
 
 def _page(rows: list[dict[str, Any]]) -> Page:
+    """Return the page of one trial from its rows of the design."""
     first = rows[0]
     x = None
     if "condition_a" in first:

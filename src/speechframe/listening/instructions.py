@@ -1,4 +1,4 @@
-"""Default texts for listeners. They do not reveal the conditions."""
+"""Default texts for listeners. They do not reveal the conditions (such as voices) that a test compares."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,7 +28,7 @@ INTROS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""Text before the test, by method."""
+"""Default text before the first trial, by method of the test (such as ``ab``)."""
 
 PROMPTS: Mapping[str, str] = MappingProxyType(
     {
@@ -39,4 +39,4 @@ PROMPTS: Mapping[str, str] = MappingProxyType(
         ABX: "Is X the same as A, or the same as B?",
     }
 )
-"""Text above each trial, by method."""
+"""Default text above each trial, by method of the test."""

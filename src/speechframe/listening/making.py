@@ -20,8 +20,10 @@ from speechframe.statistics.votes import AB, ABX, METHODS, MULTI, MUSHRA
 __all__ = ["make_test"]
 
 _HOME = Path("listening")
+"""Folder of new tests, relative to the working directory."""
+
 _MOST_SEED = 2**63 - 1
-"""Largest integer of a column of votes (64 bits)."""
+"""Largest seed, because the column ``seed`` of the votes has signed integers of 64 bits."""
 
 
 def make_test(
@@ -47,7 +49,8 @@ def make_test(
     """Return a blind listening test of the clips of a source.
 
     All sounds are made equally loud. The trials of each listener are drawn at random, and balanced, before
-    the test begins. Each vote is on disk before the next trial is shown. The same call continues the test.
+    the test begins. Each vote is on disk before the next trial is shown. A call with the same arguments
+    continues the test.
 
     Parameters
     ----------
@@ -60,17 +63,19 @@ def make_test(
         on one page from 0 to 100 (ITU-R BS.2132). ``mushra`` adds a reference, a hidden copy of the reference
         and two anchors (ITU-R BS.1534). ``abx`` asks which of two clips is the same as a third clip.
     condition
-        The column with the condition of each clip. Not used if `source` is a mapping.
+        The column with the condition of each clip, which is what listeners compare, such as a voice. Not used
+        if `source` is a mapping.
     item
-        The column whose value is equal for clips of the same item, such as ``"text"`` if all voices read the
-        same texts. If no column has the name ``id``, the row id is used for it.
+        The column whose value is equal for clips that are compared with each other, such as ``"text"`` if all
+        voices read the same texts. ``"id"`` means the row id if the source has no such column.
     reference
-        The condition that is the natural reference. Without a reference, ``mushra`` becomes ``multi``, and a
-        warning is shown.
+        The condition that serves as reference, such as recordings of people. Without a reference, ``mushra``
+        becomes ``multi``, and a warning is shown.
     trials_per_listener
-        Number of trials that count. It is limited to the number of different trials, except in ``abx``.
+        Number of trials that count for each listener. The number of different trials is its limit, except in
+        ``abx``.
     training
-        Number of practice trials before these. Their votes are stored but not analysed.
+        Number of practice trials before the trials that count. Their votes are stored but not analysed.
     seed
         Seed of the design.
     consent
@@ -79,10 +84,10 @@ def make_test(
         Questions before the first trial. Each is a text or a mapping with ``label`` and optionally ``name``,
         ``kind`` (``text``, ``number``, ``choice``), ``choices`` and ``required``.
     folder
-        Folder of the test. None selects a folder in ``listening`` in the working directory. Its name is made
-        of the method and a hash of the settings. Only its owner can read the files.
+        Folder of the test. None selects a subfolder of ``listening`` in the working directory, named after
+        the method and a hash of the settings. Only the owner of the folder can read its files.
     listener
-        The listener of this page, as a number from 1 or as a name of the design.
+        The listener whose page is shown by default, as a number from 1 or as a name of the design.
     listeners
         Number of listeners of the first design. More can be invited later.
     title, intro, prompt
@@ -156,12 +161,13 @@ def make_test(
     refuse_listener(listener, set(planned["listener"]))
     stimuli = prepare(material, target, reference=reference, anchors=kind == MUSHRA)
     write_design(planned, target)
-    # The set-up is written last. So a set-up means that all other files exist.
+    # The set-up is written last, so a folder with a set-up has all other files.
     setup.write(target)
     return Test(setup, target, stimuli, planned, listener)
 
 
 def _refuse_method(method: Any, *, reveal: bool) -> None:
+    """Raise ListeningError if the method is unknown or does not allow `reveal`."""
     if not isinstance(method, str) or method not in METHODS:
         raise ListeningError(f"there is no method {method!r}; {nearest_in_words(str(method), METHODS)}")
     if reveal and method not in {AB, ABX}:
@@ -172,6 +178,7 @@ def _refuse_method(method: Any, *, reveal: bool) -> None:
 
 
 def _refuse_reference(reference: str | None, method: str, conditions: Sequence[str]) -> None:
+    """Raise ListeningError if the method or the conditions do not allow the reference."""
     if reference is None:
         return
     if method not in {MULTI, MUSHRA}:
@@ -185,6 +192,7 @@ def _refuse_reference(reference: str | None, method: str, conditions: Sequence[s
 
 
 def _refuse_anchors(method: str, conditions: Sequence[str]) -> None:
+    """Raise ListeningError if a condition has the name of an anchor that `mushra` makes."""
     taken = [name for name in conditions if name in ANCHORS]
     if method == MUSHRA and taken:
         raise ListeningError(

@@ -1,7 +1,7 @@
 """Read the files with votes that listeners save from offline pages and send back.
 
-A file contains scores of slots. The design of the test gives the condition of each slot. A seal shows whether
-the file was changed on its way (see `offline_page`).
+A file contains votes on slots (places of sounds on a page). The design of the test gives the condition of
+each slot. A seal (keyed hash) shows whether the file was changed on its way. See `offline_page`.
 """
 
 import hmac
@@ -25,18 +25,21 @@ if TYPE_CHECKING:
 __all__ = ["read_votes"]
 
 _FORMAT = "speechframe listening votes 1"
+"""Value of the field ``format`` in each file. The script `core/offline.js` writes the same value."""
+
 _MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Largest accepted file. Files with votes are far smaller."""
 
 
 class _Returned(NamedTuple):
-    """The content of a listener's file."""
+    """The content of a listener's file: the name of the listener, and the messages of the page."""
 
     listener: str
     messages: tuple[Mapping[str, Any], ...]
 
 
 class _ForeignError(Exception):
-    """A file that is refused. The message has the reason."""
+    """Raised for a file that is refused. The message is the reason."""
 
 
 def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
@@ -60,7 +63,8 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
     ------
     ListeningError
         A file belongs to another test, was changed, breaks a rule of the test, or is the second file of a
-        listener. The message has every such file and its fault. Then no file is read. Remove these files.
+        listener. The message lists all these files with their faults. No votes are returned until these files
+        are removed.
     StoreError
         The folder cannot be read or does not contain votes.
 
@@ -95,7 +99,7 @@ def read_votes(folder: str | PathLike[str], test: Any) -> "pd.DataFrame":
 
 
 def _read_all(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]], dict[str, str]]:
-    """Return the file name and content by listener, and the fault of each refused file by its name."""
+    """Return two mappings: file name and content by listener, and faults by name of the refused file."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; name the folder with the files that listeners sent back")
     paths = sorted(folder.glob("*.json"))
@@ -122,6 +126,7 @@ def _read_all(folder: Path, test: Test) -> tuple[dict[str, tuple[str, _Returned]
 
 
 def _read(path: Path, test: Test) -> _Returned:
+    """Return the content of a file, or raise _ForeignError. The votes are not checked yet."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise _ForeignError("too large for a file of votes")
@@ -145,7 +150,7 @@ def _read(path: Path, test: Test) -> _Returned:
 
 
 def _check_messages(messages: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return the messages if a page can have sent them, with at most one vote a trial."""
+    """Return the messages of a file. Raise _ForeignError unless all are starts or votes, one vote a trial."""
     trials = []
     for message in messages if isinstance(messages, list) else [None]:
         if not isinstance(message, dict) or message.get("kind") not in {BEGIN, VOTE}:

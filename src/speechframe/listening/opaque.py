@@ -1,7 +1,8 @@
-"""Make opaque names and seals from the secret of a test's folder.
+"""Make names and keys that reveal nothing, from a secret in the folder of a test.
 
-The same words always give the same name, so that a test can continue after a restart. Without the secret,
-nobody can recover the words of a name, or see whether two names belong to the same words.
+A name is a keyed hash (HMAC-SHA-256) of words, such as a listener and a trial. The same words always give the
+same name, so a test can continue after a restart. Without the secret, nobody can compute a name from its
+words, or the words from a name.
 """
 
 import hmac
@@ -14,12 +15,17 @@ from speechframe.store.folder import storing, sync
 __all__ = ["Secret", "secret_of"]
 
 _FILE = "secret"
+"""Name of the file with the secret."""
+
 _SECRET_BYTES = 32
+"""Length of the secret, which is that of a SHA-256 hash."""
+
 _NAME_BYTES = 16
+"""Length of a name before its conversion to hexadecimal. 128 bits cannot be guessed."""
 
 
 class Secret:
-    """The secret from which names and seals are made. Its repr does not show it.
+    """The secret from which names and keys are made. The repr does not show the secret.
 
     Examples
     --------
@@ -42,7 +48,7 @@ class Secret:
 
     def key(self, *words: str) -> str:
         """Return a key of the words, 256 bits in hexadecimal."""
-        # The lengths make ("ab", "c") and ("a", "bc") different.
+        # The length before each word makes ("ab", "c") and ("a", "bc") different.
         joined = b"".join(b"%d:%s" % (len(word), word) for word in map(str.encode, words))
         return hmac.digest(self._secret, joined, "sha256").hex()
 
@@ -53,7 +59,7 @@ def secret_of(folder: Path) -> Secret:
     Raises
     ------
     StoreError
-        The secret cannot be written or read.
+        The secret cannot be written or read, or the file is damaged.
     """
     path = folder / _FILE
     with storing(folder, "keeping the secret of a test"):

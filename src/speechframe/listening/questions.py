@@ -1,4 +1,4 @@
-"""Check the questions before the first trial, and the answers of listeners."""
+"""Check the questions that listeners get before the first trial, and check their answers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,13 @@ from speechframe.errors import ListeningError, VoteRefused
 __all__ = ["Question", "check_answers", "questions_of"]
 
 _FLAGS = (None, True, False)
+"""Allowed values of the field ``required``. None also stands for a missing field."""
+
 _KINDS = ("text", "number", "choice")
+"""Allowed kinds of a question."""
+
 _MOST_TEXT = 2_000
+"""Longest stored answer in characters. The rest of a longer answer is cut off."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +55,19 @@ class Question:
 
 
 def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ...]:
-    """Return the questions of a test.
+    """Return the given questions as :class:`Question` objects.
 
     Parameters
     ----------
     given
-        Questions, each as a text or as a mapping of the fields of :class:`Question`.
+        Questions, each as a text or as a mapping of the fields of :class:`Question`. A single question may be
+        given without a list.
 
     Raises
     ------
     ListeningError
-        A question is neither a text nor a valid mapping, or two questions have the same name.
+        A question is neither a text nor a valid mapping, only one of ``kind="choice"`` and choices is given,
+        or two questions have the same name.
 
     Examples
     --------
@@ -69,7 +76,7 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
     [('Your age?', 'text'), ('Headphones?', 'choice')]
     """
     found: list[Question] = []
-    # A single text or mapping is one question. Iterating over it would split it.
+    # A single text or mapping is one question. Iteration would split it into characters or keys.
     several: Any = given
     for one in several if _is_list(several) else [several]:
         fields: dict[str, Any] = {"label": one} if isinstance(one, str) else {}
@@ -109,7 +116,7 @@ def questions_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Question, ..
 def check_answers(
     message: Mapping[str, Any], *, consent: str | None, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    """Return the valid answers of a listener who begins, by the name of the question.
+    """Return the checked answers of a listener by name of the question. Answers to numbers become floats.
 
     Parameters
     ----------
@@ -123,7 +130,7 @@ def check_answers(
     Raises
     ------
     VoteRefused
-        The consent or an answer is missing, or an answer is not valid.
+        The consent or a required answer is missing, or an answer is not valid.
 
     Examples
     --------
@@ -145,6 +152,7 @@ def _is_list(value: object) -> bool:
 
 
 def _answer(question: Question, value: Any) -> Any:
+    """Return a checked answer, or None if an answer is missing and not required."""
     if value is None or value == "":
         if question.required:
             raise VoteRefused(f"please answer: {question.label}")
@@ -159,5 +167,5 @@ def _answer(question: Question, value: Any) -> Any:
         return number
     if question.kind == "choice" and value not in question.choices:
         raise VoteRefused(f"please choose one of {', '.join(question.choices)}: {question.label}")
-    # Half of a surrogate pair cannot be written as UTF-8.
+    # Half of a surrogate pair cannot be encoded as UTF-8, so it becomes a question mark.
     return str(value)[:_MOST_TEXT].encode(errors="replace").decode()

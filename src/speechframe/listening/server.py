@@ -1,9 +1,9 @@
 """Serve a listening test to people without a notebook. Each listener gets a page under a secret link.
 
-A link contains 192 random bits. It gives access to the listener's page, to the sounds of this page, and to
-the endpoint for votes. The names of sounds do not reveal their conditions. Every other address gets the same
-404, including a wrong link. A vote is on disk before the page gets its answer. A reloaded page continues with
-the next trial.
+A link contains a token of 192 random bits. It gives access to the page of its listener, to the sounds of this
+page, and to the endpoint for votes. The names of sounds do not reveal their conditions. Every other address,
+such as a wrong link, gets a 404. A vote is on disk before the page gets the reply. A reloaded page continues
+with the next trial.
 """
 
 import asyncio
@@ -39,14 +39,24 @@ __all__ = ["ServedTest", "serve_test"]
 log = logging.getLogger("speechframe.listening")
 
 _TOKEN_CHARACTERS = 48
-"""Hexadecimal digits of a link's token, which are 192 bits."""
+"""Length of a link's token in hexadecimal digits. 192 bits cannot be guessed."""
+
 _MAX_BODY_BYTES = 64 * 1024
+"""Largest accepted message of a page."""
+
 _HEADER_S = _BODY_S = 20.0
-"""Longest time in which a header section or a body may arrive."""
+"""Longest times in seconds in which the header section and the body of a request may arrive."""
+
 _CLOSING_S = 5.0
+"""Longest time in seconds that a closing server waits for requests in flight."""
+
 _MOST_PORT = 65_535
 _SCRIPT, _STYLE = "page.js", "page.css"
+"""Names of script and style sheet in the address of a page."""
+
 _START = 'widget.render({ model: await servedModel(), el: document.getElementById("spf-host") });\n'
+"""Last line of the script, which shows the widget."""
+
 _HEADERS = {
     "Content-Security-Policy": LINKED_POLICY,
     "Cache-Control": "no-store",
@@ -59,6 +69,7 @@ _HEADERS = {
     # The empty header hides the server software.
     "Server": "",
 }
+"""Headers of all responses."""
 
 
 class ServedTest:
@@ -67,7 +78,7 @@ class ServedTest:
     Attributes
     ----------
     url
-        The server's address. Without a link, every request gets a 404.
+        Address of the server. Only the secret links work, and every other path gets a 404.
     links
         Secret link of each listener, by name.
     """
@@ -80,9 +91,10 @@ class ServedTest:
         self._lock = asyncio.Lock()
         self._all_done = threading.Event()
         self._progress: dict[str, tuple[int, int]] = {}
+        # The last stored message and the reply to it, by listener.
         self._taken: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         secret = secret_of(test.folder)
-        # A test that is served again has the same links, because listeners have them already.
+        # Tokens depend only on the folder's secret, so a test that is served again has the same links.
         self._tokens = {name: secret.key("link", name)[:_TOKEN_CHARACTERS] for name in listeners}
         self.url = ""
 
@@ -117,14 +129,14 @@ class ServedTest:
 
     def start(self) -> Self:
         """Start the server. :func:`serve_test` calls this."""
-        # Sounds are made before links exist, so the caller gets the error of a broken clip.
+        # The plans are made before the server starts, so that the caller gets their errors.
         for name in self._tokens:
             self._count(name, self._test.plan(name))
         run_sync(self._start())
         return self
 
     def close(self) -> None:
-        """Stop the server after votes in flight are stored. A second call does nothing."""
+        """Stop the server, after up to 5 s for requests in flight. A second call does nothing."""
         if self._runner is not None:
             self._runner = None
             run_sync(self._open.aclose())
@@ -139,7 +151,7 @@ class ServedTest:
         """
         if timeout_s is not None:
             return self._all_done.wait(timeout_s)
-        # The waits are short, because on some platforms Ctrl-C does not interrupt a wait without a limit.
+        # On some platforms Ctrl-C does not interrupt a wait without a limit. So the loop repeats short waits.
         while not self._all_done.wait(0.2):
             pass
         return True
@@ -174,6 +186,7 @@ class ServedTest:
 
     @web.middleware
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Convert errors of a handler to refusals, and add the headers of all responses."""
         response: web.StreamResponse
         try:
             response = await handler(request)
@@ -187,7 +200,10 @@ class ServedTest:
         return response
 
     def _listener(self, request: web.Request) -> str:
-        """Return the listener of a link. All links are compared, so the time does not reveal a link."""
+        """Return the listener of a request's link, or raise a 404 if the link is wrong.
+
+        All links are compared, so the time of the search does not reveal a link.
+        """
         given = request.match_info["token"].encode()
         found = None
         for name, token in self._tokens.items():
@@ -234,13 +250,13 @@ class ServedTest:
         return web.json_response(await self._reply(listener, message))
 
     async def _reply(self, listener: str, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a message. A repeated message gets the same reply, in case it was lost."""
+        """Store a message and return the reply. A message that is sent again gets the same reply."""
         async with self._lock:
             taken, reply = self._taken.get(listener, (None, {}))
             if message != taken:
                 reply = await asyncio.to_thread(self._test.reply, listener, message)
                 if reply.get("try_again"):
-                    # After a 503, the page keeps its message and sends it again until it is accepted.
+                    # After a 503, the page keeps its message, and sends it again until the server accepts it.
                     raise web.HTTPServiceUnavailable
                 if reply["kind"] != "refused":
                     self._taken[listener] = (message, reply)
@@ -248,6 +264,7 @@ class ServedTest:
         return reply
 
     def _count(self, listener: str, plan: Mapping[str, Any]) -> None:
+        """Store the progress of a listener. If all listeners have finished, end :meth:`wait`."""
         self._progress[listener] = (len(plan["done"]), len(plan["trials"]))
         if len(self._progress) == len(self._tokens) and all(
             done == total for done, total in self._progress.values()
@@ -284,7 +301,7 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
     SettingsError
         The port is taken, or an argument is not valid.
     ListeningError, StoreError
-        The test does not exist.
+        `test` is not a test, or the folder cannot be used.
 
     Examples
     --------
@@ -307,7 +324,8 @@ def serve_test(test: Any, port: int = 0, host: str = "127.0.0.1", listeners: int
 
 
 async def _read(request: web.Request) -> dict[str, Any]:
-    # request.content_type takes half a second for a header full of semicolons, so the header is read here.
+    """Return the message in a request, or raise an HTTP error if the body is not a message of a page."""
+    # The header is parsed here, because request.content_type takes half a second for one full of semicolons.
     if request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().casefold() != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
@@ -326,7 +344,7 @@ async def _read(request: web.Request) -> dict[str, Any]:
 
 
 def _refusal_below(status: HTTPStatus, words: str) -> web.Response:
-    """Return the refusal of a connection whose request could not be read."""
+    """Return the response to a request that could not be read. `words` is not sent to the client."""
     del words
     response = _refusal(status)
     response.headers.update(_HEADERS)
@@ -347,7 +365,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _reachable(host: str) -> str:
-    """Return the host name for links. For a wildcard address, return the address of this machine."""
+    """Return the host for links. For a wildcard address, return the address or name of this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

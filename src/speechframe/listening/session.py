@@ -24,24 +24,36 @@ __all__ = [
 ]
 
 LISTEN_S = 3.0
-"""A vote needs this many seconds of every signal, or all of a shorter signal."""
+"""Seconds that a listener must play of every signal (sound of a trial) before the vote.
+
+A shorter signal must be played to its end.
+"""
 
 _SLACK_S, _SLACK_SHARE = 0.2, 0.1
-"""Tolerance for a short signal (seconds, and share of its length), because pages measure time in steps."""
+"""Part at the end of a short signal that need not be played, because pages measure time in steps.
+
+It is the smaller of these seconds and this share of the signal's length.
+"""
 
 REFERENCE_SLOT = "R"
+"""Slot (place of a sound on a page) of the open reference."""
+
 X_SLOT = "X"
+"""Slot of X in ``abx``."""
 
 _LATEST_MS = 9.2e12
-"""A time in the year 2261. Later times overflow the nanoseconds of pandas."""
+"""Latest accepted time in milliseconds since 1970 (year 2261). Times of pandas end soon after this."""
+
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _MOST_PLAYS = 1_000_000
+"""Largest accepted number of plays of a signal. Real numbers are far smaller."""
+
 _MOST_LISTENED_S = 366 * 86_400
-"""Limits of a vote. They are far above real values, and below the limits of the columns."""
+"""Largest accepted playing time of a signal in seconds (a year). Real times are far shorter."""
 
 
 def needed_s(audio_seconds: float) -> float:
-    """Return the seconds of a signal that must be heard before a vote.
+    """Return the seconds of a signal that must be played before a vote, from the length of the signal.
 
     Examples
     --------
@@ -66,14 +78,15 @@ def vote_rows(
     page
         The page of the vote.
     message
-        The message of the page, with ``scores``, ``choice`` or ``answer``, with ``plays`` and ``listened_s``
-        by slot, ``unplayable`` (slots that could not be played), ``first_play_ms`` and ``voted_ms``.
+        The message of the page. It contains the vote as ``scores``, ``choice`` or ``answer``. It also has
+        ``plays`` and ``listened_s`` by slot, ``unplayable`` (a list of slots that could not be played), and
+        the times ``first_play_ms`` and ``voted_ms`` (milliseconds since 1970).
     method
-        Name of the test method.
+        Name of the test method, such as ``ab``.
     needed
-        Seconds of each slot that must be heard, including the slots of the reference and of X.
+        Seconds of each slot that must be played, including the slots of the reference and of X.
     known
-        Further columns of each row.
+        Columns with equal values in all rows, such as ``test_id`` and ``seed``.
 
     Raises
     ------
@@ -105,18 +118,18 @@ def vote_rows(
 
 
 def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mapping[str, Any]) -> None:
-    """Raise ValueError or TypeError if stored rows are not those of a vote on this page.
+    """Raise ValueError or TypeError if stored rows are not a valid vote on this page.
 
     Parameters
     ----------
     page
         The page of the vote.
     rows
-        The rows of the file.
+        The stored rows.
     method
         Name of the test method.
     known
-        Further columns of each row, as in :func:`vote_rows`.
+        Columns with equal values in all rows, as in :func:`vote_rows`.
     """
     if len(rows) != len(page.rows):
         raise ValueError(f"it has {counted(len(rows), 'row')} instead of {len(page.rows)}")
@@ -136,7 +149,7 @@ def refuse_stored(page: Page, rows: Sequence[Any], *, method: str, known: Mappin
 
 @dataclass(frozen=True)
 class _PlayedSignals:
-    """The signals of a page that a listener played, and how long."""
+    """Number of plays and playing time of each signal of a page, by slot."""
 
     trial: int
     plays: Mapping[str, int]
@@ -145,6 +158,7 @@ class _PlayedSignals:
 
     @classmethod
     def of(cls, trial: int, message: Mapping[str, Any], slots: Mapping[str, float]) -> "_PlayedSignals":
+        """Return the plays in a page's message, or raise VoteRefused if they are not valid."""
         plays, listened = message.get("plays"), message.get("listened_s")
         unplayable = message.get("unplayable") or []
         if (
@@ -165,6 +179,7 @@ class _PlayedSignals:
         )
 
     def refuse_unheard(self, needed: Mapping[str, float]) -> None:
+        """Raise VoteRefused if a playable signal was not played for long enough."""
         for slot, seconds in needed.items():
             if slot in self.unplayable:
                 continue
@@ -176,6 +191,7 @@ class _PlayedSignals:
 
 
 def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals) -> dict[str, Any]:
+    """Return the columns of a choice between two signals. They are None only if a signal is unplayable."""
     row = page.rows[0]
     of_slot = dict(zip(page.slots, (A, B) if row["left"] == A else (B, A), strict=True))
     if method == AB:
@@ -193,6 +209,7 @@ def _choice(page: Page, message: Mapping[str, Any], method: str, heard: _PlayedS
 def _scores(
     page: Page, message: Mapping[str, Any], method: str, heard: _PlayedSignals
 ) -> dict[str, float | None]:
+    """Return the score of each slot. Only the score of an unplayable slot may be None."""
     scale, given = METHODS[method], message.get("scores")
     if not isinstance(given, Mapping) or not set(given) <= set(page.slots):
         raise VoteRefused(f"scores must be given for {', '.join(page.slots)} only", trial=page.trial)
@@ -221,7 +238,7 @@ def _is_score(scale: Method, value: Any) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # The bound comes before the conversion to float, because a JSON integer may be larger than any float.
+    # The bound is checked before any conversion to float, because a JSON integer may exceed every float.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LATEST_MS
 
 
@@ -238,6 +255,7 @@ def _amount(trial: int, value: Any, most: int) -> float:
 
 
 def _time(trial: int, value: Any, *, needed: bool) -> str | None:
+    """Return milliseconds since 1970 as an ISO 8601 text. A value that is not needed may be None."""
     if value is None and not needed:
         return None
     if not _is_number(value) or not 0 < value < _LATEST_MS:
@@ -246,7 +264,7 @@ def _time(trial: int, value: Any, *, needed: bool) -> str | None:
 
 
 def _is_time(value: Any) -> bool:
-    # A time without its zone raises a TypeError here.
+    # A text without a time zone raises TypeError here, which `refuse_stored` may raise.
     return isinstance(value, str) and 0 < (datetime.fromisoformat(value) - _EPOCH) / _MS < _LATEST_MS
 
 
@@ -259,4 +277,4 @@ _STORED: Mapping[str, Callable[[Any, Method], bool]] = {
     "first_play_utc": lambda value, _: value is None or _is_time(value),
     "voted_utc": lambda value, _: _is_time(value),
 }
-"""Checks of stored values by column. The values of all other columns come from the design."""
+"""Checks of stored values, by column. The values of all other columns are known in advance."""

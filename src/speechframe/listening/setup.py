@@ -1,4 +1,4 @@
-"""Read and write the set-up and the design of a test. Its folder contains both as files."""
+"""Read and write the set-up (settings and texts) and the design (trials of each listener) of a test."""
 
 import hashlib
 import io
@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["SETUP_NAME", "Setup", "draw_design", "extend_design", "read_design", "write_design"]
 
 SETUP_NAME = "test.json"
+"""Name of the file with the set-up, in the folder of a test."""
+
 _DESIGN_NAME = "design.parquet"
 _FORMAT = 1
+"""Version of the set-up file. A file with another version is refused."""
+
 _ID_DIGITS = 8
+"""Number of hexadecimal digits of the hash in the name of a test."""
+
 _IDENTITY = (
     "method",
     "items",
@@ -48,15 +54,20 @@ class Setup:
     method
         Name of the test method, such as ``ab`` or ``mos``.
     items, conditions
-        Names of the items (texts) and of the compared conditions, including the anchors of ``mushra``.
+        Names of the items (usually texts) and of the compared conditions (such as voices), including the
+        anchors of ``mushra``.
     reference
-        The condition that is the open and the hidden reference.
+        The condition that is both the open and the hidden reference. None if the test has no reference.
     source
-        Identity of the material.
+        Hash of the clips, from :attr:`~speechframe.listening.sources.Material.identity`.
     trials_per_listener, training, seed
         As in :func:`~speechframe.listening.design.design`.
-    title, intro, prompt, consent, questions
-        Texts for listeners.
+    title, intro, prompt
+        Title of the page, text before the test, and text above each trial.
+    consent
+        Text that listeners must agree to. None requires no consent.
+    questions
+        Questions before the first trial.
     reveal
         Whether the page names the conditions after each vote.
     """
@@ -102,7 +113,7 @@ class Setup:
         Raises
         ------
         StoreError
-            The folder does not contain a set-up, or the set-up cannot be read.
+            The folder does not contain a set-up, the set-up cannot be read, or it was changed by hand.
         """
         path = folder / SETUP_NAME
         if not path.exists():
@@ -143,7 +154,10 @@ class Setup:
 
 
 def draw_design(setup: Setup, listeners: int, *, first_listener: int = 1) -> "pd.DataFrame":
-    """Return the design of a test for some listeners. See :func:`~speechframe.listening.design.design`."""
+    """Return the design of a test for `listeners` listeners, from number `first_listener` on.
+
+    See :func:`~speechframe.listening.design.design`.
+    """
     return design(
         setup.method,
         items=setup.items,
@@ -173,7 +187,10 @@ def read_design(folder: Path) -> "pd.DataFrame":
 
 
 def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
-    """Return the design of a folder, extended by the listeners it lacks. Existing rows do not change."""
+    """Return the stored design of a folder, plus the rows of `planned` for listeners that it lacks.
+
+    If the folder has no design, return `planned`.
+    """
     import pandas as pd
 
     if not (folder / _DESIGN_NAME).exists():
@@ -183,6 +200,7 @@ def extend_design(planned: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
 
 
 def _freeze(name: str, value: Any) -> Any:
+    """Return a value of the set-up file as its field needs it. Lists become tuples."""
     if name == "questions":
         return tuple(_question(one) for one in value)
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -11,7 +11,7 @@ from speechframe.errors import AudioError
 __all__ = ["ANCHORS", "TARGET_LUFS", "loudness_lufs", "low_pass"]
 
 TARGET_LUFS = -23.0
-"""Loudness of the sounds of a test in LUFS (EBU R 128). It is lower if a sound would clip."""
+"""Loudness of the sounds of a test in LUFS (EBU R 128). All are softer if one of them would clip."""
 
 ANCHORS = {"anchor 3.5 kHz": 3500.0, "anchor 7 kHz": 7000.0}
 """The anchors of MUSHRA (ITU-R BS.1534-3), with their cutoff frequencies in Hz."""
@@ -20,8 +20,10 @@ _BLOCK_S, _STEP_S = 0.4, 0.1
 """Length of a gating block of BS.1770, and distance between the starts of two blocks, in seconds."""
 
 _STOP_DB = 60.0
+"""Attenuation of the anchor filter above its transition band, in dB."""
+
 _TRANSITION_HZ = 500.0
-"""Transition band of the anchor filter. It reaches 60 dB at 4 kHz, where BS.1534-3 requires 25 dB."""
+"""Width of the transition band. So the lower anchor has 60 dB at 4 kHz, where BS.1534-3 requires 25 dB."""
 
 
 def loudness_lufs(samples: Samples, sample_rate_hz: int) -> float:
@@ -50,8 +52,8 @@ def loudness_lufs(samples: Samples, sample_rate_hz: int) -> float:
     peak = float(np.abs(samples).max(initial=0.0))
     if not peak:
         raise AudioError("the clip is silent, so it does not have a loudness; leave it out or replace it")
-    # The sound is measured at full scale, so that the absolute gate does not remove soft clips.
-    # The filters are recursive, so they need doubles.
+    # The sound is scaled to a peak of 1, so that the absolute gate of BS.1770 does not remove soft clips.
+    # The filters of BS.1770 are recursive, so they need float64.
     found = _meter(sample_rate_hz).integrated_loudness(_whole_blocks(samples, sample_rate_hz) / peak)
     return float(found) + 20 * float(np.log10(peak))
 
@@ -80,7 +82,7 @@ def low_pass(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples
     from scipy import signal
 
     taps, beta = signal.kaiserord(_STOP_DB, _TRANSITION_HZ / (sample_rate_hz / 2))
-    # An odd number of taps delays by whole frames. The mode "same" removes this delay.
+    # A filter with an odd number of taps delays by whole frames. The mode "same" removes this delay.
     kernel = signal.firwin(
         taps | 1, cutoff_hz + _TRANSITION_HZ / 2, window=("kaiser", beta), fs=sample_rate_hz
     )
@@ -88,7 +90,10 @@ def low_pass(samples: Samples, sample_rate_hz: int, cutoff_hz: float) -> Samples
 
 
 def _whole_blocks(samples: Samples, sample_rate_hz: int) -> Any:
-    """Return samples cut to whole gating blocks, because the standard ignores an incomplete last block."""
+    """Return samples cut to whole gating blocks, because the standard ignores an incomplete last block.
+
+    Samples that are shorter than one block are repeated until they fill the block.
+    """
     block, step = ceil(_BLOCK_S * sample_rate_hz), ceil(_STEP_S * sample_rate_hz)
     if len(samples) < block:
         return np.resize(samples, block).astype(np.float64)

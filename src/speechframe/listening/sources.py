@@ -17,15 +17,21 @@ from speechframe.writing.words import counted
 __all__ = ["Material", "material_of", "nearest_in_words"]
 
 _SHOWN = 5
+"""Largest number of missing clips that an error message lists."""
+
 _ROW_ID = "id"
+"""Name that means the row id, if the source has no column of this name."""
+
 _KNOWN = ("voice_id", "locale", "text")
-"""Fields that every clip has, even if the source has no such column."""
+"""Attributes of every clip that can be used as columns, even if the source has no such column."""
+
 _KEYS = ("speech_request_key", "request_key")
+"""Columns whose value identifies the request of a clip. The first column with a value is used."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """The clips of a test, with every item in every condition.
+    """The clips of a test. There is one clip for every item (text) in every condition (voice).
 
     Parameters
     ----------
@@ -34,7 +40,7 @@ class Material:
     clips
         Functions that read the clips, by item and condition.
     identity
-        Hash of all names and of the audio. Equal material has an equal hash.
+        Hash of all names, and of the request key or the audio of each clip. Equal material has an equal hash.
     """
 
     items: tuple[str, ...]
@@ -45,6 +51,8 @@ class Material:
 
 @dataclass(frozen=True)
 class _Found:
+    """A clip of the source with its item and condition. `shelf` reads the audio of `entry`."""
+
     item: str
     condition: str
     entry: Entry
@@ -62,7 +70,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
     condition
         The column with the condition of each clip. Not used if `source` is a mapping.
     item
-        The column with the item of each clip. If no column has the name ``id``, the row id is used for it.
+        The column with the item of each clip. ``"id"`` means the row id if the source has no such column.
 
     Raises
     ------
@@ -99,7 +107,7 @@ def material_of(source: Any, *, condition: str = "voice_id", item: str = "id") -
 
 
 def nearest_in_words(name: str, known: Collection[str]) -> str:
-    """Return the end of an error message with the most similar names and all known names."""
+    """Return text for an error message about an unknown name: first similar names, then all known names."""
     close = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{meant}there are: {', '.join(sorted(known)) or 'none'}"
@@ -110,6 +118,7 @@ def _name(argument: str, column: str | Column) -> str:
 
 
 def _find_clips(source: Any, condition: str, item: str) -> Iterator[_Found]:
+    """Yield each clip of a source with its item and condition."""
     parts = list(source.items()) if isinstance(source, Mapping) else [(None, source)]
     if isinstance(source, Mapping) and not all(str(name or "").strip() for name in source):
         raise ListeningError(
@@ -124,6 +133,7 @@ def _find_clips(source: Any, condition: str, item: str) -> Iterator[_Found]:
 
 
 def _value(entry: Entry, column: str, argument: str) -> str:
+    """Return the value of a column for a clip as text. `argument` is ``item`` or ``condition``."""
     if column in entry.fields:
         value = entry.fields[column]
     elif column in _KNOWN:
@@ -133,7 +143,7 @@ def _value(entry: Entry, column: str, argument: str) -> str:
     else:
         known = {*entry.fields, *_KNOWN, _ROW_ID}
         raise ListeningError(f"{argument}={column!r} is not a column; {nearest_in_words(column, known)}")
-    # A missing value is the only one that is not equal to itself.
+    # Among values, only a missing value such as NaN is not equal to itself.
     if value is None or value != value or value == "":  # noqa: PLR0124
         raise ListeningError(
             f"row {entry.row_id!r} has an empty {column}, which is its {argument}; fill it in, or leave the "
@@ -143,6 +153,7 @@ def _value(entry: Entry, column: str, argument: str) -> str:
 
 
 def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str, str], _Found]:
+    """Return the clips by item and condition. Raise ListeningError if two clips have the same of both."""
     by_place: dict[tuple[str, str], _Found] = {}
     for one in found:
         first = by_place.setdefault((one.item, one.condition), one)
@@ -158,6 +169,7 @@ def _each_once(found: list[_Found], condition: str, item: str) -> dict[tuple[str
 def _refuse_missing(
     items: tuple[str, ...], conditions: tuple[str, ...], found: Mapping[tuple[str, str], _Found]
 ) -> None:
+    """Raise ListeningError if an item has no playable clip in a condition."""
     missing = {
         (item, condition): found[item, condition].entry.problem if (item, condition) in found else None
         for item in items
@@ -187,10 +199,11 @@ def _refuse_missing(
 
 
 def _identity(found: Mapping[tuple[str, str], _Found]) -> str:
+    """Return a hash of the names of items and conditions, and of all clips."""
     total = hashlib.sha256()
     for place, one in sorted(found.items()):
         key = next((one.entry.fields[name] for name in _KEYS if one.entry.fields.get(name)), None)
-        # Clips without a request key are identified by a hash of their audio.
+        # A clip without a request key is identified by a hash of its audio.
         audio_id = str(key) if key else hashlib.sha256(one.shelf.clip(one.entry.clip_id).audio).hexdigest()
         total.update("\0".join([*place, audio_id, ""]).encode())
     return total.hexdigest()

@@ -2,11 +2,11 @@
 
 All sounds of a test are mono WAV files of 16 bits, equally loud, with one sample rate and without metadata.
 Their lengths are rounded to hundredths of a second. So the size of a file only reveals its length, which is
-audible anyway. The sounds are made once, in the test's folder. Their rate is the highest rate of the clips. A
-lower rate would remove audible detail from some conditions, and a higher rate adds none.
+audible anyway. The sounds are made once, in the test's folder. Their sample rate is the highest rate of the
+clips. A lower rate would remove audible detail from some conditions, and a higher rate adds none.
 
-Each time a sound is played, it has a new name and different last bits. Otherwise equal names or equal bytes
-would reveal which of two sounds is X.
+A sound has another name and other last bits in each slot (place on a page) of each listener. Otherwise equal
+names or equal bytes would reveal which of two sounds is X.
 """
 
 import hashlib
@@ -36,12 +36,19 @@ from speechframe.writing.files import parse_json
 __all__ = ["Sound", "Stimuli", "open_stimuli", "prepare"]
 
 _FOLDER, _INDEX = "stimuli", "index.json"
+"""Name of the folder with the sounds in a test's folder, and name of the list of sounds in it."""
+
 _PEAK = 0.89
-"""Highest peak, a decibel below full scale. The rest is room for overshoots of players and resamplers."""
+"""Highest peak, 1 dB below full scale (1.0). The rest is room for overshoots of players and resamplers."""
+
 _LENGTH_S = 0.01
-"""Lengths are multiples of this. Exact lengths would reveal the original sample rate of a clip."""
+"""Step of the lengths in seconds. Exact lengths would reveal the original sample rate of a clip."""
+
 _THREADS = 4
+"""Number of threads that read clips and write sounds."""
+
 _HEADER_BYTES = 44
+"""Length of the header of a WAV file from `codec.encode`."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,14 @@ class Sound:
     file
         Name of the file in the folder of sounds.
     audio_seconds
-        Length of the sound.
+        Length of the sound in seconds.
     source_sha256
-        Hash of the source clip's audio.
+        SHA-256 hash of the source clip's audio.
     source_rate_hz, source_lufs
-        Sample rate and loudness of the source clip.
+        Sample rate in Hz and loudness in LUFS of the source clip. For an anchor, the loudness is measured
+        after the filter.
     gain_db
-        Gain that was applied. A negative gain made the sound softer.
+        Gain that was applied, in dB. A negative gain made the sound softer.
     """
 
     item: str
@@ -86,7 +94,7 @@ class Stimuli:
     sounds
         The sounds, by item and condition.
     sample_rate_hz
-        Sample rate of all sounds.
+        Sample rate of all sounds in Hz.
     loudness_lufs
         Loudness of all sounds in LUFS.
     """
@@ -112,7 +120,7 @@ class Stimuli:
         )
 
     def opaque_id(self, item: str, condition: str, *, listener: str, place: str) -> str:
-        """Return a name for a sound that does not reveal the sound. It is the same after a resume.
+        """Return a name for a sound that does not reveal the sound. The same arguments give the same name.
 
         Parameters
         ----------
@@ -121,7 +129,7 @@ class Stimuli:
         listener
             Name of the listener.
         place
-            Trial and slot in which the sound is played.
+            Trial and slot in which the sound is played, such as ``3/A``.
 
         Raises
         ------
@@ -135,13 +143,13 @@ class Stimuli:
         return name
 
     def seconds(self, opaque_id: str) -> float:
-        """Return the length of the sound with this name."""
+        """Return the length in seconds of the sound with this name."""
         return self._places[opaque_id].audio_seconds
 
     def audio(self, opaque_id: str) -> tuple[bytes, str]:
         """Return the file and the content type of the sound with this name.
 
-        Equal names give equal bytes. Another name of the sound gives different last bits (noise at -92 dB).
+        Equal names give equal bytes. Other names of the same sound give other last bits (noise at -92 dB).
 
         Raises
         ------
@@ -239,6 +247,8 @@ def open_stimuli(folder: str | PathLike[str]) -> Stimuli:
 
 @dataclass(frozen=True)
 class _Task:
+    """A sound to make. It is made of the clip of `item` in the condition `made_of`, low-passed if asked."""
+
     material: Material
     item: str
     condition: str
@@ -259,6 +269,8 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Facts:
+    """Sample rate, loudness and peak of a sound before the gain, and the hash of its clip."""
+
     rate_hz: int
     lufs: float
     peak: float
@@ -266,6 +278,7 @@ class _Facts:
 
 
 def _tasks(material: Material, reference: str | None) -> list[_Task]:
+    """Return the sounds to make. Anchors are included if `reference` is given."""
     made: dict[str, tuple[str, float | None]] = {name: (name, None) for name in material.conditions}
     if reference is not None:
         made |= {name: (reference, cutoff_hz) for name, cutoff_hz in ANCHORS.items()}
@@ -277,6 +290,7 @@ def _tasks(material: Material, reference: str | None) -> list[_Task]:
 
 
 def _measure(task: _Task) -> _Facts:
+    """Return sample rate, loudness and peak of a sound, and the hash of its clip."""
     clip, samples = task.samples()
     try:
         lufs = loudness_lufs(samples, clip.sample_rate)
@@ -287,8 +301,9 @@ def _measure(task: _Task) -> _Facts:
 
 
 def _make(folder: Path, tasks: list[_Task], found: list[_Facts], threads: ThreadPoolExecutor) -> Stimuli:
+    """Write all sounds and their index, and return them."""
     rate_hz = max(each.rate_hz for each in found)
-    # The clip with the highest peak for its loudness sets the loudness of all. So no sound is distorted.
+    # All sounds get the same loudness, at which no peak is higher than _PEAK.
     lufs = min(TARGET_LUFS, *(each.lufs + 20 * float(np.log10(_PEAK / each.peak)) for each in found))
 
     def write(place: int, task: _Task, facts: _Facts) -> Sound:
@@ -313,12 +328,13 @@ def _make(folder: Path, tasks: list[_Task], found: list[_Facts], threads: Thread
             "loudness_lufs": lufs,
             "sounds": [asdict(each) for each in sounds],
         }
-        # The index is written last. So an index means that all sounds exist.
+        # The index is written last, so a folder with an index has all sounds.
         write_private(folder / _FOLDER / _INDEX, json.dumps(index, indent=1).encode())
     return Stimuli(folder, sounds, sample_rate_hz=rate_hz, loudness_lufs=lufs)
 
 
 def _refuse_others(stimuli: Stimuli, tasks: list[_Task], found: list[_Facts]) -> Stimuli:
+    """Return `stimuli`, or raise StoreError if they were made from other clips."""
     wanted = {(task.item, task.condition): facts.sha256 for task, facts in zip(tasks, found, strict=True)}
     if wanted != {place: sound.source_sha256 for place, sound in stimuli.sounds.items()}:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""A listening test with its material, design, rules and votes. Notebook, server and page share this class."""
+"""Hold a listening test with its sounds, design and votes. Notebooks, servers and offline pages use it."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -30,7 +30,7 @@ __all__ = ["LISTENERS", "MOST_LISTENERS", "Test", "open_test", "refuse_listener"
 log = logging.getLogger(__name__)
 
 LISTENERS = 20
-"""Number of listeners of a new design. More can be invited at any time."""
+"""Default number of listeners of a new test. More can be invited at any time."""
 
 MOST_LISTENERS = 10_000
 """Largest number of listeners of a design."""
@@ -44,7 +44,7 @@ class Test:
     Attributes
     ----------
     setup
-        The settings of the test.
+        Settings and texts of the test.
     folder
         Folder with set-up, design, sounds and votes.
     stimuli
@@ -53,7 +53,7 @@ class Test:
         Name of the listener whose page is shown by default.
     """
 
-    __test__: ClassVar[bool] = False  # nothing for pytest to collect
+    __test__: ClassVar[bool] = False  # pytest would collect this class because of its name
 
     def __init__(
         self, setup: Setup, folder: Path, stimuli: Stimuli, design: "pd.DataFrame", listener: int | str = 1
@@ -92,7 +92,7 @@ class Test:
         return tuple(self._design["listener"].unique())
 
     def invite(self, listeners: int) -> tuple[str, ...]:
-        """Return the names of the first listeners. The design is extended if it has fewer.
+        """Return the names of the first `listeners` listeners. Extend the design if it has fewer.
 
         Parameters
         ----------
@@ -103,6 +103,8 @@ class Test:
         ------
         ListeningError
             `listeners` is not a valid number.
+        StoreError
+            The extended design cannot be written.
         """
         import pandas as pd
 
@@ -126,7 +128,7 @@ class Test:
         return listener if isinstance(listener, str) else self.invite(listener)[listener - 1]
 
     def plan(self, listener: int | str) -> dict[str, Any]:
-        """Return the content of a listener's page as plain values. They do not reveal any condition.
+        """Return the content of a listener's page as JSON values. They do not reveal any condition.
 
         Parameters
         ----------
@@ -158,7 +160,7 @@ class Test:
         }
 
     def clips(self, listener: int | str) -> tuple[str, ...]:
-        """Return the names of all sounds on a listener's pages. Each name has one place on one page."""
+        """Return the opaque names of all sounds on a listener's pages. Each name is used only once."""
         return self._sheet(self.name_of(listener)).clips
 
     def audio(self, listener: int | str, clip_id: str) -> tuple[bytes, str]:
@@ -174,14 +176,19 @@ class Test:
         return self.stimuli.audio(clip_id)
 
     def reply(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a page's message and return the reply, ``{"kind": "begun"}`` or that of :meth:`store_vote`.
+        """Store a message of a page, and return the reply to the page.
 
         Parameters
         ----------
         listener
             Number or name of the listener.
         message
-            The page's ``begin`` or ``vote``.
+            The page's message, with the kind ``begin`` or ``vote``.
+
+        Returns
+        -------
+        dict
+            ``{"kind": "begun"}`` for a stored start. Otherwise a refusal, or the reply of :meth:`store_vote`.
         """
         if message.get("kind") == VOTE:
             return self.store_vote(listener, message)
@@ -195,7 +202,7 @@ class Test:
         listener
             Number or name of the listener.
         message
-            The page's ``vote``. See :func:`~speechframe.listening.session.vote_rows`.
+            The page's message. See :func:`~speechframe.listening.session.vote_rows`.
 
         Returns
         -------
@@ -206,12 +213,12 @@ class Test:
         """
         reply = self._reply_or_refuse(lambda: self._vote(listener, message), message.get("trial"))
         if reply["kind"] == "refused":
-            # A page that missed the first reply learns that its vote is stored, and moves on.
+            # If the page did not get the first reply, `done` makes the page continue with the next trial.
             reply["done"] = reply["trial"] in self._done(listener)
         return reply
 
     def rows_of(self, listener: int | str, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of a vote without storing them. Times are texts.
+        """Return the rows of a vote without storing them. Times are ISO 8601 texts.
 
         Raises
         ------
@@ -252,9 +259,9 @@ class Test:
         Parameters
         ----------
         votes
-            Votes to analyse, for example from :func:`~speechframe.read_votes`. None uses those of the folder.
+            Votes to analyse, such as those of :func:`~speechframe.read_votes`. None uses the stored votes.
         **options
-            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors``.
+            ``confidence``, ``duplicates``, ``replicates``, ``seed``, ``compare_anchors`` of this function.
         """
         from speechframe.statistics.listening import analyse
 
@@ -273,7 +280,8 @@ class Test:
         Parameters
         ----------
         effect
-            Points of the scale for methods with scores. Otherwise the share of votes for one side.
+            Size of the effect. For methods with scores, a difference in points of the scale. For others, the
+            share of votes for one side.
         listeners
             Number of listeners.
         **options
@@ -290,7 +298,7 @@ class Test:
         return power(self.method, effect=effect, design=planned, **options)
 
     def methods(self, **options: Any) -> str:
-        """Return the methods paragraph of a paper, for the votes so far.
+        """Return the paragraph on methods for a paper, with the votes so far.
 
         Parameters
         ----------
@@ -326,7 +334,8 @@ class Test:
         """Return one listener's test as a page that needs no network.
 
         The page keeps votes in the listener's browser, so the listener may close and reopen it. The page
-        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds.
+        saves the votes as a file, which the listener sends back. The page is a third larger than its sounds,
+        because it contains them as Base64.
 
         Parameters
         ----------
@@ -352,6 +361,7 @@ class Test:
         )
 
     def _setup_in_words(self) -> str:
+        """Return sentences about trials and sounds for the paragraph on methods."""
         analysed = self._design[~self._design["training"]]
         trials = int(analysed.groupby("listener")["trial"].nunique().max())
         practice = f" after {counted(self.setup.training, 'practice trial')}" if self.setup.training else ""
@@ -363,14 +373,14 @@ class Test:
         )
 
     def _reply_or_refuse(self, work: Callable[[], dict[str, Any]], trial: Any) -> dict[str, Any]:
-        """Return the reply of `work`, or translate its error into a refusal."""
+        """Return the reply of `work`, or convert its VoteRefused or StoreError to a refusal."""
         refusal = {"kind": "refused", "trial": trial if isinstance(trial, int) else None}
         try:
             return work()
         except VoteRefused as error:
             return {**refusal, "message": str(error)}
         except StoreError:
-            # The error names the folder. The listener's page must not show this name.
+            # The message of the error names the folder, which the listener must not see.
             log.exception("a vote of %s could not be stored", self.test_id)
             message = "your vote could not be stored; please try again, and inform the person who invited you"
             return {**refusal, "message": message, "try_again": True}
@@ -380,6 +390,7 @@ class Test:
         return {"kind": "begun"}
 
     def _vote(self, listener: int | str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and store a vote, and return the reply."""
         name = self.name_of(listener)
         rows = self.rows_of(name, message)
         trial = message["trial"]
@@ -388,12 +399,14 @@ class Test:
         return {"kind": "stored", "trial": trial, "reveal": reveal}
 
     def _done(self, listener: int | str) -> list[int]:
+        """Return the trials of a listener that have a vote. Return an empty list if they cannot be read."""
         try:
             return self._ballots.progress(self.name_of(listener))[1]
         except StoreError:
             return []
 
     def _pages(self, name: str) -> Mapping[int, Page]:
+        """Return the pages of a listener by trial, or an empty mapping for an unknown listener."""
         is_known = name in self._sheets or name in self.listeners
         return self._sheet(name).pages if is_known else {}
 

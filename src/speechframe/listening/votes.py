@@ -1,10 +1,10 @@
 """Store votes on disk, one line a page. A line is written and synced before the page gets its reply.
 
-``votes/<listener>.jsonl`` in the folder of a test has the messages of one listener in order. The first line
-has the start time and the answers. Then each page has one line with the rows of its vote. If the process was
-killed while it wrote a line, the line is incomplete, and its page got no reply. Such a line is ignored, and
-removed before the next line is written. A complete line that cannot be read is reported, and the other lines
-count.
+The file ``votes/<listener>.jsonl`` in the folder of a test has the start and the votes of one listener, in
+order. The first line has the start time and the answers. Each further line has the rows of the vote on one
+page. If the process was killed while it wrote a line, the line is incomplete, and its page got no reply. An
+incomplete line is ignored, and removed before the next line is written. If a complete line cannot be read,
+its fault is returned, and the other lines are used.
 """
 
 import json
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["BEGIN", "VOTE", "VoteBook", "votes_frame", "votes_table"]
 
 BEGIN, VOTE = "begin", "vote"
+"""Kinds of a line: the start of a listener, and a vote. Messages of pages have the same kinds."""
+
 _FIELDS: Mapping[str, Mapping[str, type]] = {
     BEGIN: {"begun_utc": str, "consent": bool, "answers": dict},
     VOTE: {"trial": int, "rows": list},
 }
+"""Required fields of a line and their types, by kind of the line."""
 
 
 class VoteBook:
-    """The append-only file with the messages of one listener.
+    """The file with the start and the votes of one listener. Lines are only added.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ class VoteBook:
         self.path = path
 
     def read(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-        """Return the readable lines by number, and the faults of the unreadable lines by number.
+        """Return the readable lines, and the faults of the unreadable lines, both by line number from 1.
 
         Raises
         ------
@@ -73,15 +76,15 @@ class VoteBook:
         Raises
         ------
         VoteRefused
-            The file already has a vote on this page, or a start.
+            The file already has a vote of the same trial. Or the line is a start, and the file has a start.
         StoreError
             The line could not be written. The file is unchanged.
         """
         with storing(self.path, "writing a vote"):
             is_new = not self.path.exists()
-            # Parent folders are not made. So the vote fails if the test's folder was removed.
+            # The parent folder is not made. So the vote fails if the folder of the test was removed.
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            # Two pages of one listener may vote at once, in two processes.
+            # A lock is needed, because two processes may store votes of the same listener at once.
             with FileLock(self.path.with_name(f".{self.path.name}.lock"), mode=0o600):
                 self._append(line)
             if is_new:
@@ -89,6 +92,7 @@ class VoteBook:
                 sync(self.path.parent.parent)
 
     def _append(self, line: Mapping[str, Any]) -> None:
+        """Write and sync a line. Remove an incomplete last line before, and the new line after an error."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             data = file.read()
@@ -104,7 +108,7 @@ class VoteBook:
 
 
 def votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
-    """Return stored rows as a table with exactly the columns of the method.
+    """Return stored rows of votes as an Arrow table with exactly the columns of the method.
 
     Raises
     ------
@@ -121,12 +125,12 @@ def votes_table(rows: Iterable[Mapping[str, Any]], method: str) -> pa.Table:
 
 
 def votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame":
-    """Return stored rows as a frame with exactly the columns of the method, in the same order.
+    """Return stored rows of votes as a DataFrame with exactly the columns of the method, in the same order.
 
     Parameters
     ----------
     rows
-        Rows of votes, with times as texts.
+        Rows of votes, with times as ISO 8601 texts.
     method
         Name of the test method.
     """
@@ -135,6 +139,7 @@ def votes_frame(rows: Iterable[Mapping[str, Any]], method: str) -> "pd.DataFrame
 
 
 def _read(data: bytes) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    """Return the readable lines of a file, and the faults of the others, both by line number."""
     lines: dict[int, dict[str, Any]] = {}
     unreadable: dict[int, str] = {}
     for number, text in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
@@ -146,6 +151,7 @@ def _read(data: bytes) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
 
 
 def _line(read: Any) -> dict[str, Any]:
+    """Return a line, or raise ValueError if its kind or a required field is missing or invalid."""
     known: dict[str, Any] = read if isinstance(read, dict) else {}
     fields = _FIELDS.get(str(known.get("kind")), {})
     if not fields or not all(isinstance(known.get(name), kind) for name, kind in fields.items()):
@@ -156,6 +162,7 @@ def _line(read: Any) -> dict[str, Any]:
 
 
 def _refuse_double(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> None:
+    """Raise VoteRefused if a stored line is a start or a vote of the same trial as `line`."""
     for old in lines:
         if old["kind"] == line["kind"] == BEGIN:
             raise VoteRefused("this test has begun already: reload the page to continue")
@@ -164,6 +171,7 @@ def _refuse_double(line: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) 
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, because one call of `os.write` may write only a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]

@@ -2,8 +2,8 @@
 
 A notebook loads one script for each widget, and a saved page cannot import files. Therefore the imported
 modules are placed before the script that imports them. Lines with ``import`` and the words ``export`` are
-removed. This works because names are unique across modules, and each import is one line. Comment lines and
-indentation are removed, too.
+removed. This works because names are unique across modules, and each import is one line. Comments on lines of
+their own, and indentation, are removed as well.
 """
 
 import re
@@ -17,12 +17,12 @@ SCRIPTS = (
     "browser", "clip_player", "comparison", "dashboard", "dub_player", "gallery", "listening",
     "stream_player",
 )  # fmt: skip
-"""Names of the widgets' scripts."""
+"""Names of the scripts in the folder `static`, one for each widget."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(?P<path>\.{1,2}/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
 _DEFAULT = "export default "
-# Removing indentation is safe, because no string of a script spans several lines.
+# The indentation of a line, and a comment that starts there. No string of a script spans several lines.
 _OURS = re.compile(r"^[ \t]*(?:/\*\*.*?\*/\n|//[^\n]*\n)?", re.DOTALL | re.MULTILINE)
 
 
@@ -37,7 +37,8 @@ def script(name: str, *, as_page: bool = False, model: str = "page") -> str:
     as_page
         Whether the script is for a page. Then it defines the constant ``widget`` and has no export.
     model
-        Name of the core module that makes the page's model.
+        Name of the module in `static/core` that makes the page's model (``page``, ``served``, ``offline``).
+        The model holds the widget's state and handles its messages. Only used if `as_page` is true.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Read clips from runs, frames and lists for a page. Data is read at once, and audio on demand."""
+"""Read clips from runs, frames and lists for a page. Texts and times are read at once, audio on demand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,11 @@ from speechframe.tables.column import Column
 __all__ = ["ClipShelf", "Entry", "shelf_of"]
 
 _KNOWN = ("text", "word_durations", "audio_seconds", "voice_id", "locale", "status", "error_message")
+"""Columns of a run from which the data of a clip is made."""
+
 _AUDIO_FORMS = "the bytes of a file, its path, a dict with one of these, or a clip"
+"""Allowed values of the column with the audio, for messages."""
+
 _SHOWN = 200
 """Default limit of clips on a page. Browsers and people cannot use many more."""
 
@@ -33,17 +37,17 @@ class Entry:
     Parameters
     ----------
     clip_id
-        Name of the clip on the page. By default it is an index, which does not reveal the content.
+        Name of the clip on the page. :func:`shelf_of` uses an index, which does not reveal the content.
     row_id
         Id of the row in its run or frame.
     label
-        Label for people. By default it is the row's id.
+        Name of the clip that users see.
     text
         Spoken text.
     words
         Each word, with start and end in milliseconds.
     audio_seconds
-        Length of the audio. 0 if there is no audio.
+        Length of the audio in seconds. 0 if there is no audio.
     voice_id, locale, status
         Values of the run's columns with these names.
     problem
@@ -87,7 +91,7 @@ class ClipShelf:
     entries
         The data of each clip.
     total
-        Number of rows in the source. If there are too many for one page, `entries` has fewer.
+        Number of rows in the source. `entries` has fewer if these are too many for one page.
     """
 
     def __init__(self, entries: Sequence[Entry], loaders: Sequence[Callable[[], Clip]], total: int) -> None:
@@ -125,11 +129,11 @@ class ClipShelf:
         return self.clip(clip_id).playable()
 
     def peaks(self, clip_id: str, bins: int = PEAK_BINS) -> bytes:
-        """Return the outline of a clip's waveform (see `audio.peaks`). It is empty without audio."""
+        """Return the outline of a clip's waveform (see `audio.peaks`), or no bytes if it cannot be read."""
         try:
             return peaks(self.clip(clip_id).samples, bins)
         except (SpeechframeError, OSError):
-            # The clip stays in the list. The page shows the error when the clip is played.
+            # The clip stays on the page, which shows the error when the clip is played.
             return b""
 
 
@@ -139,8 +143,8 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> C
     Parameters
     ----------
     source
-        A run, a selection of rows, a list of these, a :class:`Clip`, a list of clips, or a pandas frame. The
-        frame needs a column ``audio`` with clips, bytes of a file, paths, or dicts with ``bytes`` or
+        A run, a selection of rows, a list of these, a :class:`Clip`, a list of clips, or a DataFrame. The
+        DataFrame needs a column ``audio`` with clips, bytes of a file, paths, or dicts with ``bytes`` or
         ``path``.
     label
         Column with the label of each clip, as ``col("name")``. None uses the row's id.
@@ -179,7 +183,7 @@ def shelf_of(source: Any, *, label: Any = None, limit: int | None = _SHOWN) -> C
 
 
 def _rows_of(part: Any, place: int) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
-    """Yield the data of each clip, and a function that reads the clip."""
+    """Yield the data of each clip in a part of the source, and a function that reads the clip."""
     if isinstance(part, (Run, Selection)):
         yield from _of_run(part)
     elif isinstance(part, Clip):
@@ -209,11 +213,12 @@ def _length_of(part: Any) -> int:
 
 
 def _of_run(part: Run | Selection) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a run, and a function that reads the clip."""
     run: Any = part if isinstance(part, Run) else part.run
     name_of, ours = run.name_of, {*run.manifest.schema.names, *CALL_COLUMNS.names}
     if AUDIO not in run.manifest.schema.names:
         raise StoreError(f"a run of {run.operation} does not contain audio; pass a run that makes speech")
-    # A run omits some of our columns if the caller's table has the same values. They are read as well.
+    # A run omits speechframe's columns whose values are already in the caller's table. They are read as well.
     shown = [name for name in run.columns if name != name_of(AUDIO)]
     known_here = [name_of(name) for name in _KNOWN if name in ours]
     columns = dict.fromkeys([*shown, *known_here, name_of(ROW_ID)])
@@ -248,6 +253,7 @@ def _why_silent(row_id: str, status: str | None, message: str | None) -> str:
 
 
 def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Clip]]:
+    """Return the data of a clip and a function that returns the clip. Broken audio becomes a problem."""
     known = {
         "row_id": row_id,
         "text": clip.text,
@@ -265,6 +271,7 @@ def _of_clip(clip: Clip, row_id: str, fields: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]:
+    """Yield the data of each clip in a DataFrame, and a function that returns the clip."""
     if AUDIO not in frame.columns:
         raise StoreError(
             f"the frame has no column {AUDIO!r}; for a run, use run.to_pandas(audio=True). Its columns are "
@@ -286,10 +293,12 @@ def _of_frame(frame: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Clip]]]
 
 
 def _nothing() -> Clip:
+    """Raise StoreError. This is the function for a clip without audio."""
     raise StoreError("the clip has no audio")
 
 
 def _frame_clip(audio: Any, fields: Mapping[str, Any]) -> Clip:
+    """Return a row of a DataFrame as a clip. `audio` is its audio in one of the allowed forms."""
     if isinstance(audio, Clip):
         return audio
     data = audio.get("bytes") if isinstance(audio, Mapping) else audio

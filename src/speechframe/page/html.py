@@ -1,4 +1,4 @@
-"""Write a widget as a page. A saved page is one file that works without notebook, server and network."""
+"""Write a widget as a page: a saved page, which is one file, or a linked page, which needs its server."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ from speechframe.page.assets import script, style
 
 __all__ = ["LINKED_POLICY", "linked_page", "one_file", "save_page"]
 
-# The page contains its audio. This policy forbids all requests, even if a text of a table contains HTML.
+# A saved page contains its audio, so this policy forbids all requests, even if a text of a table has HTML.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src blob:; "
     "img-src data:"
@@ -62,6 +62,8 @@ _LINKED = """<!doctype html>
 </html>
 """
 _EXAMPLE = "pages/clips.html"
+"""Path that an error message gives as an example."""
+
 _START = 'widget.render({ model: pageModel(), el: document.getElementById("spf-host") });'
 
 
@@ -76,7 +78,7 @@ def one_file(
     model: str = "page",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page that is one file.
+    """Return a widget as a saved page: one file that works without notebook, server and network.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ def one_file(
     start
         Last lines of the script. By default they show the widget with the state in the page.
     model
-        Name of the core module that makes the model. See :func:`assets.script`.
+        Name of the module that makes the widget's model. See :func:`assets.script`.
     lang
         Language of the page's own texts.
 
@@ -130,7 +132,7 @@ def linked_page(
     fallback: str = "This page needs JavaScript.",
     lang: str = "en",
 ) -> str:
-    """Return a widget as a page that loads script and style from its server.
+    """Return a widget as a page that loads its script and its style sheet from a server.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ def linked_page(
     title
         Title of the page.
     script, style
-        Addresses of script and style, relative to the page.
+        Addresses of script and style sheet, relative to the page.
     fallback
         Text for browsers without JavaScript.
     lang
@@ -185,12 +187,13 @@ def save_page(page: str, path: str | PathLike[str] | None) -> str | Path:
 
 
 def _in_script(state: Mapping[str, Any]) -> str:
-    """Return JSON for a script element. It is escaped, so that no text can end the element."""
+    """Return a state as JSON for a script element. Escapes keep its texts from ending the element."""
     text = json.dumps(state, ensure_ascii=False, default=_plain)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _plain(value: Any) -> Any:
+    """Return a value that JSON cannot represent as text. Bytes become Base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value)

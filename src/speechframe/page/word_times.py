@@ -5,21 +5,21 @@ from speechframe.spec.texts import Pause, split_pauses
 __all__ = ["SECONDS_PER_CHARACTER", "estimate_word_times"]
 
 SECONDS_PER_CHARACTER = 0.065
-"""Usual speaking time of a character, including spaces."""
+"""Usual speaking time of a character in seconds. Spaces count as characters."""
 
 _PAUSES_AFTER = {".": 6, "!": 6, "?": 6, ":": 4, ";": 4, ",": 3}
 """Length of the pause after a punctuation mark, in units of the time of one character."""
 
 
 def estimate_word_times(text: str, audio_seconds: float | None = None) -> tuple[tuple[str, int, int], ...]:
-    """Return estimated times of all words, in proportion to their lengths and with pauses at punctuation.
+    """Return estimated times of all words, from their lengths and with pauses at punctuation.
 
     Parameters
     ----------
     text
         Spoken text, with pause markers such as ``[pause 1s]``.
     audio_seconds
-        Length of the audio. None uses the usual length for this text.
+        Length of the audio in seconds. None uses the usual speaking time of the text.
 
     Returns
     -------

@@ -1,4 +1,7 @@
-"""Sum up the attempts of a run, for repeated reading. Each finished file of the ledger is read only once."""
+"""Sum up the attempts (calls of the service, with retries) of a run, as often as a dashboard needs them.
+
+Attempts are rows of the run's ledger. Each finished file of the ledger is read only once.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +24,10 @@ __all__ = ["AttemptReader", "Attempts"]
 _COLUMNS = (
     "request_key", "time", "status", "credits", "audio_seconds", "balance_after", "error_code",
 )  # fmt: skip
+"""Columns of the ledger that are read."""
+
 _LOST = frozenset({FAILED, CHARGED_UNKNOWN})
+"""Statuses of a call that ended without an answer."""
 
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.datetime64]
@@ -34,13 +40,14 @@ class Attempts:
     Parameters
     ----------
     points
-        Pairs of time in seconds and thousandths of credits spent by then, including the first and the last.
+        Pairs of seconds since the first attempt and thousandths of credits spent by then, few enough for a
+        page.
     audio_seconds
-        Length of the audio of all attempts.
+        Total length of the audio of all attempts, in seconds.
     balance
-        Latest balance of the key in characters, as the service returned it.
+        Latest balance of the key in characters. None if the service did not return a balance.
     failed_by
-        Number of calls without an answer, by the error code of the last attempt.
+        Number of calls that ended without an answer, by error code of their last attempt.
     retried_by
         Number of all other attempts without an answer, by error code.
     """
@@ -59,10 +66,11 @@ class Attempts:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over the attempts of one segment of the ledger.
+    """Sums over the attempts in one file of the ledger.
 
-    `codes` counts the error codes of all attempts without an answer. `lost` has the last error code of each
-    call that had no answer when the segment ended.
+    `times` and `millis` have the time and the thousandths of credits of each attempt. `balance` is the latest
+    time with a balance, and this balance. `codes` counts the error codes of all attempts without an answer.
+    `lost` has an error code for each call, by request key, that ended in this file without an answer.
     """
 
     times: Times
@@ -74,7 +82,7 @@ class _Sums:
 
 
 class AttemptReader:
-    """Reader of a run's attempts. It keeps the sums of finished files and reads only new files again."""
+    """Reader of a run's attempts. It keeps the sums of finished files, so that these are not read again."""
 
     def __init__(self) -> None:
         self._files: dict[int, _Sums] = {}
@@ -103,13 +111,14 @@ class AttemptReader:
 
 
 def _still_lost(run: Run, lost: dict[str, str]) -> Counter[str]:
-    """Return the number of calls by error code, without calls that a later attempt has answered."""
+    """Return the number of lost calls by error code. Calls that have an answer by now are not counted."""
     index = run.snapshot().index
     is_lost = index.having(index.find(pa.array(list(lost), pa.string())), _LOST)
     return Counter(code for code, counts in zip(lost.values(), is_lost.tolist(), strict=True) if counts)
 
 
 def _sums(ledger: pa.Table) -> _Sums:
+    """Return the sums over a table of attempts."""
     wanted = pa.array(sorted(FAILED_STATUSES))
     failed = ledger.filter(pc.is_in(ledger.column("status"), wanted))
     rows = failed.select(["request_key", "status", "error_code"]).to_pylist()
@@ -127,7 +136,7 @@ def _sums(ledger: pa.Table) -> _Sums:
 
 
 def _spending(times: Times, millis: Numbers) -> list[tuple[float, int]]:
-    """Return pairs of time and spending, with few enough points for a page. First and last are included."""
+    """Return pairs of seconds and spending so far, at most :data:`POINTS` and a first pair of zeros."""
     if not len(times):
         return []
     spent = np.cumsum(millis)

@@ -1,4 +1,4 @@
-"""Base classes and helpers of all widgets, for scripts, messages and the view without a front end."""
+"""Provide the base classes of widgets, with their scripts, their messages and their view as plain HTML."""
 
 import html
 import logging
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 @cache
 def _worker() -> ThreadPoolExecutor:
-    # One thread keeps the order of the user's actions.
+    """Return the executor of all widgets. Its only thread keeps the order of the user's actions."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="speechframe-widgets")
 
 
 def post(work: Callable[[], None]) -> None:
-    """Run `work` soon, in the thread of the widgets.
+    """Run `work` soon in the thread of the widgets, and log its errors.
 
     A message handler runs in the thread that reads messages, which may be the kernel's main thread. A handler
     must not block this thread. So it passes its work to this function.
@@ -45,7 +45,8 @@ def post(work: Callable[[], None]) -> None:
 class PageWidget(anywidget.AnyWidget):
     """A widget with one of the package's scripts.
 
-    A subclass sets ``script``. Its methods ``on_<kind>(message)`` handle messages of the page.
+    A subclass sets ``script``, one of :data:`~speechframe.page.assets.SCRIPTS`. Its methods
+    ``on_<kind>(message)`` handle messages of the page.
     """
 
     script: ClassVar[str]
@@ -71,7 +72,7 @@ class PageWidget(anywidget.AnyWidget):
         return f"<{type(self).__name__}>"
 
     def to_table(self) -> str:
-        """Return the widget as HTML that needs no script."""
+        """Return the widget as HTML that works without a script."""
         return f"<p>{html.escape(self.to_text())}</p>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -84,12 +85,12 @@ class PageWidget(anywidget.AnyWidget):
 
 
 class ClipWidget(PageWidget):
-    """A widget that plays clips of a shelf. The audio of a clip is sent when the page requests it.
+    """A widget that plays clips. The audio of a clip is sent when the page requests it.
 
     Attributes
     ----------
     shelf
-        The clips.
+        The clips of the page, with their data and their audio.
     loads
         Ids of the clips that were sent, in order.
     """
@@ -133,7 +134,7 @@ def run_of(given: Any) -> Run:
 
 
 def clips_of(shelf: ClipShelf) -> dict[str, Any]:
-    """Return the traits ``clips`` and ``outlines``, with the data of all clips except the audio."""
+    """Return values of the traits ``clips`` (data without audio) and ``outlines`` (of waveforms, by id)."""
     return {
         "clips": [entry.to_page() for entry in shelf.entries],
         "outlines": {entry.clip_id: shelf.peaks(entry.clip_id) for entry in shelf.entries},
@@ -141,7 +142,7 @@ def clips_of(shelf: ClipShelf) -> dict[str, Any]:
 
 
 def held_clips(shelf: ClipShelf) -> Iterator[tuple[str, bytes, str]]:
-    """Yield id, audio and content type of each playable clip, for a page that is one file."""
+    """Yield id, audio and content type of each playable clip, for a saved page."""
     for entry in shelf.entries:
         if entry.problem is None:
             yield (entry.clip_id, *shelf.playable(entry.clip_id))

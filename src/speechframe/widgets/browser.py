@@ -1,4 +1,4 @@
-"""Browse a run's rows page by page. Users sort, filter, search, play, and keep or reject rows by a key."""
+"""Browse a run's rows page by page. Users sort, filter, search and play rows, and keep or reject them."""
 
 import logging
 from collections.abc import Mapping
@@ -28,13 +28,20 @@ __all__ = ["DatasetBrowser", "browse"]
 log = logging.getLogger(__name__)
 
 _PAGE_ROWS = 50
+"""Default number of rows that are listed at once."""
+
 _MOST_PAGE_ROWS = 1_000
 _IN_A_PAGE = 200
+"""Default limit of rows in a saved page, which contains their audio."""
+
 _OPENED = 24
+"""Number of last opened rows whose audio the page can still load."""
+
 _START = (
     "const model = pageModel((message) => heldRows(model, message));\n"
     'widget.render({ model, el: document.getElementById("spf-host") });'
 )
+"""Last lines of the script of a saved page. Without Python, `heldRows` in `browser.js` filters and sorts."""
 
 
 class DatasetBrowser(ClipWidget):
@@ -47,7 +54,7 @@ class DatasetBrowser(ClipWidget):
     run
         The run.
     page_rows
-        Rows a page.
+        Number of rows that are listed at once.
     reviewer
         Name of the reviewer. None uses the user of this process.
 
@@ -60,7 +67,7 @@ class DatasetBrowser(ClipWidget):
     found
         Number of rows that match the filters and the search.
     loads
-        Calls whose audio was sent to the page, in order.
+        Ids of the clips whose audio was sent to the page, in order.
     """
 
     script = "browser"
@@ -120,7 +127,7 @@ class DatasetBrowser(ClipWidget):
         Raises
         ------
         ValueError
-            An argument has another value.
+            An argument does not have one of these values.
         """
         page = check_whole_number("page", page, low=0)
         choices = {"by": (by, SORTED_BY), "status": (status, ("", *STATUSES)), "verdict": (verdict, VERDICTS)}
@@ -185,14 +192,15 @@ class DatasetBrowser(ClipWidget):
             self.trouble = str(error)
 
     def _open(self, row: dict[str, Any]) -> None:
+        """Show the words, the waveform and the other columns of a listed row."""
         self.run.refresh()
         (now,) = self._reader.page([row["place"]])
         if now != row:
-            # A review refers to the audio that is played here, which may be newer than the list.
+            # The audio was made again after the list was read. Reviews must refer to the played audio.
             self.rows = [now if one is row else one for one in self.rows]
         self._opened_as = _made_as(now)
         entry = self._reader.entry(row["place"])
-        # The page may still load the audio of rows that were opened a moment ago.
+        # Rows that were opened before are kept, because the page may still load their audio.
         self._opened = {**{k: e for k, e in self._opened.items() if k != entry.clip_id}, entry.clip_id: entry}
         self._opened = dict(list(self._opened.items())[-_OPENED:])
         self.shelf = self._reader.shelf(self._opened.values())
@@ -201,7 +209,7 @@ class DatasetBrowser(ClipWidget):
             self.opened = {**entry.to_page(), "place": row["place"], "fields": self._reader.others(entry)}
 
     def on_review(self, message: dict[str, Any]) -> None:
-        """Store the review of a row. The page keeps the review until the answer confirms the storage."""
+        """Store the review of a row, and reply. The page keeps the review until the reply confirms it."""
         if not self.editable:
             return
         row_id = str(message["row"])
@@ -224,15 +232,16 @@ class DatasetBrowser(ClipWidget):
         self._open_again()
 
     def _open_again(self) -> None:
-        """Reload the open row if its audio was made again, because a verdict refers to the audio played."""
+        """Reload the open row if its audio was made again, because a verdict refers to the played audio."""
         row = self._shown(self.opened)
         if row is not None and _made_as(row) != self._opened_as:
             self.on_open(row)
 
     def _shown(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the listed row whose position in the run (``place``) is in a message, or None."""
         return next((row for row in self.rows if row["place"] == message.get("place")), None)
 
-    # -- without a front end -----------------------------------------------------------
+    # -- saved pages and plain HTML ----------------------------------------------------
 
     def to_html(
         self, path: str | PathLike[str] | None = None, *, limit: int = _IN_A_PAGE, title: str = "Rows"
@@ -252,7 +261,7 @@ class DatasetBrowser(ClipWidget):
             Title of the page.
         """
         places = self._reader.places(self._arranged)[: check_whole_number("limit", limit)]
-        # The page starts with this order. It contains only the rows that match search and filters.
+        # The page starts in the order of the browser, and contains only rows that match search and filters.
         by, descending = self._arranged.by, self._arranged.descending
         entries = [self._reader.entry(place) for place in places]
         shelf = self._reader.shelf(entries)
@@ -316,26 +325,28 @@ def browse(
 ) -> DatasetBrowser:
     """Return a browser that sorts, searches and plays a run's rows, and stores reviews of them.
 
-    Only the current page is read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
-    it, ``u`` undoes the verdict, ``c`` comments, ``t`` corrects the text, space plays, and arrows move.
+    Only the listed rows are read, and audio only when it is played. The key ``k`` keeps a row, ``r`` rejects
+    it, ``u`` removes the verdict, ``c`` adds a comment, and ``t`` corrects the text. Space plays, and arrows
+    move between rows.
 
-    A review is in the run's folder at once (``run.reviews``), with the reviewer and the sha256 of the audio.
-    ``resume(run, redo="rejected")`` makes another take of rejected rows. A corrected text alone does not
-    change a row. Put the text into the table, and ``resume(run, table=frame)`` makes the changed rows.
+    A review is in the run's folder at once (``run.reviews``), with the reviewer and the SHA-256 hash of the
+    audio. ``resume(run, redo="rejected")`` makes another take (new audio of the same text) of rejected rows.
+    A corrected text is only stored with the review. To speak it, put the text into the table, and call
+    ``resume(run, table=frame)``.
 
     Parameters
     ----------
     run
         A run, or its folder.
     page_rows
-        Rows a page, up to 1,000.
+        Number of rows that are listed at once, up to 1,000.
     reviewer
         Name of the reviewer. None uses the user of this process.
 
     Raises
     ------
     ValueError
-        An argument has another value than described above.
+        `run` is neither a run nor a path, `page_rows` is out of range, or `reviewer` is not a text.
     NotARun
         The folder does not contain a run.
 

@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["VoiceComparison", "compare_voices"]
 
 _REFRESH_S = 0.25
+"""Time in seconds between two updates of the number of finished clips."""
+
 PLANNED, RUNNING, READY = "planned", "running", "ready"
+"""Stages of a comparison."""
+
 _OWN = ("table", "text", "voice", "wait", "dry_run")
 """Arguments of :func:`speechframe.generate` that the comparison sets itself."""
 
 
 class VoiceComparison(ClipWidget):
-    """Each text by each voice. Switching voices keeps the playing position, and preferences are kept.
+    """A page with each text spoken by each voice. Users switch voices while a text plays, and prefer clips.
 
     :func:`compare_voices` makes a comparison. It spends credits only if the button is pressed or
     :meth:`generate` is called.
@@ -43,11 +47,11 @@ class VoiceComparison(ClipWidget):
     Attributes
     ----------
     stage
-        ``"planned"``, ``"running"`` or ``"ready"``.
+        ``"planned"`` before the clips are made, ``"running"`` meanwhile, and ``"ready"`` afterwards.
     run
-        The run that makes the clips.
+        The run that makes the clips. None if existing runs are compared.
     preferred
-        Preferred voice of each text, by index of the text.
+        Voice that the user preferred for a text, by index of the text.
     """
 
     script = "comparison"
@@ -69,6 +73,7 @@ class VoiceComparison(ClipWidget):
         super().__init__(shelf, **self._stage_of(run, shelf))
 
     def _stage_of(self, run: Run | None, shelf: ClipShelf) -> dict[str, Any]:
+        """Return the first values of the traits: the price, or the clips if they exist already."""
         if self._making is None or run is None or run.estimate is None:
             return {"stage": READY, **_group_by_text(shelf)}
         estimate = run.estimate
@@ -89,7 +94,7 @@ class VoiceComparison(ClipWidget):
         }
 
     def on_generate(self, _: dict[str, Any]) -> None:
-        """Start to make the clips when the button is pressed."""
+        """Start to make the clips. The page sends this message when the button is pressed."""
         self._begin()
 
     def generate(self) -> "VoiceComparison":
@@ -98,7 +103,7 @@ class VoiceComparison(ClipWidget):
         Raises
         ------
         SpeechframeError
-            The run failed and has no rows to show.
+            The run failed, and there are no rows to show.
         """
         self._begin()
         if self._work is not None:
@@ -124,6 +129,7 @@ class VoiceComparison(ClipWidget):
             self.stage = READY
 
     async def _run_through(self) -> None:
+        """Run all calls with updates of the page, and show the clips."""
         try:
             self.run = await aio.generate(**(self._making or {}), wait=False)
             live = asyncio.ensure_future(_wait_for_end(self.run))
@@ -144,7 +150,7 @@ class VoiceComparison(ClipWidget):
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row a clip, with text, voice, audio, words, credits, and whether the clip is preferred."""
+        """One row a clip, with text, voice, audio, words, credits, and whether the user prefers the clip."""
         import pandas as pd
 
         places = {text: k for k, text in enumerate(_texts(self.shelf))}
@@ -256,7 +262,7 @@ def compare_voices(voices: Any, texts: Sequence[str] | str | None = None, **opti
     >>> comparison = spf.compare_voices(["nora", "miles"], ["Good morning."])  # doctest: +SKIP
     >>> comparison.generate().frame[["voice_id", "credits"]]  # doctest: +SKIP
     """
-    # `voices` may also be a column of a DataFrame.
+    # Any iterable is accepted, such as a column of a DataFrame.
     given = [voices] if isinstance(voices, (str, Run, Selection)) else _as_list("voices", voices)
     if given and all(isinstance(one, (Run, Selection)) for one in given):
         if texts is not None or options:

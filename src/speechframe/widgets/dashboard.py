@@ -30,15 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["RunDashboard", "show", "watch"]
 
 TICK_S = 0.25
-"""Shortest time between two updates. Notebook servers throttle more frequent messages."""
+"""Shortest time in seconds between two updates. Notebook servers throttle more frequent messages."""
 
 _NEWEST = 4
+"""Number of newest clips that the page shows."""
+
 _KEPT_CLIPS = 24
+"""Number of clips whose audio the page can still load. This includes clips that it no longer shows."""
+
 _CLIPS_S = 2.0
+"""Shortest time in seconds between two updates of the clips."""
+
 _SHARE = 10
-"""Reading the run takes at most one part in so many of the time. So a slow folder is read less often."""
+"""Reads of the run take at most one tenth of the time, unless the pause between them is the longest."""
+
 _LONGEST_PAUSE_S = 5.0
-"""Longest pause. One slow read on a busy machine must not stop the page for a minute."""
+"""Longest pause in seconds between two reads, even if a read on a busy machine took a minute."""
 
 
 def pause_s(cost_s: float) -> float:
@@ -53,7 +60,7 @@ def pause_s(cost_s: float) -> float:
 
 
 class RunDashboard(ClipWidget):
-    """A run's bar, rate, failures, spending and newest clips, with buttons that stop and resume the run.
+    """A page with progress, failures, spending and newest clips of a run, and buttons to stop and resume it.
 
     :func:`watch` makes a dashboard.
 
@@ -62,21 +69,21 @@ class RunDashboard(ClipWidget):
     run
         The run.
     options
-        Run options for Resume, in addition to those of the run's last call in this process.
+        Run options for the button Resume, in addition to those of the run's last call in this process.
 
     Attributes
     ----------
     run
-        The run. After Resume, the run is live again.
+        The run. The button Resume makes it live again.
     figures
-        The figures shown: ``run.progress.to_dict()``, status, failures and retries by error code.
+        The shown figures: ``run.progress.to_dict()``, status, failures and retries by error code.
     burn
-        Amount left over time. ``points`` and ``forecast`` are pairs of seconds and amount left.
+        Credits or characters left over time. ``points`` and ``forecast`` are pairs of seconds and amount.
     offer
-        Offer for a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice for the
-        rest, and a sentence in ``words`` with the price of the rest.
+        Price of the rest of a stopped run with a budget: ``spent_credits``, the ``max_credits`` that suffice
+        for the rest, and a sentence in ``words``.
     loads
-        Calls whose audio was sent to the page, in order.
+        Request keys of the clips whose audio was sent to the page, in order.
     """
 
     script = "dashboard"
@@ -118,14 +125,15 @@ class RunDashboard(ClipWidget):
         else:
             self._price_rest()
 
-    # -- looking ---------------------------------------------------------------------
+    # -- updates of the page -----------------------------------------------------------
 
     def _follow(self) -> None:
+        """Start to update the page, unless it is being updated."""
         if self._following is None or self._following.done():
             self._following = submit(self._keep_looking())
 
     async def _keep_looking(self) -> None:
-        """Update the page until the run has ended. A thread reads the run, so the event loop stays free."""
+        """Update the page until the run has ended. Threads read the run, so the event loop stays free."""
         while not self._closed:
             try:
                 is_live = await asyncio.to_thread(self._show)
@@ -143,7 +151,7 @@ class RunDashboard(ClipWidget):
         with self._looking:
             began = time.monotonic()
             seen = self._watcher.look()
-            # Reading counters of this process is free. Reading the folder of another process is not.
+            # Reading the counters of a run in this process takes no time. Reading a folder does.
             cost_s = 0.0 if seen.is_here else time.monotonic() - began
             self._pause_s = pause_s(cost_s)
             if self._closed:
@@ -158,17 +166,18 @@ class RunDashboard(ClipWidget):
             return seen.is_live
 
     def _take_newest(self) -> None:
+        """Update the clips of the page to the newest clips of the run."""
         if not self._audible:
             return
         began = time.monotonic()
         keys = self.run.newest(_NEWEST)
         for key in reversed(keys):
-            # The newest clips are last, so the clip that was shown longest ago leaves the shelf first.
+            # The newest clips are moved to the end, so the clip that was shown longest ago is removed first.
             self._known[key] = self._known.pop(key) if key in self._known else self._clip_of(key)
         for key in list(self._known)[:-_KEPT_CLIPS]:
             del self._known[key]
         entries = [entry for entry, _ in self._known.values()]
-        # Clips that left the page stay on the shelf for a while, because the page may still load them.
+        # This includes clips that the page no longer shows, because the page may still load their audio.
         self.shelf = ClipShelf(
             entries, [partial(self.run.clip_of_call, entry.clip_id) for entry in entries], len(entries)
         )
@@ -196,12 +205,12 @@ class RunDashboard(ClipWidget):
         del message
         self.asked = "stop"
         self.run.stop()
-        # A busy kernel handles the click late. If the run has ended meanwhile, only this updates the page.
+        # A busy kernel handles the click late. If the run ended before, no other code updates the page.
         if self._show():
             self._follow()
 
     def on_resume(self, message: dict[str, Any]) -> None:
-        """Resume the run. A ``max_credits`` in the message replaces the former one."""
+        """Resume the run. A ``max_credits`` in the message replaces the budget of the run."""
         if self.run.refresh().status == RUNNING or (self._resuming and not self._resuming.done()):
             return
         more: RunOptions = {}
@@ -218,10 +227,12 @@ class RunDashboard(ClipWidget):
         self._resuming = submit(self._go_on(more))
 
     async def _resumed(self, more: RunOptions) -> Run:
+        """Return the resumed run. `more` are further run options."""
         options: RunOptions = {**self.run.last_options, **self._options, "progress": False, **more}  # type: ignore[typeddict-item]
         return await aio.resume(self.run.path, **options)
 
     async def _go_on(self, more: RunOptions) -> None:
+        """Resume the run, and update the page from the resumed run."""
         try:
             self.run.go_on_as(await self._resumed({**more, "wait": False}))
             self.offer = {}
@@ -239,6 +250,7 @@ class RunDashboard(ClipWidget):
             self._pricing = submit(self._offer_rest())
 
     async def _offer_rest(self) -> None:
+        """Show the price of the rest of the run."""
         budget = self._watcher.max_credits
         try:
             spent = await asyncio.to_thread(self._watcher.spent_credits)
@@ -256,7 +268,7 @@ class RunDashboard(ClipWidget):
             ),
         }
 
-    # -- the end, and without a front end ---------------------------------------------
+    # -- the end, and the view as text and plain HTML ---------------------------------
 
     def close(self) -> None:
         """Close the page. The run continues."""
@@ -279,7 +291,7 @@ class RunDashboard(ClipWidget):
 
     def to_table(self) -> str:
         """Return the figures as a table."""
-        in_words = {"ended", "so_far", "pace", "tallies"}  # these repeat other figures as text
+        in_words = {"ended", "so_far", "pace", "tallies"}  # names of figures that repeat others as text
         rows = [[k, v] for k, v in self.figures.items() if k not in in_words and v not in (None, {}, "")]
         return f"<p>{html.escape(self.folder)}</p>" + table(["figure", "value"], rows, caption=self.to_text())
 

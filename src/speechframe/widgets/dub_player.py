@@ -1,4 +1,4 @@
-"""Show dubs with their cues and their originals, and correct the utterances."""
+"""Show dubs (media files in another language) with cues and originals, and correct their utterances."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,17 +28,19 @@ __all__ = ["DubPlayer", "DubView", "dubs_of", "review"]
 
 _MEBI = 1 << 20
 _NO_FILE = "dubs/none"
+"""Path of a missing file, for a row without a path. Opening it gives the usual error."""
+
 _LARGEST_BYTES = 200 * _MEBI
-"""The largest file that is sent to a page. More would fill the memory of browser and kernel."""
+"""Largest file that is sent to a page. A larger file would fill the memory of browser and kernel."""
 
 
 @dataclass(frozen=True)
 class DubView:
-    """The data of one media file in one locale for the page.
+    """The data of a dub of one media file in one locale, for the page.
 
-    `path` and `original` are local files, or None. A cue is a text with start and end in milliseconds.
-    `problem` is the reason if the dub cannot be shown, and `note` is a fault of the cues. `utterances` is
-    empty if they cannot be corrected. Each correction increases `version` by one.
+    `path` and `original` are the local files of the dub and of its original, or None. A cue is a subtitle:
+    its text, start and end in milliseconds. `problem` is the reason why the dub cannot be shown. `note` is a
+    fault of the cues. `utterances` is empty if they cannot be corrected. Each correction adds 1 to `version`.
     """
 
     dub_id: str
@@ -123,6 +125,7 @@ class DubPlayer(PageWidget):
             self.send({"kind": "audio", "clip": name, "mime": mime}, buffers=[data])
 
     def _playable(self, name: str) -> tuple[bytes, str]:
+        """Return a file for the page, and its content type. `name` is as in :attr:`loads`."""
         dub_id, side, how, _ = (*name.rsplit("/", 3), "", "", "")[:4]
         dub = self._shown.get(dub_id)
         path = None if dub is None else dub.path if side == "dub" else dub.original
@@ -156,7 +159,7 @@ class DubPlayer(PageWidget):
         self.said = {"text": f"{dub.label}, {dub.locale}: corrected"}
 
     def to_text(self) -> str:
-        """Return the number of dubs and their locales."""
+        """Return the number of dubs and their locales as text."""
         locales = sorted({dub.locale for dub in self._shown.values()})
         count = len(self._shown)
         return f"<DubPlayer: {count:,} dub{'' if count == 1 else 's'} ({', '.join(locales)})>"
@@ -243,13 +246,13 @@ def _by_row(frame: "pd.DataFrame") -> dict[str, list[Any]]:
 
 
 def _file(given: Any) -> Path | None:
-    """Return the original media file that a row names, or None if it is missing or not a media file."""
+    """Return the path of a row's original media file, or None if the file is missing or not a media file."""
     path = Path(given).expanduser() if isinstance(given, str) else None
     return path if path is not None and path.suffix.casefold() in MEDIA_TYPES and path.is_file() else None
 
 
 def _cues(run: Run, name: str | None) -> tuple[list[tuple[str, int, int]], str | None]:
-    """Return the cues of a run's subtitle file, and a note on parts that cannot be read."""
+    """Return the cues of a run's subtitle file, and a note on faults of the file or None."""
     try:
         found = read(run.folder.inside(name).read_text(encoding="utf-8-sig")) if name else None
     except (OSError, ValueError, StoreError) as error:

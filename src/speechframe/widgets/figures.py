@@ -1,4 +1,4 @@
-"""Hold the figures of a run's dashboard at one moment, and write them as text."""
+"""Hold the figures of a run's dashboard at one moment, and format them as text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ BY_HAND: Mapping[str, str] = MappingProxyType(
         StopReason.INTERRUPTED: "it was interrupted; finished rows are kept",
     }
 )
-"""Texts for reasons to stop that are not errors. Other reasons have an error with advice."""
+"""Texts for stops by users, by reason. For other reasons, the run has an error message with advice."""
 
 _TALLIES = (
     ("done", "done", ""),
@@ -29,13 +29,17 @@ _TALLIES = (
 """Name of each counter, its text on the page, and the tone of its colour."""
 
 _OF = {"balance": "Balance of the key", "budget": "Budget of the run", "price": "Still to be spent"}
+"""Text for each kind of the amount left."""
+
 _STOPS = {"balance": "with an empty key", "budget": "at max_credits"}
+"""Text for the end of a run when the amount left reaches zero, by kind of the amount."""
+
 _A_MINUTE_S = 60
 _SHORT = 90
-"""Below this number, seconds are not shown as minutes, and minutes are not shown as hours."""
+"""From this number on, seconds are shown as minutes, and minutes as hours and minutes."""
 
 POINTS = 200
-"""Largest number of points of a line on the page."""
+"""Largest number of points of a chart's line."""
 
 COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
 """Outcomes of a call. Each has a counter."""
@@ -43,7 +47,7 @@ COUNTED = (DONE, CACHED, SUSPECT, FAILED, CHARGED_UNKNOWN)
 
 @dataclass(frozen=True)
 class Burn:
-    """The amount left over time.
+    """The credits or characters left over time, for the chart of a dashboard.
 
     Parameters
     ----------
@@ -54,10 +58,10 @@ class Burn:
     points
         Pairs of seconds since the start and amount left.
     forecast
-        Two points that continue the line at the current rate, down to zero at the lowest. Empty if the run
-        has ended.
+        Two points that continue the line at the current rate. The second point is the end of the run, or the
+        time at which the amount left reaches zero. Empty if the run has ended.
     stops_at
-        The call at which the amount left reaches zero, such as ``call 37 of 80``. Empty if it does not.
+        The call at which the amount left reaches zero, such as ``call 37 of 80``. Empty if it suffices.
     """
 
     unit: str = "credits"
@@ -101,15 +105,15 @@ class RunFigures:
     status, because
         Values of :attr:`Run.status` and :attr:`Run.stopped_because`.
     words
-        Reason for an early end, as text.
+        Reason for an early end, as text. Empty without an early end.
     is_here
-        Whether this process makes the run, or made it last.
+        Whether this process runs the run, or ran it last.
     counts
         Counters, with the keys of ``run.progress.to_dict()``.
     failed_by, retried_by
         Number of failures and retries, by error code.
     unit
-        Name of one unit of work, such as ``call``.
+        What the counters count, such as ``call``.
     burn
         The amount left over time.
     """
@@ -131,7 +135,7 @@ class RunFigures:
 
     @property
     def ended(self) -> int:
-        """Number of calls with an outcome."""
+        """Number of calls with an outcome, such as done or failed."""
         return sum(self.counts[name] for name in COUNTED)
 
     @property

@@ -23,7 +23,7 @@ __all__ = ["ClipPlayer", "play"]
 
 
 class ClipPlayer(ClipWidget):
-    """Clips that play by a click or the space bar, one at a time. The current word is highlighted.
+    """A player of clips. A click or the space bar plays a clip, and the current word is highlighted.
 
     :func:`play` makes a player.
 
@@ -32,12 +32,12 @@ class ClipPlayer(ClipWidget):
     shelf
         The clips.
     rates
-        Whether to show five marks under each clip.
+        Whether to show the marks 1 to 5 under each clip, so that users can rate it.
 
     Attributes
     ----------
     ratings
-        Marks from 1 to 5 so far, by clip id.
+        Marks that users gave so far, from 1 to 5, by clip id.
     plays
         Number of times that each clip was started, by clip id.
     loads
@@ -124,7 +124,8 @@ def play(
     limit
         Largest number of clips. None shows all.
     rates
-        Whether to show five marks under each clip. ``player.results`` contains the marks. A stream has none.
+        Whether to show the marks 1 to 5 under each clip, so that users can rate it. ``player.results``
+        contains the given marks. Streams and videos cannot be rated.
 
     Raises
     ------

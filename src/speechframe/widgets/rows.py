@@ -22,16 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["SORTED_BY", "VERDICTS", "Arranged", "RowReader"]
 
 SORTED_BY = ("row", "text", "voice", "locale", "status", "seconds", "verdict")
-"""Names for sorting rows. ``row`` is the run's own order."""
+"""Columns by which rows can be sorted. ``row`` is the run's own order."""
 
 NO_VERDICT = "none"
 VERDICTS = ("", KEEP, REJECT, NO_VERDICT)
-"""Verdicts for filtering rows. ``""`` shows all rows."""
+"""Values of the filter for verdicts. ``""`` shows all rows, and ``none`` shows rows without a verdict."""
 
 _FACTS = {"voice": "voice_id", "locale": "locale", "status": "status", "seconds": "audio_seconds"}
+"""Columns of the run that the page shows, by name on the page."""
+
 _TEXTS = ("text", "transcription")
+"""Columns with the text of a result, the first choice first."""
+
 _TRANSLATED = ("translated_text",)
+"""Columns with a translated text. A row shows this text instead of its source text."""
+
 _FEW = pa.dictionary(pa.int32(), pa.string())
+"""Type of columns with few different texts."""
+
 _SCHEMA = pa.schema(
     {
         "row_id": pa.string(), "text": pa.string(), "voice": _FEW, "locale": _FEW, "status": _FEW,
@@ -78,13 +86,13 @@ class RowReader:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.columns = run.columns
-        # A run omits columns whose values are already in the caller's table.
+        # A run omits columns whose values are already in the caller's table. They can be read as well.
         self._there = {*run.columns, *map(run.name_of, run.manifest.table.hidden)}
         kept = run.manifest.schema.names
         self.audible = AUDIO in kept
         source = run.manifest.table.arguments.get("text", {}).get("column")
         given = [source] if source in self.columns else []
-        # A row without a result has only the text of the caller's table.
+        # A row takes the first of these texts that it has. Without a result, only the caller's table has one.
         made = [run.name_of(name) for name in _TEXTS if name in kept]
         translated = [run.name_of(name) for name in _TRANSLATED if name in kept]
         self._texts = list(dict.fromkeys([*translated, *given, *made]))
@@ -99,7 +107,7 @@ class RowReader:
 
     @property
     def reviews(self) -> "pd.DataFrame":
-        """The latest review of each row, by row id. It is read once until :meth:`forget_reviews`."""
+        """The latest review of each row, by row id. It is kept until :meth:`forget_reviews` is called."""
         if self._reviews is None:
             self._reviews = last_words(self.run.folder)
         return self._reviews
@@ -109,7 +117,7 @@ class RowReader:
         self._reviews = None
 
     def places(self, arranged: Arranged) -> Sequence[int]:
-        """Return the positions of the shown rows, in the order of the browser.
+        """Return the positions of the matching rows in the run, in the order of the browser.
 
         Without filters and in the run's own order, nothing is read. Otherwise the texts and statuses of all
         rows are read once, and again after a change of the run.
@@ -123,6 +131,7 @@ class RowReader:
         return self._order[2]
 
     def _arrange(self, arranged: Arranged) -> Sequence[int]:
+        """Return the positions of the matching rows in their order."""
         facts = self._facts()
         verdicts = self._verdicts(facts) if arranged.verdict or arranged.by == "verdict" else None
         places = np.flatnonzero(self._kept(arranged, facts, verdicts))
@@ -131,7 +140,7 @@ class RowReader:
         else:
             values: Any = verdicts if arranged.by == "verdict" else facts[arranged.by]
             ordered = places[_order(values.take(places), descending=arranged.descending)]
-        # An array takes eight bytes a number, and its items are Python integers.
+        # An array takes only eight bytes a number, and its items are Python integers, as JSON needs them.
         return array("q", ordered.astype(np.int64).tobytes())
 
     def _kept(self, arranged: Arranged, facts: pa.Table, verdicts: Any) -> "npt.NDArray[np.bool_]":
@@ -158,7 +167,8 @@ class RowReader:
         return pc.take(verdicts, pc.index_in(facts["row_id"], pa.array(reviews.index, pa.string())))
 
     def _stamp(self) -> Any:
-        # Records are never removed, so their number changes with every change.
+        """Return a value that changes with every change of the run."""
+        # Records of calls are only added, so each change of the run changes their number.
         return self.run.manifest.table.file, len(self.run.snapshot().index)
 
     def _facts(self) -> pa.Table:
@@ -188,7 +198,7 @@ class RowReader:
     # -- pages -----------------------------------------------------------------------
 
     def page(self, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows as the page lists them. Only these rows are read."""
+        """Return the rows at some positions as plain values for the page. Only these rows are read."""
         name_of = self.run.name_of
         more = {"why": "error_message", "sha256": "sha256", "key": "request_key"}
         names = [*map(name_of, (ROW_ID, *_FACTS.values(), *more.values())), *self._texts]
@@ -201,6 +211,7 @@ class RowReader:
         return [self._line(place, row) for place, row in zip(places, shown.to_dict("records"), strict=True)]
 
     def _line(self, place: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return a row and its review as plain values for the page."""
         review = self.reviews.loc[row["row_id"]] if row["row_id"] in self.reviews.index else None
         return {
             "place": int(place),
@@ -216,12 +227,12 @@ class RowReader:
             "comment": None if review is None else review["comment"],
             "corrected_text": None if review is None else review["corrected_text"],
             "reviewer": None if review is None else review["reviewer"],
-            # The review is old if another take has replaced the reviewed audio.
+            # A review is old if new audio has replaced the reviewed audio.
             "is_old": review is not None and review["sha256"] != row["sha256"],
         }
 
     def entry(self, place: int) -> Entry:
-        """Return all data of a row except its audio."""
+        """Return all data of the row at a position, except its audio."""
         name_of = self.run.name_of
         ours = [name_of(ROW_ID), name_of("request_key")]
         columns = [c for c in self.columns if not self.audible or c != name_of(AUDIO)]
@@ -247,7 +258,7 @@ class RowReader:
         )
 
     def shelf(self, entries: Iterable[Entry]) -> ClipShelf:
-        """Return the clips of rows. The id of a clip is the request key of its call."""
+        """Return the clips of some rows. The id of a clip is the request key of its call."""
         held = list({entry.clip_id: entry for entry in entries}.values())
         return ClipShelf(held, [partial(self.run.clip_of_call, entry.clip_id) for entry in held], len(held))
 
@@ -296,7 +307,7 @@ def _is(values: Any, one: str) -> "npt.NDArray[np.bool_]":
 
 
 def _true(mask: Any) -> "npt.NDArray[np.bool_]":
-    """Return a mask of Arrow as an array. Null becomes False."""
+    """Return a Boolean array of Arrow as an array of NumPy. Null becomes False."""
     return np.asarray(mask.fill_null(False), bool)
 
 

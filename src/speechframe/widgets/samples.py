@@ -1,4 +1,7 @@
-"""Make samples of voices. A process makes each sample once, even if many galleries show it."""
+"""Make spoken samples of voices. Galleries share the samples, so a process makes each sample once.
+
+The oldest of more than 500 samples are forgotten, and made again when they are requested.
+"""
 
 import asyncio
 import json
@@ -24,7 +27,7 @@ os.register_at_fork(after_in_child=_samples.clear)
 
 
 async def sample(text: str, voice: str, *, service: Any = None, **options: Any) -> Clip:
-    """Return a text spoken by a voice. Each API key pays for a sample once.
+    """Return a text spoken by a voice. A sample that was made with the same API key is returned again.
 
     Parameters
     ----------
@@ -43,7 +46,7 @@ async def sample(text: str, voice: str, *, service: Any = None, **options: Any) 
         As :func:`~speechframe.aio.say`. The next request for the sample tries again.
     """
     settings = await aio.resolve_service(service)
-    # The repr of settings hides their keys, so two keys would look equal.
+    # The repr of settings hides the API key, so settings with two keys would look equal.
     owner = "" if settings.api_key is None else fingerprint(settings.api_key)
     key = (owner, repr(settings), text, voice, json.dumps(options, sort_keys=True, default=str))
     if key not in _samples:
@@ -54,8 +57,8 @@ async def sample(text: str, voice: str, *, service: Any = None, **options: Any) 
 
 
 def _settle(key: _Key, done: asyncio.Future[Clip]) -> None:
+    """Forget a failed sample, so that the next caller tries again. Otherwise forget the oldest if needed."""
     if done.cancelled() or done.exception() is not None:
-        # The next caller tries again.
         del _samples[key]
     elif len(_samples) > _MOST:
         del _samples[next(old for old, one in _samples.items() if one.done())]

@@ -1,4 +1,4 @@
-"""Play a stream while it arrives."""
+"""Play a stream of speech while it arrives, and afterwards as a clip."""
 
 import logging
 import threading
@@ -28,22 +28,31 @@ __all__ = ["StreamPlayer"]
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+"""Shortest time in seconds between two reads of the stream."""
+
 _SHOW_S = 0.25
+"""Shortest time in seconds between two updates of text and waveform."""
+
 _SHARE = 5
-"""Reading takes at most one part in so many of the time, because each read decodes the whole audio."""
+"""Reads take at most one fifth of the time, because each read decodes the whole audio so far."""
+
 _UNSETTLED_FRAMES = {Format.MP3: 2400, Format.OGG: 4096}
-"""Frames at the end of the received audio that may still change, by lossy format."""
+"""Frames at the end of the received audio that may still change when more arrives, by lossy format."""
+
 _FULL_SCALE = 32767
+"""Largest sample of 16 bits."""
+
 _CLIP = "0"
+"""Id of the only clip on the page."""
 
 
 class StreamPlayer(ClipWidget):
     """A player of a stream. It plays the stream while it arrives, and afterwards as a clip.
 
-    :func:`play` makes this widget for a stream. The widget reads the stream to its end, even if nobody
-    listens. It starts by itself if the browser allows this. Otherwise press its button or the space bar. The
-    service does not return word times for streams. So the highlighted words are estimated from their lengths,
-    and the page shows a note on this.
+    :func:`play` makes this widget for a stream. The widget reads the stream to its end, even if no page plays
+    it. Playing starts by itself if the browser allows this. Otherwise press the button or the space bar. The
+    service does not return word times for streams. So the times of the highlighted words are estimated from
+    the lengths of the words, and the page shows a note on this.
 
     Parameters
     ----------
@@ -55,9 +64,9 @@ class StreamPlayer(ClipWidget):
     stream
         The stream, with ``summary``, ``audio``, ``save`` and so on.
     arrived_seconds
-        Length of the audio that has arrived.
+        Length in seconds of the audio that has arrived.
     trouble
-        Reason if the stream broke off. Empty if it did not.
+        Reason why the stream broke off. Empty if it did not.
     """
 
     script = "stream_player"
@@ -84,6 +93,7 @@ class StreamPlayer(ClipWidget):
     # -- while the stream arrives, in a separate thread -----------------------------------
 
     def _follow(self) -> None:
+        """Update the page until the stream has ended or the player is closed."""
         pause_s, shown_s, is_over = _TICK_S, 0.0, False
         while not is_over:
             is_over = bool(wait([self._reading], timeout=pause_s).done)
@@ -122,6 +132,7 @@ class StreamPlayer(ClipWidget):
                 self._send_from(done)
 
     def _send_from(self, at: int) -> None:
+        """Send all samples from frame `at` on."""
         data = self._samples[at:]
         message = {"kind": "piece", "at": at, "rate_hz": self._rate_hz, "channels": data.shape[1]}
         self.send(message, buffers=[data.tobytes()])
@@ -135,6 +146,7 @@ class StreamPlayer(ClipWidget):
                 self._send_from(0)
 
     def _entry(self, *, over: bool = False) -> Entry:
+        """Return the data of the clip so far, with estimated times of words."""
         text, seconds = self.stream.text, self.arrived_seconds
         words = estimate_word_times(text, seconds if over else None)
         if not over and words and words[-1][2] < seconds * 1000:
@@ -142,6 +154,7 @@ class StreamPlayer(ClipWidget):
         return Entry(_CLIP, "stream", "stream", text, words, seconds)
 
     def _show(self) -> None:
+        """Update text, times of words and waveform on the page."""
         with self.hold_sync():
             self.clip = self._entry().to_page()
             self.outline = peaks(self._samples / np.float32(_FULL_SCALE)) if len(self._samples) else b""
@@ -155,7 +168,7 @@ class StreamPlayer(ClipWidget):
         except (SpeechframeError, OSError) as error:
             trouble = str(error)
         except Exception as error:
-            # The caller's iterator of texts raised this. The page shows the error as well.
+            # The caller's iterator of texts raised this error. The page shows it, and the log has the trace.
             log.exception("a stream ended before its end")
             trouble = str(error) or type(error).__name__
         else:
@@ -181,7 +194,7 @@ class StreamPlayer(ClipWidget):
         )
         return Clip(audio, Format.WAV, self._rate_hz, channels, self.stream.text)
 
-    # -- the end, and the view without a front end ---------------------------------------
+    # -- the end, and the view as text and plain HTML ------------------------------------
 
     def wait(self) -> "StreamPlayer":
         """Wait for the end of the stream, and return the player."""

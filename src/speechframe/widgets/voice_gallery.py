@@ -39,7 +39,7 @@ SAMPLES = {
     "zh": "早上好。今天天气晴朗。火车七点出发。",
     "hi": "सुप्रभात। आज धूप निकली है और ट्रेन सात बजे चलेगी।",
 }
-"""Texts of samples, by language. Voices of other languages speak the English text."""
+"""Texts of samples, by language code. Voices of other languages speak the English text."""
 
 
 class VoiceGallery(PageWidget):
@@ -48,13 +48,14 @@ class VoiceGallery(PageWidget):
     Attributes
     ----------
     query, gender, locale, style
-        The current filters. Setting one has the same effect as its control.
+        The current filters. Setting a filter has the same effect as its control on the page. ``""`` removes
+        the filter.
     value
         Id of the voice whose sample was played last.
     selection
         Ids of the voices that are selected for a comparison.
     samples
-        Clips of the samples so far, by voice, locale and style.
+        Clips of the samples that were made so far, by voice, locale and style.
     """
 
     script = "gallery"
@@ -83,20 +84,21 @@ class VoiceGallery(PageWidget):
         self.observe(self._filter, ["query", "gender", "locale", "style"])
 
     def _filter(self, _: Any) -> None:
-        """Apply the filters. The page also does this itself, so that filters work without a kernel."""
+        """Set the shown voices from the filters. The page does the same, so filters work without a kernel."""
         voices = list(self._catalogue.values())
         left = _passing(voices, query=self.query, gender=self.gender, locale=self.locale)
         style, warning = self.style, ""
         if style and not any(style in _styles(voice, self.locale) for voice in left):
             style, warning = "", f"No voice here has the style {style}, so the style filter was removed."
         shown = [voice.voice_id for voice in left if not style or style in _styles(voice, self.locale)]
-        # If the page has already applied the same filters, its values and its warning are kept.
+        # If the page has shown the same voices already, its style and its warning are kept.
         if warning or shown != self.shown:
             with self.hold_trait_notifications():
                 self.style, self.shown, self.warning = style, shown, warning
 
     @t.validate("locale")
     def _as_listed(self, proposal: Any) -> str:
+        """Return a locale in the spelling of the catalogue, if the catalogue has it."""
         given = str(proposal["value"]).replace("_", "-")
         tags = {tag for voice in self._catalogue.values() for tag in voice.supported_locales}
         listed = {tag.lower(): tag for tag in tags | {language_of(tag) for tag in tags}}
@@ -121,6 +123,7 @@ class VoiceGallery(PageWidget):
             self.send({"kind": "audio", "clip": clip_id, "mime": mime}, buffers=[data])
 
     async def _sample(self, voice_id: str, locale: str, style: str) -> Clip:
+        """Return a sample of a voice. Make the sample if this gallery does not have it."""
         key = (voice_id, locale, style)
         if key not in self.samples:
             own = self._catalogue[voice_id].locale if voice_id in self._catalogue else None
@@ -177,6 +180,7 @@ class VoiceGallery(PageWidget):
 
 
 def _card(voice: Voice) -> dict[str, Any]:
+    """Return a voice as plain values for its card on the page."""
     own = voice.supported_locales.get(voice.locale or "")
     licence = f"The licence of this voice is {voice.licence}." if voice.licence else ""
     return {
@@ -222,7 +226,7 @@ def gallery(
     ValueError
         An argument is not a text.
     ServiceError, ConnectionFailed, SettingsError
-        The service could not return its voices.
+        The service did not return its voices, or there are no settings for a service.
 
     Examples
     --------

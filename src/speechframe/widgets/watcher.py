@@ -1,4 +1,4 @@
-"""Read the state of a run: its counters if this process makes it, else its folder."""
+"""Read the figures of a run: from its counters if this process runs it, otherwise from its folder."""
 
 import math
 import time
@@ -15,11 +15,11 @@ from speechframe.widgets.figures import BY_HAND, COUNTED, POINTS, Burn, RunFigur
 __all__ = ["Watcher"]
 
 _MADE = ("done", "cached", "suspect")
-"""Outcomes that a resume leaves as they are. It tries failed calls again."""
+"""Outcomes of calls that a resume does not make again. It makes failed calls again."""
 
 
 class _Ahead(NamedTuple):
-    """The rest of a live run."""
+    """The rest of a live run: its seconds, credits and calls. `total` is the number of all calls."""
 
     seconds: float
     credits: float
@@ -29,7 +29,7 @@ class _Ahead(NamedTuple):
 
 
 class Watcher:
-    """Reader of a run's figures, for repeated reading.
+    """Reader of a run's figures. It keeps earlier results, so that repeated reads are fast.
 
     Parameters
     ----------
@@ -61,13 +61,14 @@ class Watcher:
         return self._here() if self.run.progress is not None else self._elsewhere()
 
     def _here(self) -> RunFigures:
+        """Return the figures from the counters of this process."""
         run, p = self.run, self.run.progress
         assert p is not None  # noqa: S101 - the caller has checked this
         if p is not self._progress:
             if self._progress is not None:
                 self._keep_earlier(self._progress)
             self._progress = p
-        # Read the status first, so that the figures of an ended run are final.
+        # The status is read before the counters, so that the figures of an ended run are final.
         status = run.status
         counts = self._with_earlier(p)
         self._burn.add(counts["seconds"], p.credits_millis)
@@ -75,7 +76,7 @@ class Watcher:
         ahead, planned = None, 0.0 if estimate is None else estimate.credits
         if status == RUNNING and p.eta_s is not None:
             calls = p.total - p.ended
-            # Failed calls cost nothing, so take the share of the price that belongs to the other calls.
+            # Failed calls cost nothing, but the planned price includes them. So their share is removed.
             spent = to_credits(p.credits_millis - p.spent_before)
             price = max(0.0, planned - spent) * calls / max(1, calls + p.failed)
             ahead = _Ahead(p.eta_s, price, calls, counts["total"], p.unit)
@@ -84,7 +85,7 @@ class Watcher:
         if estimate is not None and estimate.balance is not None:
             balance = estimate.balance + before
         else:
-            # Without a balance before the first call, add the credits left and the credits spent.
+            # If the balance before the first call is unknown, add the spent credits to the latest balance.
             balance = None if p.balance is None else p.balance + to_credits(p.credits_millis)
         start = _start(p.budget, balance, planned + before)
         return RunFigures(
@@ -99,9 +100,9 @@ class Watcher:
         )
 
     def _with_earlier(self, progress: Any) -> dict[str, Any]:
-        """Return the counters plus those from before a resume, if this watcher has seen them.
+        """Return the counters, plus those from before a resume if this watcher has read them.
 
-        So the page of a resumed run continues from its figures instead of zero.
+        So the page of a resumed run continues from its earlier figures instead of zero.
         """
         counts: dict[str, Any] = progress.to_dict()
         for name, value in self._earlier.items():
@@ -112,6 +113,7 @@ class Watcher:
         return counts
 
     def _keep_earlier(self, progress: Any) -> None:
+        """Keep the counters from before a resume, without calls that the resume makes again."""
         counts = self._with_earlier(progress)
         names = (*_MADE, "retries", "audio_seconds", "seconds")
         self._earlier = {name: counts[name] for name in names}
@@ -119,6 +121,7 @@ class Watcher:
         self._earlier_retries += progress.retried_by
 
     def _elsewhere(self) -> RunFigures:
+        """Return the figures from the folder of the run."""
         run = self.run.refresh()
         status = run.status
         books = self._attempts.read(run)
@@ -157,7 +160,8 @@ class Watcher:
         )
 
     def _rate(self, ended: int) -> float | None:
-        # The folder has no start time of a resumed run. So the rate is measured from the first look.
+        """Return the calls a second since the first read, or None if none has ended since then."""
+        # The folder does not contain the start time of a resumed run. So the first read is the start.
         now = time.monotonic()
         if self._seen is None:
             self._seen = now, ended
@@ -166,27 +170,27 @@ class Watcher:
 
 
 def _why(run: Run, status: str) -> tuple[str | None, str]:
-    """Return the reason for an early end, as a code and as text."""
+    """Return the reason for an early end as a code and as text, or None and an empty text."""
     if status == RUNNING or (because := run.stopped_because) is None:
         return None, ""
     return because, BY_HAND.get(because) or run.manifest.stopped_words or "see the log for details"
 
 
 def _start(budget: float | None, balance: float | None, price: float) -> tuple[str, str, float]:
-    """Return unit, name and first amount of the limit that ends first."""
+    """Return unit, kind and first amount of the lower limit. Without limits, return those of the price."""
     limits = [("credits", "budget", budget), ("characters", "balance", balance)]
     known = [(unit, of, start) for unit, of, start in limits if start is not None]
     return min(known, key=lambda limit: limit[2], default=("credits", "price", price))
 
 
 class _Line:
-    """Spending over time, with few enough points for a page."""
+    """Spending over time. If there are too many points for a page, every second point is removed."""
 
     def __init__(self) -> None:
         self._points: list[tuple[float, int]] = []
 
     def add(self, seconds: float, spent_millis: int) -> None:
-        """Add a point. Of equal points it keeps the first and the last."""
+        """Add a point. Of neighbouring points with equal spending, only the first and the last are kept."""
         points = self._points
         if len(points) > 1 and points[-1][1] == points[-2][1] == spent_millis:
             points.pop()
@@ -202,7 +206,7 @@ class _Line:
         unit, of, start
             Unit, kind and first amount of the line.
         ahead
-            The rest of the run. None if the run has ended.
+            The rest of the run. None if the run has ended or its rest is not known.
         """
         points = tuple((round(at, 2), round(start - to_credits(spent), 3)) for at, spent in self._points)
         if not points or ahead is None or ahead.seconds <= 0:
