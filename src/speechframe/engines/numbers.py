@@ -32,7 +32,7 @@ am ar bn cmn cy en es-419 fa fil ga gd gu he hi ja kn ko mi ml mr ms mt ne or pa
 _POINT_IS_DECIMAL = frozenset(_WITH_POINT.split())
 """Languages that write 3.5 and 3,000 (Unicode CLDR). The others write 3,5 and 3.000 or 3 000."""
 _ENGINE_WANTS_POINT = _POINT_IS_DECIMAL - {"es-419", "ms"} | {"af", "ka", "kk", "ky"}
-"""Languages in which espeak-ng reads a point as the decimal mark. In other languages it reads a comma so."""
+"""Languages in which espeak-ng reads a point as the decimal mark. In all others, this mark is a comma."""
 _WORD_OF_MARK = MappingProxyType(
     {
         "be": "\u043a\u043e\u0441\u043a\u0430",
