@@ -51,7 +51,7 @@ def _load_dashboard() -> _notebook.Show:
     return show
 
 
-# `batch` must not import `widgets`, so it gets the function here.
+# `batch` must not import `widgets`, so give `batch` the function here.
 _notebook.load_dashboard = _load_dashboard
 
 

@@ -266,7 +266,7 @@ class BadAnswer(SpeechframeError):
 
 
 class StreamBroken(BadAnswer):
-    """A stream ended early. It was cut off, silent for too long, too large, or closed by its reader.
+    """A stream ended early, because it was cut off, silent for too long, too large, or closed by its reader.
 
     The audio received so far is kept in ``stream.audio``, and was most likely billed.
 

@@ -49,8 +49,8 @@ async def aligner_for(words: Any) -> "WordAligner":
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     """Find and store the words of each row that has audio and no words. The caller holds the run's lock."""
-    # If it is cancelled, `in_thread` waits for its thread. So the caller holds the lock until all found words
-    # are on disk.
+    # When `in_thread` is cancelled, it waits for its thread. So the caller holds the lock until all found
+    # words are on disk.
     await in_thread(lambda is_cancelled: _align(run, aligner, lambda: is_cancelled() or is_stopped()))
 
 

@@ -133,7 +133,7 @@ class JobBackend(ServiceBackend):
     Attributes
     ----------
     secret
-        The secret that signs the webhooks of the jobs. None if they are not signed.
+        The secret that signs the webhooks of the jobs. None (default) for webhooks without a signature.
     """
 
     secret: SecretStr | None = None
@@ -178,7 +178,7 @@ class JobBackend(ServiceBackend):
         return Answer((status, found, warning))
 
     async def _create(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
-        """Create the job of a request's rows in one attempt, and return it."""
+        """Create the job for the rows of a request in one attempt, and return the job."""
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
         upload, project, fields = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
@@ -272,7 +272,7 @@ class JobBackend(ServiceBackend):
             folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
         path = first = folder.inside(f"{DUBS_FOLDER}/{stem}.{ending}")
         if first.exists():
-            # Do not overwrite this file. It may be from a killed attempt, or from an earlier call of the row.
+            # Do not overwrite the file of a killed attempt, or of an earlier call of the row.
             path = folder.inside(f"{DUBS_FOLDER}/{stem}-{row.key[:8]}.{ending}")
         found = await fetch_file(dubbing, url, path, max_bytes=self.max_answer_bytes)
         if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):

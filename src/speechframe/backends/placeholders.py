@@ -219,7 +219,7 @@ def _has_numbers(source: str, translated: str) -> bool:
             for text in texts
         )
         missing, surplus = wanted - there, there - wanted
-        # The zeros of 18:00 may be missing, because it may be written as 6 p.m.
+        # The zeros of 18:00 may be missing, because 18:00 may be written as 6 p.m.
         missing["0"] -= sum(int(time[2] or time[3] or "1") == 0 for time in times)
         for hour, other in hours:
             if missing[str(hour)] > 0 and surplus[str(other)] > 0:

@@ -52,7 +52,7 @@ _LONGEST_IDENTITY = 200  # characters; a longer published identity is ignored
 _LONGEST_REPEATS_FREE_S = 366 * 86_400.0  # a published number of seconds counts only up to this
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
 _MOST_SHOWN = 5  # names that an error lists
-_HEALTH_S = 20.0  # time limit of the health page in seconds, which is slow on a busy machine
+_HEALTH_S = 20.0  # time limit of the health page, in seconds; a busy machine is slow
 
 
 class ServiceBackend(Backend):
@@ -285,7 +285,7 @@ class VoiceBook:
         self.hash = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
     def _resolve(self, name: str, locale: str | None = None, style: str | None = None) -> Resolved:
-        """Return the voice and locale of a request, and any problems. :attr:`resolve` caches them."""
+        """Return the voice and locale of a request, with any problems. :attr:`resolve` caches this."""
         found = self._ids.get(name.casefold(), [])
         if len(found) != 1:
             return Resolved(name, locale, locale, (self._voice_problem(name, found),))
@@ -343,7 +343,7 @@ class SpokenBackend(CallBackend):
     )
     model: Model = Model.GEN2
     book: VoiceBook
-    wire_names: Mapping[str, str]  # argument to the wire name of the request field that it fills
+    wire_names: Mapping[str, str]  # maps an argument to the wire name of the request field that it fills
     has_word_times: bool = True  # True if answers contain the times of words
     spoken_field: str = "text"  # the request field with the spoken text
 

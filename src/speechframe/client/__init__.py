@@ -4,7 +4,7 @@ A call passes these modules in this order:
 
 - `client` has a method for each endpoint. `sync` has the same methods without ``await``.
 - `calls` checks the request, sets its limits and decodes its answer. `upload` reads the clip in a request.
-- `caller` makes one attempt (``send_once``), or retries (``call``). It chooses the region and the wait.
+- `caller` makes one attempt (``send_once``), or retries (``call``). It also chooses the region and the wait.
 - `exchange` sends one request over aiohttp. `download` fetches audio behind a URL.
 - `answers` reads audio, words and translations. `masking` makes errors, and masks keys in these errors.
 

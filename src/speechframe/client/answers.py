@@ -82,7 +82,7 @@ def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = No
 
     If `load` raises BadAnswer for the body, the message describes the beginning of the body.
     """
-    # Do not use the connection again. It may hold a second answer. Each later call on the connection would
+    # Do not use the connection again, as it may hold a second answer. Each later call on the connection would
     # then receive the answer to the call before.
     raw.reply.drop()
     if error.remaining_characters is None:
@@ -205,12 +205,12 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
 
 
 def _decode_stream(raw: Raw) -> SpokenAnswer:
-    """Return the audio of a stream that was read to its end. BadAnswer if its end is not marked."""
+    """Return the audio of a stream that was read to its end, or raise BadAnswer if the end is unmarked."""
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)
     audio = raw.body
-    # Write the length into the header, because it was unknown when the stream began.
+    # Write the length into the header, because the length was unknown when the stream began.
     with suppress(AudioError):
         audio = with_length(audio)
     return SpokenAnswer(audio)

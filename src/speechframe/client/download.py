@@ -4,7 +4,7 @@ The same rules apply to the URL and to each redirect:
 
 - The key is not sent.
 - The service's own host is allowed. Plain http is allowed only if the service itself uses plain http.
-- Any other host needs https. It must not be on this machine or in a private network.
+- Any other host needs https, and must not be on this machine or in a private network.
 - The scheme is http or https, the address has no user name, and there are at most 5 redirects.
 
 ``localhost``, ``127.0.0.1`` and ``::1`` count as the same host. ``127.0.0.2`` counts as another host.

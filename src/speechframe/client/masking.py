@@ -23,7 +23,7 @@ class Redactor:
 
     A secret is found in upper and lower case, and with any of its characters escaped as in JSON, URLs or
     HTML. Mask a text before you shorten it, because half a secret is not found. `content` is a redactor for
-    spoken words and for names. It leaves out secrets shorter than 8 characters, because they may be words.
+    spoken words and for names. It does not mask secrets below 8 characters, which may be usual words.
     """
 
     def __init__(self, *secrets: str) -> None:
@@ -79,7 +79,10 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, redactor: Reda
 
 
 def without_secrets(error: E, redactor: Redactor) -> E:
-    """Mask keys in an error, remove its traceback and causes, which may contain keys, and return it."""
+    """Mask keys in an error, remove its traceback and causes, which may contain keys, and return the error.
+
+    The error is changed in place.
+    """
     error.args = tuple(redactor.clean(arg) if isinstance(arg, str) else arg for arg in error.args)
     if isinstance(error, BadAnswer) and error.trace_id:
         error.trace_id = one_line(error.trace_id, MAX_TRACE_CHARACTERS, redactor.clean) or None

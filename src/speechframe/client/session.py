@@ -243,7 +243,7 @@ class StreamContext:
         await (self.end() if error is None else self.close())
 
     async def send(self, text: str) -> None:
-        """Add text. The service speaks it once a sentence is complete, or after a short pause.
+        """Add text. The service speaks the text when a sentence is complete, or after a short pause.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class StreamContext:
         self._socket.deliver(self._socket.contexts.clear(self._number))
 
     async def close(self, reason: BaseException | None = None) -> None:
-        """Close the turn and discard its text, unless it is over. Its reader gets the error `reason`."""
+        """Close the turn and discard its text, unless the turn is over. Reading it then raises `reason`."""
         self._socket.drop(self._number, reason or "the turn was closed before its end")
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -323,7 +323,7 @@ class StreamContext:
         return None
 
     def audio(self) -> Stream:
-        """Return the audio as a stream. Leaving an iteration over it closes the turn."""
+        """Return the audio as a stream. Leaving an iteration over the stream closes the turn."""
         if self._stream is None:
             self._stream = Stream(self.state, self.next_audio, self.close)
         return self._stream
@@ -433,7 +433,7 @@ class _Socket:
                     await self.wake.wait()
 
     async def _connect(self) -> None:
-        """Open the connection, with retries, and start to read from it."""
+        """Open the connection, with retries, and start the task that reads."""
         caller = self.caller
 
         async def attempt(region: str) -> aiohttp.ClientWebSocketResponse:
@@ -454,7 +454,7 @@ class _Socket:
         self._tasks[1:] = [asyncio.create_task(self._read(connection))]
 
     async def _flush(self, connection: aiohttp.ClientWebSocketResponse) -> None:
-        """Send what the turns have to send. Abort the connection if it stalls."""
+        """Send the waiting frames of all turns. Abort a connection that stalls."""
         begun = [turn for number, turn in self.turns.items() if self.contexts.is_begun(number)]
         if not begun:
             self._received_s = time.monotonic()

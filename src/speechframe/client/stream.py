@@ -31,7 +31,7 @@ _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 @dataclass(eq=False, slots=True)
 class StreamState:
-    """The state of a stream so far. The code that receives audio changes it, and :class:`Stream` reads it."""
+    """The state of a stream so far. The receiver of audio changes it, and :class:`Stream` reads it."""
 
     # The values of the request, because raw formats lack a header.
     format: Format

@@ -1,4 +1,4 @@
-"""Inspect clips and media files once, identify each by a hash, and read it piece by piece to send it."""
+"""Inspect clips and media files, compute their hashes, and read them piece by piece when they are sent."""
 
 import asyncio
 import hashlib
@@ -57,7 +57,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request: a file and the form around the file. It is read and sent piece by piece."""
+    """The body of a request: a file and the form around the file. The file is read while it is sent."""
 
     upload: Upload
     form: FileForm = field(repr=False)
@@ -137,7 +137,7 @@ def _read_file(path: str | PathLike[str], look: Callable[[IO[bytes], bytes], tup
 
 
 def _inspect(path: Path, look: Callable[[IO[bytes], bytes], tuple[float, str]]) -> Upload:
-    """Return a file with its hash, which is computed piece by piece.
+    """Return a file as an upload, with the hash of its content.
 
     `look` gets the open file and its first bytes, and returns its length in seconds and its media type.
     """

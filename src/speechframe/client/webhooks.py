@@ -35,7 +35,7 @@ def receive_webhooks(
 ) -> web.Application:
     """Return an aiohttp application that receives the webhooks of dubbing jobs, as an alternative to polling.
 
-    The application calls `on_status` only for recent webhooks that are signed with `secret`. It answers 204
+    The application calls `on_status` only for recent webhooks that are signed with `secret`, and answers 204
     after `on_status` has returned, 500 if `on_status` raises, 401 for a wrong signature or an old webhook,
     and 400 for a broken body. The service repeats a webhook if the answer was not a success or was lost. So
     the same status may come twice.

@@ -65,7 +65,7 @@ class Utterance:
         True returns a word entry for each whitespace token, as written (English only). False returns an entry
         for each spoken word.
     pronunciations
-        Word to pronunciation.
+        Maps a word to its pronunciation.
 
     Examples
     --------
@@ -139,8 +139,8 @@ class EngineVoice:
     locale
         The own locale of the voice, such as ``en-US``.
     supported_locales
-        Every locale that the voice can speak, including its own, to the styles in this locale. The default
-        style is the first.
+        Maps every locale that the voice can speak, including its own, to the styles in this locale. The first
+        style is the default.
     models
         The catalogues that contain the voice.
     kind, licence

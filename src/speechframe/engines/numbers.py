@@ -22,7 +22,7 @@ _MARKS = f"{_BLANKS}{_APOSTROPHES}{_POINT}{_COMMA}{_ARABIC_POINT}{_ARABIC_COMMA}
 _NUMBER = re.compile(rf"(?<!\d)\d++(?:[{_MARKS}]\d++)++")
 _NUMBER_WITH_SPACES = re.compile(rf"(?<!\d)\d++(?:[ {_MARKS}]\d++)++")
 _BLANK = re.compile(f"[ {_BLANKS}]")
-# Mark to the mark that stands for all of its kind.
+# Maps each space to a usual space, and each apostrophe to a straight apostrophe.
 _SAME = MappingProxyType(dict.fromkeys(_BLANKS, " ") | dict.fromkeys(_APOSTROPHES, "'"))
 
 # espeak-ng's names of languages.
@@ -44,7 +44,7 @@ _WORD_OF_MARK = MappingProxyType(
         "yue": "\u9ede",
     }
 )
-"""Language to the word for the decimal mark, if espeak-ng does not speak the mark or speaks another word."""
+"""Maps a language to the word for the decimal mark, if espeak-ng reads this mark wrongly or not at all."""
 _GROUP = 3  # digits of a group, as in 1,234,567
 _INDIAN_GROUP = 2  # digits of a group except the last, as in 12,34,567
 

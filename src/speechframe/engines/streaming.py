@@ -63,9 +63,9 @@ _ABILITIES = MappingProxyType(
         "original_text": ("words_as_original_text", False, "word times of the original text"),
     }
 )
-"""Ability to its field of :class:`Utterance`, the value that requests nothing, and words for a warning."""
+"""Maps an ability to its field of :class:`Utterance`, the neutral value, and words for a warning."""
 _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""Text for measuring loudness. Every voice reads numerals, and they are about as loud as a sentence."""
+"""Text for measuring loudness. Every voice reads numerals, which are about as loud as a sentence."""
 
 Samples = NDArray[np.float32]
 
@@ -233,7 +233,7 @@ def _warned(speech: Speech, warnings: tuple[str, ...]) -> Speech:
 
 
 class SentenceSpeaker(ABC):
-    """Base class of speech engines that speak sentence by sentence. It makes all voices equally loud."""
+    """Base class of speech engines that speak sentence by sentence, with all voices equally loud."""
 
     capabilities = Capabilities(
         pitch=True,
@@ -277,7 +277,7 @@ class SentenceSpeaker(ABC):
 
 
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
-    """Yield the speech of each sentence of a text. It begins with the pause after the sentence before.
+    """Yield the speech of each sentence of a text, after the pause between this and the last sentence.
 
     A sentence that cannot be spoken is left out, unless no sentence can be spoken.
 
@@ -322,7 +322,7 @@ def _after_silence(speech: Speech, pause_s: float) -> Speech:
 
 
 def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
-    """Let a voice read numerals, and return the gain that brings it to :data:`LOUDNESS_LUFS`.
+    """Let a voice read numerals, and return the gain that brings the voice to :data:`LOUDNESS_LUFS`.
 
     Parameters
     ----------

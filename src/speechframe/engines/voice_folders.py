@@ -14,7 +14,7 @@ FOLDERS_VARIABLE = "SPEECHFRAME_VOICES"
 
 
 def voice_folders() -> list[Path]:
-    """Return the folders in the environment variable, in their order. They may not exist."""
+    """Return the folders that the environment variable names, in order. A folder may not exist."""
     named = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
     return [Path(folder).expanduser() for folder in named if folder]
 

@@ -7,7 +7,7 @@ These rules apply:
   belong to the word. Other punctuation inside separates two words. Numbers,
   dates and abbreviations are one entry each, as written (``42``, ``$20``,
   ``U.S``, ``3 000``).
-* Chinese has one entry per character, because each is a syllable. Latin words and
+* Chinese has one entry per character, because each character is a syllable. Latin words and
   numbers between them are one entry each. Japanese has one entry per run between
   spaces and punctuation.
 * A sign alone (``&``, an emoji) has an entry if it is spoken.

@@ -38,7 +38,7 @@ from speechframe.spec.speech import Format
 from speechframe.tables.column import Column
 from speechframe.wire.changer import encode_convert
 
-# Python name of a request field to the argument of `change_voice` that fills the field, if the names differ.
+# Maps a request field to the argument of `change_voice` that fills the field, if their Python names differ.
 _RENAMED = {
     "file": "audio",
     "voice_id": "voice",
@@ -46,17 +46,17 @@ _RENAMED = {
     "encode_output_as_base64": "encode_as_base64",
 }
 
-# Python name of a request field to its name on the wire. `file_url` is left out, because `change_voice`
-# downloads clips behind URLs itself.
+# Maps the Python name of a request field to its name on the wire. `file_url` is left out, because
+# `change_voice` downloads clips behind URLs itself.
 _WIRES = {name: wire for name, wire in ConvertRequest.wire_names().items() if name != "file_url"}
 
 ARGUMENTS: Mapping[str, str] = MappingProxyType({_RENAMED.get(n, n): wire for n, wire in _WIRES.items()})
-"""Argument of :func:`change_voice` to the wire name of the request field that it fills."""
+"""Maps each argument of :func:`change_voice` to the wire name of the request field that it fills."""
 
 AUDIO = "audio"
 """Name of the argument for clips, and of the column made from a plain list of clips."""
 
-# Wire name of the field with the clip. In a stored body, it contains facts about the clip instead.
+# Wire name of the field with the clip. In a stored body, this field contains facts about the clip.
 _FILE = ARGUMENTS[AUDIO]
 # Attributes of a clip that a stored body contains beside its path.
 _KEPT_OF_CLIP = ("sha256", "size_bytes", "audio_seconds", "media_type")
@@ -148,7 +148,7 @@ class ChangeVoiceBackend(SpokenBackend):
         raise AudioError(f"is {kind}; allowed: a path, a URL, bytes or an array with its rate")
 
     def _look_up(self, text: str) -> Upload | AudioError:
-        """Return the clip at a path or URL. Return an error instead of raising it, so that it is cached."""
+        """Return the clip at a path or URL, or its error. Do not raise, so that errors are cached, too."""
         scheme = text.strip().lower().partition("://")[0] if "://" in text else ""
         try:
             if scheme in {"http", "https"}:
@@ -163,7 +163,7 @@ class ChangeVoiceBackend(SpokenBackend):
             return error
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
-        """Return the call that a stored body describes. Sending it reads the clip and checks the hash."""
+        """Return the call that a stored body describes. Sending the call reads and checks the clip."""
         fields = json.loads(request.body)
         clip = fields.pop(_FILE)
         path = kept_path(self.folder, clip["path"])

@@ -358,7 +358,7 @@ def _costs(
     is_as_planned = used is not None and 0 not in prices and abs(used - sum(prices) / CREDIT) <= 1
     if used is None or (is_as_planned if prices else not used):
         return [None] * len(rows)
-    # A row of unknown price has the price 0, but it needs a weight above 0.
+    # A row of unknown price has the price 0, but needs a weight above 0.
     weights = [
         row.price or 1 if billed or not prices else 0 for row, billed in zip(rows, is_billed, strict=True)
     ]
@@ -419,7 +419,7 @@ async def dub(
     script_locale
         Locale of the script, if it is already translated.
     cast
-        Speaker to voice id.
+        Maps the name of a speaker to a voice id.
     priority
         ``LOW``, ``NORMAL`` (default) or ``HIGH``.
     webhook_url

@@ -33,7 +33,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {"voice" if name == "voice_id" else name: wire for name, wire in _GENERATE.items()}
     | {"model": _STREAM["model"]}
 )
-"""Argument of :func:`generate` to the wire name of the field that it fills. ``words`` fills no field."""
+"""Maps each argument of :func:`generate` but ``words`` to the wire name of the field that it fills."""
 
 _PRICE = PRICES["generate"].millicredits  # thousandths of a credit for a billed character
 _VARIATION = StreamRequest.model_fields["variation"].get_default()  # streams ignore other values
@@ -140,7 +140,7 @@ class GenerateBackend(SpokenBackend):
             named = {"model": Model.FALCON_2, "sample_rate": rate_hz, "variation": _VARIATION}
             content = body = encode_request(request.model_copy(update=named))
         else:
-            # Request Base64 by default. It saves an exchange, and the service keeps no copy of the audio.
+            # Request Base64 by default. Base64 saves a download, and the service keeps no copy of the audio.
             content, body = encode_content(request, as_base64=True)
         varies = not self._is_stream and request.variation != 0
         before, _, after = _around_text(content)
@@ -245,7 +245,7 @@ async def generate(
     word_durations_as_original_text
         True returns word durations with the words as written in the text (English only).
     pronunciation_dictionary
-        Word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
+        Maps a word to ``{"type": "IPA" | "SAY_AS", "pronunciation": ...}``.
     encode_as_base64
         False requests only a URL instead of audio in the answer. The bytes are the same.
     model_version

@@ -99,7 +99,7 @@ class TranslateBackend(CallBackend):
         super().__init__(settings)
         self._targets = targets
         self._sources: dict[str, list[str]] | None = (
-            None  # target language to the locales it is translated from, None if the service publishes none
+            None  # maps a target language to its source locales; None if the service publishes no languages
         )
         self._glossaries: dict[str, Glossary] = {}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
-"""Column of a run with the path of a file, to the field of the job's status with the URL of the file."""
+"""Maps the column of a file's path to the field of the job's status with the URL of the file."""
 
 Row = dict[str, Any]
 """Row id, locale, job id, status and file paths of one row."""
