@@ -204,9 +204,9 @@ class PreparedCall(Generic[R]):
         """Raise ValueError if the key or the take cannot be sent."""
         key, most = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
         if key is not None and not (0 < len(key) <= most and key.isascii() and key.isprintable()):
-            raise ValueError(f"an idempotency key is 1 to {most} printable ASCII characters")
+            raise ValueError(f"the idempotency key must have 1 to {most} printable ASCII characters")
         if self.take < 0:
-            raise ValueError(f"a take is 0 or above, not {self.take}")
+            raise ValueError(f"the take is {self.take}; allowed: 0 or above")
 
     @classmethod
     def of(

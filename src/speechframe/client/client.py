@@ -162,7 +162,7 @@ class Client(Caller):
         session = StreamSession(self, slots, {"voice_id": voice, **fields})
         if max_contexts is not None:
             if max_contexts < 1:
-                raise ValueError(f"max_contexts is 1 or more, not {max_contexts}")
+                raise ValueError(f"max_contexts is {max_contexts}; allowed: 1 or more")
             slots.cap = max_contexts
         return session
 

@@ -208,7 +208,7 @@ class Exchange:
     def _open_session(self) -> aiohttp.ClientSession:
         """Return the pool of connections, created at the first call."""
         if self._closed:
-            raise RuntimeError("the client is closed")
+            raise RuntimeError("the client is closed; make another client")
         if self._session is None:
             # Refuse redirects of WebSockets by a trace, because `ws_connect` has no argument for them.
             refusing = aiohttp.TraceConfig()

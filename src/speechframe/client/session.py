@@ -195,7 +195,7 @@ class StreamSession:
     def _context(self, own: Mapping[str, Any]) -> "StreamContext":
         """Return a new turn on the socket for its fields. `own` are the fields of this turn alone."""
         if self._closed:
-            raise RuntimeError("the session is closed")
+            raise RuntimeError("the session is closed; open another session")
         fields = self._fields | {name: value for name, value in own.items() if value is not None}
         query, frame, config = _messages_of(fields)
         given = ((name, fields.get(name)) for name in _FIELDS[SocketQuery])
@@ -254,7 +254,7 @@ class StreamContext:
         """
         state = self.state
         if not isinstance(text, str):
-            raise TypeError(f"a piece of text is a str, not {type(text).__name__}")
+            raise TypeError(f"a piece of text must be a str, not {type(text).__name__}")
         if self.failure is not None:
             raise self.failure
         if self._ended:
@@ -551,7 +551,7 @@ def pieces_of(pieces: Pieces) -> AsyncIterable[str]:
     if isinstance(pieces, AsyncIterable):
         return pieces
     if not isinstance(pieces, Iterable):
-        raise TypeError(f"text is a str or an iterable of str, not {type(pieces).__name__}")
+        raise TypeError(f"the text must be a str or an iterable of str, not {type(pieces).__name__}")
     return _in_thread(iter([pieces] if isinstance(pieces, str) else pieces))
 
 

@@ -105,7 +105,7 @@ def upload_of(audio: Any) -> Upload:
     if isinstance(audio, tuple) and len(audio) == 2:  # noqa: PLR2004 - a pair
         return upload_of_bytes(file_of_samples(*audio))
     if not isinstance(audio, (str, PathLike)):
-        raise TypeError(f"audio is bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
+        raise TypeError(f"audio must be bytes, a path or (array, rate in Hz), not {type(audio).__name__}")
     return _read_file(audio, _measure)
 
 
@@ -119,7 +119,7 @@ def medium_of(media: Any) -> Upload:
         _refuse_size(len(data))
         return Upload(hashlib.sha256(data).hexdigest(), len(data), 0.0, media_type_of(data), data=data)
     if not isinstance(media, (str, PathLike)):
-        raise TypeError(f"media are bytes, a path or a URL, not {type(media).__name__}")
+        raise TypeError(f"media must be bytes, a path or a URL, not {type(media).__name__}")
     return _read_file(media, lambda _, head: (0.0, media_type_of(head)))
 
 
@@ -187,21 +187,21 @@ def file_of_samples(samples: Any, sample_rate_hz: Any) -> bytes:
     rate, array = np.asarray(sample_rate_hz), np.asarray(samples)
     if rate.ndim or rate.dtype.kind not in "iuf" or rate not in _RATES_HZ:
         raise AudioError(
-            f"a sample rate of {str(sample_rate_hz)[:40]}; allowed is {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
+            f"the sample rate is {str(sample_rate_hz)[:40]}; allowed: {_RATES_HZ[0]} to {_RATES_HZ[-1]} Hz"
         )
     if array.ndim == 2 and array.shape[0] <= _MOST_CHANNELS < array.shape[1]:  # noqa: PLR2004
         array = array.T
     if array.ndim not in {1, 2} or not array.size or array.shape[1:] > (_MOST_CHANNELS,):
         raise AudioError(
-            f"an array of shape {array.shape}; (frames,) or (frames, channels) is needed, not empty, with at "
-            f"most {_MOST_CHANNELS} channels"
+            f"the array has the shape {array.shape}; allowed: (frames,) or (frames, channels), not empty, "
+            f"with at most {_MOST_CHANNELS} channels"
         )
     if array.dtype != np.int16:
         if array.dtype.kind != "f":
-            raise AudioError(f"samples are {array.dtype}; floats in [-1, 1] or int16 are needed")
+            raise AudioError(f"the samples are {array.dtype}; allowed: floats in [-1, 1] or int16")
         # Do not write `peak > _LOUDEST`, which is false for NaN.
         if not (peak := float(np.abs(array).max())) <= _LOUDEST:
-            raise AudioError(f"samples go up to {peak:.4g}; floats in [-1, 1] are needed")
+            raise AudioError(f"the largest sample is {peak:.4g}; allowed: floats in [-1, 1]")
         array = np.rint(np.clip(array, -1.0, 1.0) * _FULL_SCALE).astype(np.int16)
     buffer = io.BytesIO()
     soundfile.write(buffer, array, int(rate), format="WAV", subtype="PCM_16")

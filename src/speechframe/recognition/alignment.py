@@ -153,7 +153,7 @@ def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> l
         elif kind == "delete":
             pieces.append(_Piece(first, last))
     if letters and found < _LEAST_HEARD * letters:
-        raise EngineError(f"about {found:.0f} of the text's {letters} letters were heard")
+        raise EngineError(f"only about {found:.0f} of the text's {letters} letters were recognised")
     return list(_timed(written, pieces, audio_ms))
 
 
