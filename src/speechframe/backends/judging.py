@@ -42,8 +42,8 @@ _LOSSY_S, _LOSSY_SAMPLES = 0.15, 2400
 _STATED, _STATED_S = 0.01, 0.05
 _ASKED, _ASKED_S = 0.1, 0.25
 _CLIP, _CLIP_S = 0.05, 0.15
-# The same for a length that was requested from the voice changer, which meets the length up to a frame of the
-# encoder.
+# Tolerance of a length that was requested from the voice changer, in seconds. It is one frame of an encoder,
+# because the voice changer meets the length exactly.
 _CHANGED_S = 0.05
 # A word may end later than the audio by these milliseconds, and by the share `_STATED` of the audio.
 _WORD_MS = 100.0

@@ -1,4 +1,4 @@
-"""The verb `correct`, which changes utterances of dubs and fetches the new dubs (chosen: dub-review)."""
+"""The verb `correct`, which corrects dubs. The verb is our addition to the service document."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any

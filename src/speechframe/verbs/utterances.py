@@ -1,4 +1,4 @@
-"""The verb `utterances`, which returns the utterances of dubs as a table (chosen: dub-review)."""
+"""The verb `utterances`, which lists the utterances of dubs. The verb is our addition to the document."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
