@@ -69,9 +69,11 @@ async def resolve_service(service: Any = None) -> Settings:
 
 
 def _with_service(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return `function` with the settings of a service in the place of its argument `service`."""
+
     @functools.wraps(function)
     async def resolved(*args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("backend") is None:  # a user's own backend contains its address
+        if kwargs.get("backend") is None:  # a backend of the user already has its address
             kwargs["service"] = await resolve_service(kwargs.get("service"))
         return await function(*args, **kwargs)
 

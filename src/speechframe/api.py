@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def _streaming(function: Callable[P, Coroutine[Any, Any, Stream]]) -> Callable[P, SyncStream]:
-    """Return the synchronous twin of a function that returns a stream."""
+    """Return a synchronous version of an async function that returns a stream."""
     begin = sync(function)
 
     @functools.wraps(begin)

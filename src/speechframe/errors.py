@@ -1,4 +1,4 @@
-"""Every error of the package, one tree, one root to catch.
+"""All errors of the package, as one tree below one root class.
 
 ::
 
@@ -13,22 +13,22 @@
     │   └── Unavailable             503  the service is saturated or the region is down
     ├── ConnectionFailed            no answer; ``sent`` is True if the call may have been billed
     │   └── TimedOut
-    ├── BadAnswer                   an unusable answer with status 200: truncated, not audio ...
+    ├── BadAnswer                   an answer with status 200 is unusable: truncated, not audio ...
     │   └── StreamBroken            a stream ended early; the audio received so far is kept
-    ├── InvalidRows                 rows that must not be sent; ``problems`` lists every one
+    ├── InvalidRows                 rows or arguments are invalid; ``problems`` lists the faults
     ├── JobFailed                   a dubbing job, or a locale of it, failed
-    ├── BudgetExceeded              the next call would pass a limit: the run's or the month's
+    ├── BudgetExceeded              the next call would exceed a limit of the run or of many runs
     ├── EngineError                 an engine of the local service cannot carry out a request
     │   └── EngineFault             the engine or one of its files is at fault, not the request
-    ├── AudioError                  bytes that are not audio, or audio that cannot be encoded
-    ├── AnalysisError               data that cannot be analysed; ``rows`` lists the rows at fault
+    ├── AudioError                  audio cannot be read, sent or encoded as requested
+    ├── AnalysisError               data cannot be analysed; ``rows`` lists the rows at fault
     ├── StoreError                  a run folder cannot be read or written
-    │   ├── NotARun                 the folder holds no run
+    │   ├── NotARun                 the folder does not contain a run
     │   ├── RunLocked               another process has the run open
-    │   └── RunMismatch             a run cannot be mixed with this: operation, service, layout
+    │   └── RunMismatch             the run has another operation, service, format or layout
     ├── SettingsError               a key, address or option is missing or contradicts another
-    └── ListeningError              a listening test that cannot be made or continued as requested
-        └── VoteRefused             a vote that breaks a rule of its test; ``trial`` is the trial
+    └── ListeningError              a listening test cannot be made or continued as requested
+        └── VoteRefused             a vote or a start breaks a rule; ``trial`` is its trial
 
 Errors carry data, so programs need not parse their messages. :data:`BY_STATUS` maps the statuses of section
 7.1 to classes. Errors never contain a key.
@@ -61,6 +61,7 @@ class SpeechframeError(Exception):
 
 
 def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SpeechframeError:
+    """Return a pickled error. `args` are the arguments of Exception, `fields` the attributes."""
     # Skip __init__, because its keyword arguments are already among the fields.
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
@@ -68,6 +69,7 @@ def _rebuilt(kind: type[SpeechframeError], args: tuple[Any, ...], fields: dict[s
 
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
+"""Beginning of the path of each file of this package."""
 _KEY = re.compile(
     r"""((?:api.?key|\bkey|token|secret)["'\])]*\s*[=:,]\s*(?:\w+\()?)(["']).*?\2"""
     r"""|(://)[^\s"'/]*(?=@)|(\?)[\w.-]+=[^\s"')]*""",
@@ -82,7 +84,7 @@ class _OfTheUser(SpeechframeError):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows. Return the whole trace if ``SPEECHFRAME_DEBUG=1`` is set.
 
-        Both leave out local variables, and mask keys in lines of code.
+        Neither contains local variables. Keys in lines of code are masked.
         """
         import traceback
 
@@ -98,6 +100,7 @@ class _OfTheUser(SpeechframeError):
 
 
 def _mask(text: str) -> list[str]:
+    """Return the lines of a text, with keys and secret parts of addresses masked."""
     return _KEY.sub(lambda found: "".join(filter(None, found.group(1, 3, 4))) + "***", text).splitlines()
 
 
@@ -119,9 +122,9 @@ class ServiceError(SpeechframeError):
     retry_after_s
         Seconds to wait before the next attempt (Retry-After), if the answer has them.
     row_key
-        The ``request_key`` of the row, in a batch.
+        The ``request_key`` of the call, if a caller sets it. None by default.
     attempts
-        Number of attempts, this attempt included.
+        Number of attempts at the call, including the attempt that raised this error.
     """
 
     def __init__(
@@ -177,7 +180,7 @@ class PermissionDenied(ServiceError, _OfTheUser):
 
 
 class RequestTimeout(ServiceError):
-    """408: the request was too slow or stalled before its body arrived."""
+    """408: the body of the request arrived too slowly, or not to its end."""
 
 
 class RateLimited(ServiceError):
@@ -240,7 +243,7 @@ class TimedOut(ConnectionFailed):
 
 
 class BadAnswer(SpeechframeError):
-    """An answer with status 200 is unusable. Its JSON, its Base64 or its audio is broken.
+    """An answer with status 200 is unusable. For example, its JSON, its Base64 or its audio is broken.
 
     The call was most likely billed.
 
@@ -263,7 +266,7 @@ class BadAnswer(SpeechframeError):
 
 
 class StreamBroken(BadAnswer):
-    """A stream ended early. It was cut off, silent for too long, too large, or closed by its reader.
+    """A stream ended early, because it was cut off, silent for too long, too large, or closed by its reader.
 
     The audio received so far is kept in ``stream.audio``, and was most likely billed.
 
@@ -283,7 +286,7 @@ class StreamBroken(BadAnswer):
 
 
 class JobFailed(SpeechframeError):
-    """A dubbing job, or one locale of the job, failed. The ledger contains the credits charged despite that.
+    """A dubbing job, or one locale of the job, failed. The ledger lists credits that were charged anyway.
 
     Parameters
     ----------
@@ -299,7 +302,7 @@ class JobFailed(SpeechframeError):
 
 
 class InvalidRows(_OfTheUser):
-    """Some rows are invalid, so nothing was sent and nothing was spent.
+    """Some rows or arguments are invalid, so nothing was sent and nothing was spent.
 
     Parameters
     ----------
@@ -307,11 +310,12 @@ class InvalidRows(_OfTheUser):
         One mapping per problem, with ``row``, ``row_id``, ``field``, ``problem``, ``value`` and ``allowed``.
         ``pandas.DataFrame(error.problems)`` shows them all.
     total, rows
-        Number of problems, and number of rows with a problem. By default both are counted in `problems`. They
-        are larger if `problems` contains only the first problems of very many.
+        Number of problems, and number of rows with a problem. By default both are counted in `problems`.
+        Pass them if `problems` contains only the first of very many problems.
     """
 
     SHOWN = 5
+    """Number of problems that the message lists."""
 
     def __init__(
         self,
@@ -389,7 +393,7 @@ class EngineFault(EngineError):
 
 
 class AudioError(SpeechframeError):
-    """Bytes are not audio, or audio cannot be encoded as requested."""
+    """Audio cannot be read, sent or encoded as requested."""
 
 
 class AnalysisError(SpeechframeError):

@@ -1,4 +1,4 @@
-"""Import libraries that only an extra installs. Each is imported at its first use."""
+"""Import libraries of the extra ``listening``, each at its first use, because an extra may be missing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INSTALL = "pip install 'speechframe[listening]'"
+"""The command that installs the extra."""
 
 
 def needed(module: str) -> Any:
@@ -34,7 +35,7 @@ def needed(module: str) -> Any:
 
 
 def axes(ax: "Axes | None", width_inches: float, height_inches: float) -> "Axes":
-    """Return `ax`, or the axes of a new figure. The figure is not one of pyplot's."""
+    """Return `ax`, or the axes of a new figure. pyplot does not keep or show the new figure."""
     if ax is not None:
         return ax
     figure = needed("matplotlib.figure").Figure(figsize=(width_inches, height_inches), layout="constrained")

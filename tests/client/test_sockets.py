@@ -286,5 +286,5 @@ async def test_the_cap_is_what_the_service_publishes_over_all_sessions(odd, clie
         for context in contexts:
             await context.end()
         assert [await context.audio().read() for context in contexts] == [b"0.", b"1.", b"2.", b"3.", b"4."]
-    with pytest.raises(ValueError, match="max_contexts is 1 or more"):
+    with pytest.raises(ValueError, match="max_contexts is 0; allowed: 1 or more"):
         client.stream_session(voice="ivy", max_contexts=0)

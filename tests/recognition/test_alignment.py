@@ -73,7 +73,7 @@ def test_what_is_not_heard_gets_what_lies_between_its_neighbours():
 
 @pytest.mark.parametrize("heard", [[], [Word("thanks", 0, 100), Word("bye", 100, 200)]])
 def test_other_words_are_no_alignment(heard):
-    with pytest.raises(EngineError, match="of the text's 17 letters were heard"):
+    with pytest.raises(EngineError, match="of the text's 17 letters were recognised"):
         laid_upon(["nobody", "saidanything"[:11]], heard, 1000)
 
 
@@ -96,7 +96,7 @@ def test_a_real_voice_is_heard_where_it_speaks():
     late_ms = sorted(abs(start - spoken[word]) for word, start, _ in found)
     assert late_ms[len(late_ms) // 2] < 150
     assert late_ms[-1] < 600
-    with pytest.raises(EngineError, match="letters were heard"):
+    with pytest.raises(EngineError, match="letters were recognised"):
         aligner.align(audio, text="Nothing of this kind was ever said by anybody.", locale="en-US", **shape)
     with pytest.raises(AudioError):
         aligner.align(b"no audio", text=TEXT, locale="en-US", **shape)

@@ -1,6 +1,6 @@
 """Find the times of words in the audio of a finished run, for rows whose answers contain none.
 
-The audio is on disk before alignment begins. A failure costs a row its word times and nothing else.
+The audio is on disk before alignment begins. If alignment fails, a row lacks its word times and nothing else.
 """
 
 import asyncio
@@ -27,30 +27,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # rows whose words are written in one file, and so the most that a killed process loses
+# Number of rows whose words are written to one file. A killed process loses the words of fewer rows.
+_AT_ONCE = 64
+# Columns of a run that the aligner needs.
 _NEEDED = ("request_key", "text", "locale", "format", "sample_rate", "channels", AUDIO)
 
 
 async def aligner_for(words: Any) -> "WordAligner":
-    """Return the aligner for the argument ``words`` of a run."""
+    """Return the aligner for the argument ``words`` of a run, and load its recogniser.
+
+    Raises InvalidRows for another value than ``"align"``, and SettingsError if no recogniser works.
+    """
     if words != "align":
         allowed = "'align' for the whole table, or nothing"
         raise InvalidRows([problem("words", "is not a known method", value=shown(words), allowed=allowed)])
     from speechframe.recognition.alignment import WordAligner
 
-    # Use a thread, because the search for models reads files.
+    # Use a thread, because loading the model of a recogniser takes long.
     return await asyncio.to_thread(WordAligner.installed)
 
 
 async def align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
     """Find and store the words of each row that has audio and no words. The caller holds the run's lock."""
-    # A cancelled `in_thread` waits, so the lock is held until all found words are on disk.
+    # When `in_thread` is cancelled, it waits for its thread. So the caller holds the lock until all found
+    # words are on disk.
     await in_thread(lambda is_cancelled: _align(run, aligner, lambda: is_cancelled() or is_stopped()))
 
 
 def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool]) -> None:
+    """Find and store the words in this thread, until `is_stopped`."""
     rows = enumerate(_rows(run, run, ("status", "request_key", WORDS)))
-    # Equal rows share a call, so take one row of each.
+    # Rows with the same request key share a call and its audio, so align one row of each call.
     places = {
         row["request_key"]: place for place, row in rows if row["status"] in FINISHED and row[WORDS] is None
     }
@@ -79,7 +86,7 @@ def _align(run: StoredRun, aligner: "WordAligner", is_stopped: Callable[[], bool
 
 
 def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield columns of some rows of a run. One row at a time, because a clip may be large."""
+    """Yield the columns `names` of some rows of a run, one row at a time, because a clip may be large."""
     columns = {name: run.name_of(name) for name in names}
     for batch in rows.batches(list(columns.values())):
         for place in range(batch.num_rows):
@@ -87,7 +94,7 @@ def _rows(run: StoredRun, rows: Rows, names: Sequence[str]) -> Iterator[dict[str
 
 
 def _keep(folder: Folder, found: Mapping[str, Sequence[Any]]) -> None:
-    """Write words to a new file of the run. Existing files stay unchanged, so alignment may always stop."""
+    """Write the words of some calls to a new file of the run. Write nothing if `found` is empty."""
     if not found:
         return
     names = [field.name for field in WORDS_TYPE.value_type]

@@ -1,4 +1,7 @@
-"""Create a job of the verb `dub`, wait for it, and fetch its files into the run's folder."""
+"""Create a job of the verb `dub`, wait for the job, and fetch its files into the run's folder.
+
+A job dubs one medium (a video or audio file) into several locales. Each row of a run is one of these dubs.
+"""
 
 import asyncio
 import filecmp
@@ -56,12 +59,17 @@ from speechframe.wire import subtitles
 from speechframe.wire.answers import amount
 from speechframe.wire.requests import canonical
 
+# Characters that a file name must not contain.
 _UNSAFE = re.compile(r"[^\w.-]+")
+# Longest part of a row id in a file name, because file names have a limited length.
 _NAME_CHARACTERS = 100
-_PAGE, _MOST_PAGES = 100, 1000  # projects a page, and pages
+# Projects on a page of the service's list, and pages that are read.
+_PAGE, _MOST_PAGES = 100, 1000
 _SUBTITLES = frozenset({".srt", ".vtt"})
 _MOST_SUBTITLE_BYTES = 16 << 20
+# Media type of a file whose first bytes belong to no known kind of media.
 _NO_MEDIUM = "application/octet-stream"
+# Failures of a job because credits are missing.
 _NO_CREDITS = frozenset({FailureCode.INSUFFICIENT_CREDITS, FailureCode.CREDITS_EXHAUSTED})
 
 
@@ -69,18 +77,20 @@ class Delivered(NamedTuple):
     """A dub whose files are on disk."""
 
     values: dict[str, Any]
-    """The columns of its row."""
+    """Column name to value, for the row of this dub."""
     warnings: list[str]
     seconds: float | None
-    """Length of the dub's file, or None if no installed library can measure it."""
+    """Length of the dub's file in seconds, or None if no installed library can measure the file."""
 
 
 @dataclass
 class Dub:
-    """One medium with one locale, as stored in a request's body.
+    """One medium with one locale, as stored in the body of a request.
 
-    `medium` contains a ``url``, or the fields of an :class:`Upload`. `fields` are the fields of the form.
-    `targets` are all locales of the `project`.
+    `medium` contains a ``url``, or fields of an :class:`Upload`. `fields` are further fields of the request
+    that creates the job. `project` is a project id or None. `review` is True if a project for reviews must be
+    created. `targets` are all locales of the `project`. `seconds` is the length of the medium, or None if
+    unknown.
     """
 
     locale: str
@@ -98,16 +108,16 @@ class Dub:
 
     @property
     def job(self) -> bytes:
-        """The part that all rows of a job share."""
+        """The values that all rows of a job share, as bytes for comparison."""
         return canonical({**asdict(self), "locale": None})
 
     @property
     def name(self) -> str:
-        """The name of the medium for people."""
+        """The file name of the medium, for messages. Empty for bytes."""
         return Path(urlsplit(self.medium.get("url", "")).path or self.medium.get("path", "")).name
 
     def upload(self, folder: Path) -> Upload | None:
-        """Return the file that is sent, or None for a URL. Relative paths begin in the run's `folder`."""
+        """Return the file to send, or None if the service fetches a URL. Relative paths begin at `folder`."""
         if "path" not in self.medium:
             return None
         path = kept_path(folder, self.medium["path"])
@@ -115,12 +125,15 @@ class Dub:
 
 
 class JobBackend(ServiceBackend):
-    """A backend whose attempt is a job. It creates the job unless its id is noted, waits, and fetches.
+    """A backend whose attempt is a whole job: create the job, wait for its end, and fetch its files.
+
+    An attempt notes (stores in the run's folder) the id of its job. A later attempt waits for the noted job
+    and creates none.
 
     Attributes
     ----------
     secret
-        Signs the webhooks of the jobs.
+        The secret that signs the webhooks of the jobs. None (default) for webhooks without a signature.
     """
 
     secret: SecretStr | None = None
@@ -132,7 +145,11 @@ class JobBackend(ServiceBackend):
         return isinstance(published, Mapping) and published.get("max_credits") is True
 
     async def send(self, request: Request, attempt: Attempt) -> Answer:
-        """Return the status of the job, the dub or error of each row, and the warning of its creation."""
+        """Make one attempt, or continue the job of an earlier attempt.
+
+        ``data`` of the result is the error of the whole job. Or it has the status of the job, a list with the
+        dub or error of each row, and the service's warning about the creation.
+        """
         noted, dubbing = attempt.noted, Dubbing(self.client, call_s=attempt.deadline_s)
         if noted is None:
             if self.is_budgeted and not request.price:
@@ -144,11 +161,11 @@ class JobBackend(ServiceBackend):
             except (AudioError, BadRequest, JobFailed) as error:
                 return Answer(
                     error
-                )  # for all locales, because the service would refuse parts of the job, too
+                )  # the error of all rows, because the service would refuse parts of the job, too
             noted = json.dumps([job.job_id, job.warning]).encode()
             await attempt.note(noted)
         job_id, warning = json.loads(noted)
-        # The job is paid from here on. Only its own status makes it a failure.
+        # From here on, the job may be billed. Only the status of the job can make it fail.
         try:
             status = await self._wait(dubbing, request, job_id)
             found = [await self._deliver(dubbing, row, status) for row in request.rows]
@@ -161,7 +178,7 @@ class JobBackend(ServiceBackend):
         return Answer((status, found, warning))
 
     async def _create(self, dubbing: Dubbing, request: Request, key: str | None) -> DubJob:
-        """Create the job of a request's rows in one attempt, and return it."""
+        """Create the job for the rows of a request in one attempt, and return the job."""
         dub, targets = Dub.of(request.rows[0]), [Dub.of(row).locale for row in request.rows]
         upload, project, fields = dub.upload(Path(self.folder or "")), dub.project, dict(dub.fields)
         fields |= {"file_url": dub.medium["url"]} if upload is None else {"file": b""}
@@ -186,7 +203,7 @@ class JobBackend(ServiceBackend):
     async def _review_project(
         self, request: Request, dub: Dub, targets: list[str], source_locale: str | None
     ) -> str:
-        """Return the id of the job's project. A repeated creation finds the project by its name."""
+        """Return the id of a project for reviews of this job. Create the project unless its name exists."""
         name = f"Review of {dub.name or 'a medium'} ({request.key[:12]})"
         async for project in projects(self.client):
             if project.name == name:
@@ -197,7 +214,7 @@ class JobBackend(ServiceBackend):
         return made.project_id
 
     async def _wait(self, dubbing: Dubbing, request: Request, job_id: str) -> DubJobStatus:
-        """Wait for a job and return its status. PaymentRequired if the key's credits do not suffice."""
+        """Wait for the end of a job and return its status. PaymentRequired if the key has too few credits."""
         name, steps = Dub.of(request.rows[0]).name or job_id, dict[str, str]()
 
         def report_steps(status: DubJobStatus) -> None:
@@ -217,7 +234,7 @@ class JobBackend(ServiceBackend):
     async def _deliver(
         self, dubbing: Dubbing, row: Request, status: DubJobStatus
     ) -> Delivered | SpeechframeError:
-        """Fetch the files of a row's dub, and return the dub or its error."""
+        """Fetch the files of a row's dub. Return the dub, or the error of the row."""
         dub, fit, warnings = Dub.of(row), dict[str, Any](), list[str]()
         files: dict[str, Any] = {"srt_path": None, "vtt_path": None}
         try:
@@ -233,7 +250,7 @@ class JobBackend(ServiceBackend):
             if url is None:
                 continue
             try:
-                # The dub is paid and on disk, so missing subtitles must not fail the row.
+                # Missing subtitles add only a warning, because the dub is paid and on disk.
                 files[name], problem = await self._file(dubbing, row, url, f"{dub.locale}.{kind}")
             except BadAnswer as error:
                 problem = str(error)
@@ -249,13 +266,13 @@ class JobBackend(ServiceBackend):
         return Delivered({**known, **files, "audio_seconds": dub.seconds, **fit}, warnings, seconds)
 
     async def _file(self, dubbing: Dubbing, row: Request, url: str, ending: str) -> tuple[str, Any]:
-        """Fetch a file. Return its path below the run's folder, and the result of :func:`fetch_file`."""
+        """Fetch a file of a row. Return its path below the run's folder, and its length or faults."""
         folder, stem = Folder(self.folder or Path()), stem_of(row.row_id)
         with storing(folder, "making the folder of dubs"):
             folder.inside(DUBS_FOLDER).mkdir(exist_ok=True)
         path = first = folder.inside(f"{DUBS_FOLDER}/{stem}.{ending}")
         if first.exists():
-            # Keep the file of a killed attempt, or of an earlier call of the row.
+            # Do not overwrite the file of a killed attempt, or of an earlier call of the row.
             path = folder.inside(f"{DUBS_FOLDER}/{stem}-{row.key[:8]}.{ending}")
         found = await fetch_file(dubbing, url, path, max_bytes=self.max_answer_bytes)
         if path != first and await asyncio.to_thread(filecmp.cmp, first, path, shallow=False):
@@ -265,18 +282,18 @@ class JobBackend(ServiceBackend):
 
 
 async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int | None = None) -> Any:
-    """Fetch a file of a dub, check its kind, and put it in its place.
+    """Fetch a file of a dub, check that it is a medium or subtitles, and move it to `path`.
 
     Returns
     -------
     float or str or None
         For a medium, the length in seconds, or None if no installed library can measure it. For subtitles, a
-        fault that leaves them usable, or None.
+        text about faults that leave the subtitles usable, or None.
 
     Raises
     ------
     BadAnswer
-        If the file cannot be fetched or has another kind. An existing file at `path` stays.
+        If the file cannot be fetched or is of another kind. An existing file at `path` then stays.
     """
     is_text = path.suffix in _SUBTITLES
     if is_text:
@@ -295,21 +312,21 @@ async def fetch_file(dubbing: Dubbing, url: str, path: Path, *, max_bytes: int |
 
 
 def _measure(path: Path) -> float | None:
-    """Return the length of a dub in seconds. AudioError if the file is not a medium."""
+    """Return the length of a dub in seconds, or None if it cannot be measured. AudioError for no medium."""
     refuse_truncated(path)
     try:
         return seconds_of(path)
     except AudioError:
         with path.open("rb") as file:
             kind = media_type_of(file.read(HEAD_BYTES))
-        # Only the extra ``media`` reads videos. Without it, check the first bytes alone.
+        # Only the library of the extra ``media`` reads videos. Without it, check only the first bytes.
         if find_spec("av") is None and kind != _NO_MEDIUM:
             return None
         raise
 
 
 def _check_subtitles(path: Path) -> str | None:
-    """Return a fault that leaves subtitles usable, or None. AudioError if the file contains no cues."""
+    """Return a text about faults that leave subtitles usable, or None. AudioError if there is no cue."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except ValueError:
@@ -324,7 +341,7 @@ def _check_subtitles(path: Path) -> str | None:
 
 
 def _suffix(dub: Dub, detail: DownloadDetail) -> str:
-    """Return the extension of a dub, from its address, the name of the medium or the media type."""
+    """Return the extension of a dub, from its URL, the name of the medium or the media type."""
     for name in (urlsplit(detail.download_url or "").path, dub.name):
         if (suffix := Path(name).suffix.lower()) in MEDIA_TYPES:
             return suffix
@@ -333,7 +350,7 @@ def _suffix(dub: Dub, detail: DownloadDetail) -> str:
 
 
 async def projects(client: Client) -> AsyncIterator[Project]:
-    """Yield all projects of the key. BadAnswer if the pages of the list never end."""
+    """Yield all projects of the dubbing key. BadAnswer if the list repeats itself or has over 1000 pages."""
     after, seen = None, set[str | None]()
     while after not in seen and len(seen) < _MOST_PAGES:
         seen.add(after)
@@ -348,7 +365,7 @@ async def projects(client: Client) -> AsyncIterator[Project]:
 
 
 def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
-    """Return the links of a locale, or raise JobFailed."""
+    """Return the links to the files of a locale, or raise JobFailed if this locale has no dub."""
     details = {plain(detail.locale or ""): detail for detail in status.download_details or ()}
     detail = details.get(locale, DownloadDetail.model_validate({}))
     if detail.download_url is None or detail.status == JobStatusValue.FAILED:
@@ -362,7 +379,7 @@ def detail_of(status: DubJobStatus, locale: str) -> DownloadDetail:
 
 
 def jobs_of(run: StoredRun) -> dict[str, list[str]]:
-    """Return the known job ids of a run, each with the ids of its rows."""
+    """Return each known job id of a run with the ids of its rows. Unfinished jobs count, too."""
     noted = parts.read_notes(run.folder)
     found: dict[str, list[str]] = {}
     for batch in run.batches([run.name_of(name) for name in ("row_id", "request_key", "job_id")]):
@@ -374,7 +391,7 @@ def jobs_of(run: StoredRun) -> dict[str, list[str]]:
 
 
 def fit_of(found: DubUtterances) -> dict[str, Any]:
-    """Return the columns that measure the fit of a dub's utterances."""
+    """Return the columns that measure how well the speech of a dub fits in the times of the original."""
     totals = {"utterances": len(found.utterances), "overlap": found.overlap, "cues_over": found.cues_over}
     if not found.utterances:
         return totals
@@ -390,7 +407,7 @@ def fit_of(found: DubUtterances) -> dict[str, Any]:
 
 
 def stem_of(row_id: str) -> str:
-    """Return the name of a row's files, without locale and extension.
+    """Return a safe file name for a row id `<id>/<locale>`, without locale and extension.
 
     Examples
     --------
@@ -399,12 +416,12 @@ def stem_of(row_id: str) -> str:
     """
     base = row_id.rpartition("/")[0]
     safe = _UNSAFE.sub("_", base)[:_NAME_CHARACTERS].lstrip(".") or "_"
-    # Add a checksum, because two different ids must not get the same name.
+    # If a character was replaced, add a checksum, because two ids must not get the same name.
     return safe if safe == base else f"{safe}-{zlib.crc32(base.encode()):08x}"
 
 
 def plain(locale: str) -> str:
-    """Return a locale in the spelling of speech, and any other word unchanged."""
+    """Return a locale in our spelling, such as ``pt-BR``. Return any other word unchanged."""
     try:
         return locales.normalise(locale)
     except ValueError:

@@ -11,23 +11,26 @@ from speechframe.errors import InvalidRows
 from speechframe.store.folder import RUN_FILE, Folder, storing
 from speechframe.tables.table import problem
 
-_LONGEST_SUFFIX = 16  # characters, because a file's name also contains a hash and has a limited length
+# Longest extension of a stored clip, in characters. File names have a limited length, and the name also
+# contains a hash.
+_LONGEST_SUFFIX = 16
 
 
 def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[Any, Path]:
-    """Return the table to open, and the folder in which its relative paths begin.
+    """Return the table, or a list of file paths instead, and the folder in which relative paths begin.
 
     Parameters
     ----------
     table
-        The table as it was handed in. A folder of files, or the path of a file, stands for those files.
+        The argument of the user. The path of a folder stands for the media files in the folder. The path of a
+        media file stands for this file.
     suffixes, what
-        The extensions of the files in lower case, and their name for people.
+        The extensions of media files in lower case, and the word for such files in an error.
 
     Raises
     ------
     InvalidRows
-        If the folder contains no such files.
+        If the folder contains no file with one of these extensions.
     """
     if not isinstance(table, (str, os.PathLike)):
         return table, Path.cwd()
@@ -44,7 +47,10 @@ def files_or_table(table: Any, suffixes: Collection[str], what: str) -> tuple[An
 
 
 def keep_clip(folder: Path | None, found: Upload) -> Upload:
-    """Store the bytes of a clip in the run's folder. Return the clip with its path below the folder."""
+    """Store the bytes of a clip in the run's folder, and return the clip with its path below the folder.
+
+    If `folder` is None, nothing is stored.
+    """
     name = f"clips/{found.sha256}{Path(found.name).suffix[:_LONGEST_SUFFIX]}"
     if folder is not None and not (path := folder / name).is_file():
         with storing(folder, "keeping a clip"):
@@ -56,14 +62,14 @@ def keep_clip(folder: Path | None, found: Upload) -> Upload:
 
 
 def kept_path(folder: Path | None, path: str | Path) -> Path:
-    """Return the path of a file that a request's body names, absolute or below the run's folder.
+    """Return the full path of a file that a stored body names. A relative path begins at the run's folder.
 
-    An absolute path is of a file that the user handed in. It is sent only if its SHA-256 is the one in the
+    An absolute path belongs to a file of the user. The file is sent only if its SHA-256 is the one in the
     body.
 
     Raises
     ------
     StoreError
-        A relative path leads out of the folder.
+        If a relative path leads out of the folder.
     """
     return Path(path) if Path(path).is_absolute() else Folder(folder or Path()).inside(path)

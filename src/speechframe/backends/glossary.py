@@ -1,4 +1,4 @@
-"""Glossaries of terms with fixed translations. Terms are whole words, and the longest match counts."""
+"""Glossaries of terms with fixed translations. A term matches whole words, and the longest match counts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ SOURCE, LOCALE, TARGET = COLUMNS = ("source", "locale", "target")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Letters of languages without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+"""A letter of a language without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
 
 def read_glossary(table: Any) -> list[list[str | None]] | None:
     """Return the lines of a glossary as source, locale and target. The locale None stands for every target.
 
     `table` is a frame, list of dicts or file with these columns, or a dict of source to target. The result is
-    None if `table` is empty. Raises InvalidRows for a missing column, an empty term, an unknown locale, or
-    two targets for one term.
+    None if `table` is None or empty. Raises InvalidRows for a missing column, an empty term, an unknown
+    locale, or two targets for the same term and locale.
     """
     if table is None or (isinstance(table, (Mapping, list, tuple)) and not table):
         return None
@@ -60,9 +60,10 @@ def read_glossary(table: Any) -> list[list[str | None]] | None:
 
 
 class Glossary:
-    """The terms of a glossary that hold for one target.
+    """The terms of a glossary that apply to one target locale.
 
-    A line for just this locale is preferred to one for its language, and that to one without a locale.
+    If several lines have the same term, a line for this locale comes first, then a line for its language,
+    then a line without a locale.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class Glossary:
         self._pattern = re.compile("|".join(f"({_whole_words(source)})" for source in sources))
 
     def find(self, text: str, taken: Iterable[Span]) -> list[Span]:
-        """Return the terms of a text that do not overlap the spans in `taken`."""
+        """Return a span for each term in a text. Text inside the spans in `taken` is not searched."""
         found: list[Span] = []
         if not self._terms:
             return found
@@ -95,7 +96,7 @@ class Glossary:
 
 
 def _in_case(term: str, source: str, translation: str) -> str:
-    """Return a translation with the capitals of the text, unless the glossary's term has capitals."""
+    """Return a translation with capitals as in the text, unless the term `source` contains capitals."""
     if source != source.lower():
         return translation
     if len(term) > 1 and term.isupper():
@@ -104,9 +105,9 @@ def _in_case(term: str, source: str, translation: str) -> str:
 
 
 def _whole_words(source: str) -> str:
-    """Return the pattern of a term. The case counts only if the term contains a capital."""
+    """Return the pattern of a term as whole words. Case matters only if the term contains a capital."""
     words = r"\s+".join(map(re.escape, source.split()))
-    # \b would fail for terms that begin or end with a sign ("C++", ".NET").
+    # Do not use \b, which fails for terms that begin or end with a sign ("C++", ".NET").
     before = "" if _UNSPACED.match(source[0]) else r"(?<!\w)"
     after = "" if _UNSPACED.match(source[-1]) else r"(?!\w)"
     pattern = f"{before}{words}{after}"

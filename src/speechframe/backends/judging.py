@@ -1,11 +1,12 @@
 """Judge whether the audio, words and length of a spoken answer can be right for its text.
 
-A service may answer 200 and still be wrong. The audio may be silent, incomplete, or belong to another row.
-Every check is cheap. In doubt, a check reports no finding.
+An answer with status 200 may still be wrong. Its audio may be silent, incomplete, or belong to another row.
+Every check is cheap. A check that is not sure reports no finding.
 
-Texts are measured in letters. Each other character counts as many letters as take equally long to speak. Over
-14,683 answers of the embedded voices in ten locales, the medians lie between 0.048 and 0.072 seconds per
-letter. The largest deviation of an answer from the median of its voice and rate was a factor of 1.43.
+The length of a text is measured in letters. A character that takes longer to speak counts as several letters.
+In 14,683 answers of the embedded voices in ten locales, the median of each voice is between 0.048 and 0.072
+seconds per letter. The largest deviation of an answer from the median of its voice and rate was a factor of
+1.43.
 """
 
 import math
@@ -29,41 +30,63 @@ from speechframe.spec.speech import Format, GenerateRequest, StreamRequest
 from speechframe.spec.texts import Pause, split_pauses, strip_pauses
 
 _WORD, _START, _END = itemgetter(0), itemgetter(1), itemgetter(2)
-"""Parts of a word in an answer. Times are in milliseconds."""
+"""Functions that return the text, the start and the end (both in milliseconds) of a word in an answer."""
 
 _LOSSY = frozenset({Format.MP3, Format.OGG})
-# Lossy encoders pad the last frame, and add at most this delay of their filters, in samples.
+# Lossy encoders lengthen audio: they pad the last frame, and their filters add a delay. The lengthening is at
+# most the larger of these two, in seconds and in samples.
 _LOSSY_S, _LOSSY_SAMPLES = 0.15, 2400
-# Tolerances of lengths, as a share and in seconds.
+# Tolerances of the length of audio, each as a share and in seconds. Both are added. `_STATED` applies to the
+# length that the answer states, `_ASKED` to a requested length, and `_CLIP` to a clip whose voice was
+# changed.
 _STATED, _STATED_S = 0.01, 0.05
 _ASKED, _ASKED_S = 0.1, 0.25
 _CLIP, _CLIP_S = 0.05, 0.15
-_CHANGED_S = 0.05  # one frame of an encoder, because the voice changer meets a requested length exactly
+# Tolerance of a length that was requested from the voice changer, in seconds. It is one frame of an encoder,
+# because the voice changer meets the length exactly.
+_CHANGED_S = 0.05
+# A word may end later than the audio by these milliseconds, and by the share `_STATED` of the audio.
 _WORD_MS = 100.0
-_AFTER_WORDS, _AFTER_WORDS_S = 0.2, 1.0  # signs and emoji at the end of a text may lack a word
-_COVERED, _FEWEST_MISSING = 0.65, 6  # fewer letters may only be spelled differently ("OK", "Dr.")
-_SILENT_PEAK_DB = -60.0  # the default of FFmpeg's silencedetect
-_QUIET_PEAK_DB, _QUIET_RMS_DB = -40.0, -60.0  # noise below these counts as silence
+# The audio may continue after the last word for this share of its length and these seconds, because signs and
+# emoji at the end of a text may have no word.
+_AFTER_WORDS, _AFTER_WORDS_S = 0.2, 1.0
+# A finding requires that the words cover less than this share of the text's letters, and that this many
+# letters are missing. Fewer letters may only be spelled differently ("OK", "Dr.").
+_COVERED, _FEWEST_MISSING = 0.65, 6
+_SILENT_PEAK_DB = -60.0  # quieter audio is silent; the default of FFmpeg's silencedetect
+_QUIET_PEAK_DB, _QUIET_RMS_DB = -40.0, -60.0  # noise with a lower peak or mean level counts as silence
+# Audio whose neighbouring samples correlate less than this is noise. 1 is a full correlation.
 _NOISE_CORRELATION = 0.05
+# Audio with a larger share of clipped samples gets a finding.
 _CLIPPED_FRACTION = 0.0003
-# Largest numbers of samples that are read of an answer. The first is 25 minutes at 44100 Hz. The second, 90
-# seconds, is for answers with a finding, because a megabyte of wrong audio can decode to hours.
+# Largest numbers of samples of an answer that are decoded. The first is 25 minutes at 44100 Hz. The second is
+# 95 seconds, for answers that already have a finding, because a megabyte of wrong audio can decode to hours.
 _MOST_SAMPLES, _MOST_ODD_SAMPLES = 1 << 26, 1 << 22
 
+# Usual seconds per letter of a voice of which too few answers are known.
 _SECONDS_PER_LETTER = 0.06
+# The rate at which a voice speaks twice as fast.
 _RATE_FOR_DOUBLE = 50.0
-_GENERAL_FACTOR = 2.3  # bounds of an unknown voice, from less than half to more than twice the usual speed
-_LEAST_FACTOR = (
-    1.35  # smallest distance of the bounds from the median, because texts of one voice differ so much
-)
+# Bounds of the seconds per letter, as a factor around their usual value. `_GENERAL_FACTOR` is for a voice of
+# which too few answers are known, and the largest factor for any voice. `_LEAST_FACTOR` is the smallest
+# factor, because texts in the same voice differ that much.
+_GENERAL_FACTOR = 2.3
+_LEAST_FACTOR = 1.35
+# Between these two, the factor allows this many standard deviations of the answers of the voice.
 _DEVIATIONS = 4.5
+# Converts a median absolute deviation to a standard deviation, for a normal distribution.
 _MAD_TO_DEVIATION = 1.4826
-_ENOUGH, _KEPT, _VOICES = 20, 48, 2048  # answers that set the bounds, answers kept of a voice, voices kept
-_CLEAR_SPAN = math.exp(0.7)  # learn only from texts whose largest and smallest load differ by less than this
-_PAUSE, _SLACK_S = 0.2, 0.15  # about one syllable, which matters in a short text
+# Number of answers of a voice that suffice for its own bounds, of answers that are kept for a voice, and of
+# voices that are kept.
+_ENOUGH, _KEPT, _VOICES = 20, 48, 2048
+# Learn only from a text whose largest length in letters is at most this multiple of its smallest length.
+_CLEAR_SPAN = math.exp(0.7)
+# Extra tolerance: a share of the pauses, and about one syllable in seconds, which matters in a short text.
+_PAUSE, _SLACK_S = 0.2, 0.15
 
-# Least, usual and most letters that a character counts for. Digits, signs and emoji have a wide span, because
-# they may be read out as words or skipped. The usual values gave the smallest spread in measurements.
+# Least, usual and largest number of letters that a character of each kind counts for. Digits, signs and emoji
+# have a wide span, because they may be read out as words or skipped. The usual values gave the smallest
+# spread of seconds per letter in measurements.
 _WEIGHTS = {
     "a": (1.0, 1.0, 1.0),  # letters of alphabets and of other scripts
     "A": (1.0, 1.2, 2.5),  # capitals, because some words are spelled out
@@ -86,25 +109,30 @@ _CATEGORIES = {
     "Z": " ",
     "C": " ",
     "So": "o",
-}  # categories of Unicode, all others are "s"
+}  # category of Unicode to kind; all other categories are "s"
 _SCRIPTS = {
     "CJK ": "h",
     "HIRA": "k",
     "KATA": "k",
     "HANG": "g",
-}  # by the first letters of the character's name
+}  # first four letters of a character's Unicode name to kind
+# Punctuation that ends a clause, a sentence or a line.
 _CLAUSE_ENDS = frozenset(
     ".,:;!?\u2026\n\u3002\u3001\uff0c\uff0e\uff01\uff1f\uff1b\uff1a\u0964\u0965\u061f\u060c\u061b\u06d4"
 )
-SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")  # punctuation in Unicode, but read out as words
-_CHARACTERS = 1 << 14  # characters whose kind is cached
+SPOKEN_SIGNS = frozenset("%#&@*/\\_§¶†‡•‰")  # punctuation in Unicode that voices read out as words
+_CHARACTERS = 1 << 14  # number of characters whose kind is cached
 _APOSTROPHES = frozenset("'\u2019\u02bc\u2032`\u00b4")
+# Beginnings of the Unicode names of letters in scripts without spaces between words.
 _WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
 @dataclass(slots=True)
 class SpokenRecord(Record):
-    """The record of a spoken answer, with the decoded answer, its request, and the length of a clip."""
+    """The record of a spoken answer, with the decoded answer, its request, and the length of the sent clip.
+
+    `clip_seconds` is 0 unless the voice of a clip was changed.
+    """
 
     answer: Spoken = field(kw_only=True, repr=False)
     request: GenerateRequest | StreamRequest | ConvertRequest = field(kw_only=True, repr=False)
@@ -121,10 +149,10 @@ class Load(NamedTuple):
 
 
 def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any]) -> list[Finding]:
-    """Return the findings against an answer. `facts` are facts of its request.
+    """Return the findings against an answer. `facts` are facts of its request, such as ``voice_id``.
 
-    `learned` contains the logarithms of the seconds per letter of each voice, style and rate. An answer
-    without findings adds its value.
+    `learned` contains, for each voice, locale, style and rate, the logarithms of the seconds per letter of
+    earlier answers. An answer without findings adds its own value.
     """
     answer, request = record.answer, record.request
     stated_s, audio_s = answer.said_seconds, answer.audio_seconds
@@ -134,7 +162,7 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
     if stated_s is not None and not abs(stated_s - audio_s) <= (lossy_s or _STATED_S) + _STATED * audio_s:
         words = f"the answer states {stated_s:.2f} s, but the audio lasts {audio_s:.2f} s"
         found.append(Finding("length", words))
-    # A warning of the service may replace the requested length by the nearest possible one.
+    # A warning of the service may replace the requested length by the nearest possible length.
     clamped_s = next(filter(None, map(read_clamped, answer.warnings)), None)
     wanted_s, why = clamped_s or getattr(request, "audio_duration", None), "were requested"
     if isinstance(request, ConvertRequest):
@@ -169,7 +197,9 @@ def judge(record: SpokenRecord, facts: Mapping[str, Any], learned: dict[Any, Any
 
 
 def _of_words(request: GenerateRequest | StreamRequest, answer: Spoken) -> Iterator[Finding]:
-    # The document requires a list of words, but the list may be empty. It does not define their spelling.
+    """Yield findings about the words of an answer: outside the audio, or too few for the text."""
+    # The service document requires a list of words, but the list may be empty. The document does not define
+    # the spelling of words.
     if not answer.words:
         return
     audio_ms = 1000 * answer.audio_seconds
@@ -190,6 +220,7 @@ def _of_words(request: GenerateRequest | StreamRequest, answer: Spoken) -> Itera
 
 
 def _of_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
+    """Yield findings about the samples. `is_odd` is True if the answer already has a finding."""
     most = _MOST_ODD_SAMPLES if is_odd else _MOST_SAMPLES
     try:
         found = levels(answer.audio, format=answer.format, channels=answer.channels, most_samples=most)
@@ -198,7 +229,7 @@ def _of_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
         return
     peak_db, rms_db = found.peak_db, found.rms_db
     is_noise = abs(found.correlation) < _NOISE_CORRELATION
-    # The samples of a quiet voice correlate, so it is neither silence nor noise.
+    # A quiet voice is neither silence nor noise, because its samples correlate.
     is_quiet = peak_db < _QUIET_PEAK_DB or rms_db < _QUIET_RMS_DB
     if peak_db < _SILENT_PEAK_DB or (is_quiet and is_noise):
         words = f"the loudest sample is at {peak_db:.0f} dB, the mean level at {rms_db:.0f} dB"
@@ -214,16 +245,19 @@ def _of_sound(answer: Spoken, *, is_odd: bool) -> Iterator[Finding]:
 
 
 def bounds_s(load: Load, readings: Sequence[float], rate: int) -> tuple[float, float]:
-    """Return the least and most seconds that a text may take, from earlier readings of its voice."""
+    """Return the smallest and largest plausible length of the speech of a text, in seconds.
+
+    `readings` are logarithms of the seconds per letter of earlier answers in the same voice.
+    """
     if len(readings) >= _ENOUGH:
-        # Use the median distance from the median, which a few wrong answers hardly change.
+        # Use the median absolute deviation, which a few wrong answers hardly change.
         middle = median(readings)
         deviation = _MAD_TO_DEVIATION * median([abs(reading - middle) for reading in readings])
         span = max(_DEVIATIONS * deviation, math.log(_LEAST_FACTOR))
         factor = math.exp(min(span, math.log(_GENERAL_FACTOR)))
         low, high = math.exp(middle) / factor, math.exp(middle) * factor
     else:
-        # A rate of 50 doubles the speed and -50 halves it, unless the voice ignores the rate.
+        # A rate of 50 doubles the speed, and -50 halves the speed. A voice may also ignore the rate.
         low = _SECONDS_PER_LETTER / _GENERAL_FACTOR * 2 ** (-max(rate, 0) / _RATE_FOR_DOUBLE)
         high = _SECONDS_PER_LETTER * _GENERAL_FACTOR * 2 ** (max(-rate, 0) / _RATE_FOR_DOUBLE)
     slack_s = _PAUSE * load.pause_s + _SLACK_S
@@ -231,7 +265,7 @@ def bounds_s(load: Load, readings: Sequence[float], rate: int) -> tuple[float, f
 
 
 def load_of(text: str) -> Load:
-    """Return the load of a text, which is the length of its speech in letters.
+    """Return the load of a text, which is the length of its speech, counted in letters.
 
     Examples
     --------
@@ -245,8 +279,8 @@ def load_of(text: str) -> Load:
         text = " ".join(piece for piece in pieces if isinstance(piece, str))
     kinds = "".join(map(_kind, text))
     low, usual, high = _ANY_TEXT
-    # All digits of a text deviate together, but independently of its capitals. So deviations of kinds add up
-    # as squares.
+    # All characters of a kind, such as the digits, deviate together. The kinds are independent, so add the
+    # squares of their deviations.
     below, above = (usual - low) ** 2, (high - usual) ** 2
     for kind in _WEIGHTS.keys() & set(kinds):
         count = kinds.count(kind)
@@ -260,12 +294,12 @@ def load_of(text: str) -> Load:
 def coverage(
     text: str, words: Sequence[tuple[str, int, int]], *, respelled: Collection[str] = ()
 ) -> tuple[int, int]:
-    """Return the number of comparable letters of a text, and how many of them its words cover in order.
+    """Return the number of comparable letters of a text, and how many of them `words` cover in order.
 
-    Services may spell numbers out, drop punctuation, and join or split compounds. So only letters are
-    compared, without case and accents. Words in `respelled` do not count, because they have their own
-    pronunciation. If the text has other letters than Latin and the words have only Latin ones, the words may
-    be a transcription. Then all letters count as covered.
+    Services may spell numbers out, leave out punctuation, and join or split compounds. So only letters are
+    compared, without case and accents. Words in `respelled` do not count, because the request has another
+    pronunciation for them. If the words have only Latin letters and share none with the text, they may be a
+    transcription. Then all letters count as covered.
 
     Examples
     --------
@@ -278,15 +312,15 @@ def coverage(
         wanted = [token for token in wanted if token not in without]
     spoken = _tokens(" ".join(map(_WORD, words[: 20 + 8 * len(text)])))
     letters = sum(map(len, wanted))
-    if wanted == list(filter(str.isalpha, spoken)):  # the usual case, and the cheap one
+    if wanted == list(filter(str.isalpha, spoken)):  # a cheap check of the usual case
         return letters, letters
-    # Pair the n-th occurrence of a word in the text with its n-th occurrence in the answer. The longest chain
-    # of pairs with rising places counts (patience sorting).
+    # Pair the n-th occurrence of a word in the text with its n-th occurrence in the answer. Then find the
+    # longest chain of pairs whose positions rise (patience sorting).
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place in reversed(range(len(spoken))):
         places[spoken[place]].append(place)
-    ends: list[int] = []  # the smallest place at which a chain of each length can end
-    sizes = [0]  # the letters of that chain
+    ends: list[int] = []  # for each length, the smallest position at which a chain of this length can end
+    sizes = [0]  # the number of letters in this chain
     for token in wanted:
         if places[token]:
             place = places[token].pop()
@@ -298,12 +332,13 @@ def coverage(
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the words of a text for comparison. Scripts without spaces count each letter as a word."""
+    """Return the words of a text for comparison. In scripts without spaces, each letter counts as a word."""
     return "".join(map(_folded, unicodedata.normalize("NFKD", text.casefold()))).split()
 
 
 @lru_cache(_CHARACTERS)
 def _kind(character: str) -> str:
+    """Return the kind of a character, a key of `_WEIGHTS`."""
     category = unicodedata.category(character)
     if character in _CLAUSE_ENDS:
         return "e"
@@ -316,6 +351,7 @@ def _kind(character: str) -> str:
 
 @lru_cache(_CHARACTERS)
 def _folded(character: str) -> str:
+    """Return a character for comparison. Accents and apostrophes vanish, and other signs become spaces."""
     if unicodedata.category(character)[0] == "M" or character in _APOSTROPHES:
         return ""
     if not character.isalnum():

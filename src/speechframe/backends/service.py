@@ -1,4 +1,7 @@
-"""Backends of runs whose calls go to a speech service, and the book in which they look up voices."""
+"""Base classes of backends whose calls go to a speech service, and the class that looks up voices.
+
+A backend turns rows into calls and answers into records.
+"""
 
 import asyncio
 import difflib
@@ -44,22 +47,22 @@ from speechframe.store.schema import AUDIO_TYPE, WORDS_TYPE, columns
 from speechframe.wire.answers import decode_object, published_cap, published_paces, whole_number
 from speechframe.writing.words import counted
 
-_LOCAL_PREFIX = "local/"  # how the identity of an embedded local service begins
-_LONGEST_IDENTITY = 200
-_LONGEST_REPEATS_FREE_S = 366 * 86_400.0
+_LOCAL_PREFIX = "local/"  # beginning of the identity of an embedded local service
+_LONGEST_IDENTITY = 200  # characters; a longer published identity is ignored
+_LONGEST_REPEATS_FREE_S = 366 * 86_400.0  # a published number of seconds counts only up to this
 _DEFAULT_LIMITS = (Timeouts(), Bounds())
-_MOST_SHOWN = 5
-_HEALTH_S = 20.0  # a health page may take so long on a busy machine
+_MOST_SHOWN = 5  # names that an error lists
+_HEALTH_S = 20.0  # time limit of the health page, in seconds; a busy machine is slow
 
 
 class ServiceBackend(Backend):
     """A backend whose calls go through a :class:`Client` to the service of `settings`.
 
-    A subclass implements :meth:`send` and the other required parts of :class:`Backend`. It implements
-    :meth:`look_up` if it needs more from the service than the limits.
+    A subclass implements :meth:`send` and the other required parts of :class:`Backend`. A subclass that needs
+    more data from the service than its limits implements :meth:`look_up`, too.
     """
 
-    pool: Pool = Pool.OTHER  # which cap of the service on concurrent calls counts these calls
+    pool: Pool = Pool.OTHER  # the service has a separate cap on concurrent calls for each pool
     client: Client  # set while the backend is open
     limits: Mapping[str, Any]  # the service's published limits, or empty
 
@@ -73,17 +76,17 @@ class ServiceBackend(Backend):
 
     @classmethod
     def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return a backend for `settings`. A subclass may use the constant arguments."""
+        """Return a backend for `settings`. A subclass may use the constant arguments of a run."""
         del constants
         return cls(settings)
 
     @property
     def key(self) -> SecretStr | None:
-        """The key that the calls are made with."""
+        """The API key of the calls."""
         return self.settings.api_key
 
     async def open(self) -> Opened:
-        """Fetch the service's limits, and call :meth:`look_up`."""
+        """Open the client, fetch the limits, call :meth:`look_up`, and return the facts of the service."""
         addresses = self.settings.addresses()
         most = CONNECTIONS_PER_CALL * MOST_CALLS * max(1, len(addresses))
         self.client = Client(self.settings, max_connections=most)
@@ -108,7 +111,7 @@ class ServiceBackend(Backend):
         )
 
     async def is_answering(self) -> bool:
-        """Return whether the health page answers. It is not asked if the service publishes no limits."""
+        """Return whether the health page answers. False if the service publishes no limits."""
         if not self.limits:
             return False
         try:
@@ -127,7 +130,7 @@ class ServiceBackend(Backend):
             await self.client.close()
 
     def _identity(self) -> str:
-        """Return the service's name for call keys and run.json: published, or the profile, or the host."""
+        """Return the service's name for request keys and run.json, published or else from the settings."""
         by_operation, name = self.limits.get("identities"), self.limits.get("identity")
         if isinstance(by_operation, dict):
             name = by_operation.get(self.operation, name)
@@ -135,22 +138,26 @@ class ServiceBackend(Backend):
         return str(name) if is_usable else self.settings.identity()
 
     def _repeats_free_s(self) -> float:
+        """Return for how many seconds a repeat with the same idempotency key is free. 0 if never."""
         seconds: Any = self.limits.get("idempotency_seconds")
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if self.limits.get("idempotency") is not True or not is_number:
             return 0.0
-        # The page may contain NaN, for which each comparison is false, or integers too large for a float.
+        # The published number may be NaN, for which each comparison is false, or too large for a float.
         return float(min(seconds, _LONGEST_REPEATS_FREE_S)) if seconds > 0 else 0.0
 
     def _lanes(self, addresses: Mapping[str, str], key_fingerprint: str) -> tuple[LaneSpec, ...]:
-        """Return a lane for each region. The global address is the fallback if the settings name regions."""
+        """Return a lane (an address with its cap on concurrent calls) for each region.
+
+        If the settings name regions, the global address is only the fallback.
+        """
         published, named = published_cap(self.limits, self.pool), self.settings.regions
-        # The caps in the service document are a first guess, because a key may have another cap.
+        # Use the caps of the service document only as a first guess, because a key may have another cap.
         known = REGIONS if self.pool is Pool.STREAMING else {}
         return tuple(
             LaneSpec(
                 name=region,
-                # Include the address, because the embedded services of two processes have separate caps.
+                # Include the address, because two embedded services have separate caps.
                 identity=f"{self.service} {address} {key_fingerprint} {region} {self.pool}",
                 published=published,
                 guess=known[region].streaming_concurrency if region in known else None,
@@ -165,7 +172,7 @@ class CallBackend(ServiceBackend):
 
     @abstractmethod
     def call(self, request: Request, **call_options: Any) -> PreparedCall[Any]:
-        """Return the call of a request, made only from its body, because a resumed run has nothing else.
+        """Return the call of a request. Use only its body, because a resumed run has no other data.
 
         `call_options` are `idempotency_key` and `take` of the :class:`PreparedCall`.
         """
@@ -173,9 +180,9 @@ class CallBackend(ServiceBackend):
     async def send(self, request: Request, attempt: Attempt) -> Answer:
         """Make one attempt. ``data`` of the result has the call, the raw answer, and any downloaded audio.
 
-        An answer with a URL is written to disk before the download. If an earlier attempt wrote an answer,
-        this attempt only downloads, because the call is paid. It repeats the call only if the download fails
-        and repeats are free.
+        An answer with the URL of its audio is noted (stored in the run's folder) before the download. If an
+        earlier attempt noted an answer, this attempt only downloads, because the call is paid. If this
+        download fails, the call is repeated only if repeats are free.
         """
         began = time.monotonic()
         call = self.call(request, idempotency_key=attempt.idempotency_key, take=attempt.take)
@@ -185,7 +192,7 @@ class CallBackend(ServiceBackend):
                 raw = Raw(body.encode(), CIMultiDict(headers), *facts)
                 return await self._with_audio(call, raw, attempt, began)
             except BadAnswer:
-                # The download failed. Repeat the call for a new URL if the service does not bill repeats.
+                # The download failed. Repeat the call to get a new URL, but only if repeats are free.
                 if attempt.idempotency_key is None:
                     raise
         raw = await self.client.send_raw(
@@ -211,21 +218,22 @@ class CallBackend(ServiceBackend):
         return answer
 
     async def _with_audio(self, call: PreparedCall[Any], raw: Raw, attempt: Attempt, began: float) -> Answer:
-        """Fetch the audio behind an answer within the rest of the attempt's time."""
+        """Fetch the audio at the URL in an answer, in the time left of an attempt that `began` then."""
         left_s = None if attempt.deadline_s is None else attempt.deadline_s - (time.monotonic() - began)
         audio = await self.client.fetch(
             call.audio_url(raw) or "",
             deadline_s=None if left_s is None else max(0.0, left_s),
             max_bytes=self.max_answer_bytes or call.limits(*_DEFAULT_LIMITS)[2],
             admit=attempt.admit,
-            # A relative URL belongs to the region that answered. A resumed run may lack that region.
+            # A relative URL belongs to the region that answered, which the settings of a resumed run may
+            # lack.
             region=raw.region if raw.region in self.client.regions else None,
         )
         return Answer((call, raw, audio), raw.trace_id)
 
 
 def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - Answer.release passes this one argument
-    """Return the connection of an answer to the pool, or close it if the answer may be another call's."""
+    """Return the connection of an answer to the pool. Close it if the answer does not fit its call."""
     if not fits:
         raw.reply.drop()
     raw.reply.close()
@@ -234,8 +242,8 @@ def _release(raw: Raw, fits: bool) -> None:  # noqa: FBT001 - Answer.release pas
 class Resolved(NamedTuple):
     """The voice and locale of a row, as the catalogue spells them, and problems of voice, locale and style.
 
-    `locale` is the requested locale, or None. `spoken_locale` is the same, or the voice's own locale if none
-    was requested.
+    `locale` is the requested locale, or None. `spoken_locale` is the requested locale, or else the voice's
+    own locale. With a problem, the values may be those of the row.
     """
 
     voice_id: str
@@ -248,8 +256,9 @@ class VoiceBook:
     """The voices of one model, from the voice listing of the service (section 2.4).
 
     :meth:`resolve` accepts a full id (``<locale>-<name>``) or a bare name, in upper or lower case, with the
-    requested locale and style. A language is enough if the voice speaks only one locale of that language. If
-    the voice belongs to another model (`others`), the problem names that model.
+    requested locale and style. A language is enough if the voice speaks only one locale of this language.
+    `others` has the voices of the other models. If a voice belongs to another model, the problem names this
+    model.
     """
 
     def __init__(
@@ -276,6 +285,7 @@ class VoiceBook:
         self.hash = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
 
     def _resolve(self, name: str, locale: str | None = None, style: str | None = None) -> Resolved:
+        """Return the voice and locale of a request, with any problems. :attr:`resolve` caches this."""
         found = self._ids.get(name.casefold(), [])
         if len(found) != 1:
             return Resolved(name, locale, locale, (self._voice_problem(name, found),))
@@ -307,6 +317,7 @@ class VoiceBook:
         return Resolved(voice.voice_id, locale, spoken, tuple(problems))
 
     def _voice_problem(self, name: str, found: list[str]) -> FieldProblem:
+        """Return the problem of a name that fits no voice, or several voices (`found`)."""
         if found:
             return FieldProblem("voice", "names more than one voice", name, ", ".join(found))
         if other := self._models.get(name.casefold()):
@@ -319,7 +330,7 @@ class VoiceBook:
 
 
 class SpokenBackend(CallBackend):
-    """A backend of calls that return audio in a voice of `book`, the catalogue of `model`."""
+    """A backend of calls that return audio in a voice. `book` has the voices of `model`."""
 
     columns = columns(
         audio=AUDIO_TYPE,
@@ -332,8 +343,8 @@ class SpokenBackend(CallBackend):
     )
     model: Model = Model.GEN2
     book: VoiceBook
-    wire_names: Mapping[str, str]  # argument to the request field that it fills
-    has_word_times: bool = True  # whether answers contain the times of words
+    wire_names: Mapping[str, str]  # maps an argument to the wire name of the request field that it fills
+    has_word_times: bool = True  # True if answers contain the times of words
     spoken_field: str = "text"  # the request field with the spoken text
 
     async def look_up(self) -> Mapping[str, Any]:
@@ -345,6 +356,7 @@ class SpokenBackend(CallBackend):
         return {"voices": self.book.hash}
 
     async def _voices_of(self, model: Model) -> list[Voice]:
+        """Return the voices of a model, or none if the service refuses."""
         with suppress(SpeechframeError):  # a service may lack this model
             return await self.client.voices(model.value)
         return []
@@ -352,7 +364,11 @@ class SpokenBackend(CallBackend):
     def checked(
         self, request_type: type[DocumentModel], fields: Mapping[str, Any], values: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], list[FieldProblem]]:
-        """Return a row's request, its facts, and all problems of its fields and its voice."""
+        """Return the request of a row, the facts of this request, and all problems of the row.
+
+        The request is None if a field or the voice is missing or wrong. `fields` has the request fields, and
+        `values` the arguments of the row.
+        """
         found = check(request_type, fields)
         problems = [replace(each, field=self._argument_of(each.field)) for each in found.problems]
         locale_field = "locale"
@@ -379,12 +395,12 @@ class SpokenBackend(CallBackend):
         return request, facts, problems
 
     def work_of(self, facts: Mapping[str, Any]) -> str:
-        """Return the engine of the request's voice, or the operation if the engine is not known."""
+        """Return the engine of the request's voice, or the operation if the engine is unknown."""
         voice = self.book.voices.get(facts.get("voice_id") or "")
         return self.operation if voice is None or voice.engine is None else voice.engine
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the record of an answer. Faults that leave its audio usable are among the warnings."""
+        """Return the record of an answer, or raise BadAnswer if its audio is unusable."""
         call, raw, *fetched = answer.data
         spoken: Spoken = call.decode(raw, audio=fetched[0] if fetched else None)
         answer.balance = spoken.remaining_characters
@@ -411,25 +427,27 @@ class SpokenBackend(CallBackend):
         return [record]
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return findings against an answer. `learned` has the usual pace of its voice, and is updated."""
+        """Return findings against an answer. `learned` has the usual pace of each voice, and is updated."""
         return judge(record, request.facts, learned) if isinstance(record, SpokenRecord) else []
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the names of the arguments in which two bodies differ."""
+        """Return the names of the arguments in which two stored bodies differ."""
         return tuple(map(self._argument_of, super().differences(before, after)))
 
     def _argument_of(self, field: str) -> str:
-        """Return the argument that fills a field, with the rest of a dotted path behind it."""
+        """Return the argument that fills a request field. In a dotted path, replace only the first name."""
         name, dot, rest = field.partition(".")
         argument = next((argument for argument, wire in self.wire_names.items() if wire == name), name)
         return f"{argument}{dot}{rest}"
 
 
 def _bare(voice_id: str) -> str:
+    """Return the name in a voice id ``<locale>-<name>``."""
     return voice_id.rpartition("-")[2]
 
 
 def _normal(tag: str) -> str:
+    """Return a locale in one spelling for comparison. Return anything else unchanged."""
     try:
         normal = normalise(tag)
     except ValueError:

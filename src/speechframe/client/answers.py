@@ -34,18 +34,24 @@ from speechframe.wire.speech import SpokenAnswer, decode_generate
 from speechframe.wire.translate import decode_translate
 from speechframe.writing.words import counted
 
+# Length of the beginning of a body that is searched for secrets before an error quotes from it.
 _HEAD_BYTES = 4096
+# Longest quotation from a body or a header in an error.
 _SHOWN_CHARACTERS = 80
+# Formats without a header. Only the request states their sample rate and channels.
 _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
+# The stated length of audio may differ from the measured length by the larger of these two, in seconds and as
+# a share of the stated length. A larger difference adds a warning.
 _LENGTH_TOLERANCE_S = 0.25
 _LENGTH_TOLERANCE = 0.02
 _WORD = itemgetter(0)  # the text of a word with its times
+# A warning about single texts of a call, which ends with their positions: "too long: texts 0,2-4".
 _PLACES = re.compile(r"(.+): (texts [0-9,-]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """An undecoded answer with status 200. :meth:`Call.decode` decodes it.
+    """An undecoded answer with status 200. :meth:`PreparedCall.decode` decodes it.
 
     Parameters
     ----------
@@ -54,11 +60,11 @@ class Raw:
     latency_ms
         Duration of the attempt in milliseconds.
     has_audio
-        True if the body contains the audio. Otherwise it may contain a URL.
+        True if the body contains the audio. Otherwise the body may contain the URL of the audio.
     redactor
         Masks keys in texts from the answer.
     reply
-        Reads a stream, and closes the connection.
+        The answer on its connection. Reads the rest of a stream, and closes the connection.
     """
 
     body: bytes = field(repr=False)
@@ -72,9 +78,12 @@ class Raw:
 
 
 def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = None) -> BadAnswer:
-    """Return the error without secrets, with the trace id and a description of what `load` cannot read."""
-    # Close the connection. It may contain a second answer, and each later call would get the answer before
-    # its own.
+    """Add the balance and the trace id of an answer to its error, mask secrets, and return the error.
+
+    If `load` raises BadAnswer for the body, the message describes the beginning of the body.
+    """
+    # Do not use the connection again, as it may hold a second answer. Each later call on the connection would
+    # then receive the answer to the call before.
     raw.reply.drop()
     if error.remaining_characters is None:
         error.remaining_characters = balance_in(raw.body)
@@ -93,29 +102,30 @@ def explain(error: BadAnswer, raw: Raw, load: Callable[[bytes], Any] | None = No
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """An answer with audio (sections 2.3 and 2.5). The audio was checked.
+    """An answer with audio (sections 2.3 and 2.5 of the service document). The audio can be read.
 
     Parameters
     ----------
     audio
         The encoded audio, as the service sent it.
     format, sample_rate_hz, channels, audio_seconds
-        Properties from the audio's own headers, not from the answer. For raw formats, those of the request.
+        Properties from the headers of the audio itself, not of the answer. Raw formats lack a header, so
+        their rate and channels are those of the request.
     words
-        Word, start and end in milliseconds. Empty for the voice changer and for streams.
+        Each word with its start and end in milliseconds. Empty for the voice changer and for streams.
     billed_characters
-        Expected cost of this call, by the rule of `spec.billing`.
+        Expected cost of this call in characters, by the rule of `spec.billing`.
     remaining_characters
-        Balance after this call. None if the answer contains none.
+        Balance of the key after this call, in characters. None if the answer contains no balance.
     warnings
-        The answer's ``warning``, its ``X-Speech-Warning`` headers, and findings of the client, such as words
-        that run backwards, or a wrong length.
+        The answer's ``warning``, its ``X-Speech-Warning`` headers, and findings of the client, such as a
+        wrong length, or words whose times run backwards.
     trace_id, region
         The service's id of the answer, and the region that sent it.
     latency_ms, attempts
         Duration of the successful attempt with its download, in milliseconds, and the number of attempts.
     said_seconds
-        Length that the answer states. None if it states no valid length.
+        Length of the audio that the answer states, in seconds. None if the answer states no valid length.
     transcription
         The spoken words of the clip, if the voice changer was requested to return them.
     """
@@ -138,9 +148,11 @@ class Spoken:
 
 
 def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float | None) -> Spoken:
-    """Return the decoded answer. `audio` is the audio behind its URL, if the answer contains a URL.
+    """Return the decoded answer to a call for speech or of the voice changer.
 
-    Raises BadAnswer if the audio is unusable, or if a stream lacks the mark of its end.
+    `audio` is the downloaded audio if the answer contains only a URL, otherwise None. `clip_seconds` is the
+    length of the clip for the voice changer, otherwise None. Raises BadAnswer if the answer or its audio is
+    unusable, or if a stream lacks the mark of its end.
     """
     if clip_seconds is not None:
         decoded = decode_convert(raw.body, clip_seconds=clip_seconds)
@@ -193,11 +205,12 @@ def spoken_of(raw: Raw, audio: bytes | None, request: Any, clip_seconds: float |
 
 
 def _decode_stream(raw: Raw) -> SpokenAnswer:
+    """Return the audio of a stream that was read to its end, or raise BadAnswer if the end is unmarked."""
     problem = words_instead(raw.headers) if tells_its_end(raw.headers) else NO_END
     if problem is not None:
         raise BadAnswer(problem)
     audio = raw.body
-    # Write the length into the header, because it was unknown when the stream began.
+    # Write the length into the header, because the length was unknown when the stream began.
     with suppress(AudioError):
         audio = with_length(audio)
     return SpokenAnswer(audio)
@@ -207,7 +220,7 @@ def _inspect_audio(
     data: bytes, format: Format, rate_hz: int, channels: int, clean: SecretMasker
 ) -> AudioInfo:
     """Return the properties of audio, or raise BadAnswer with the fault."""
-    # Some services wrap raw samples in a file with a header.
+    # For a raw format, also look for a header, because some services wrap raw samples in a file.
     raw: dict[str, Any] = {"format": format, "sample_rate_hz": rate_hz, "channels": channels}
     problem = ""
     for how in (raw, {}) if format in _RAW else ({},):
@@ -217,7 +230,7 @@ def _inspect_audio(
             problem = problem or "it contains no samples"
         except AudioError as error:
             problem = problem or str(error)
-    # The error quotes the first bytes, so leave it out if these bytes contain a secret.
+    # The problem may quote the first bytes, so leave it out if these bytes contain a secret.
     head = data[:_HEAD_BYTES].decode("latin-1")
     raise BadAnswer(f"the audio cannot be read: {problem if clean(head) == head else 'it is text'}")
 
@@ -231,7 +244,7 @@ class Translated:
     translations
         One translation for each text, in the order of the request.
     routes
-        The languages of each translation's route (``en>pt-BR>es``). None if the route is unknown.
+        For each translation, all languages from the source to the target (``en>pt-BR>es``). None if unknown.
     text_warnings
         The service's warnings about each text.
     billed_characters, trace_id, latency_ms, region, attempts
@@ -262,7 +275,7 @@ class Translated:
 
 
 def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
-    """Return the decoded answer to a translation call. Warnings about a text are placed at that text."""
+    """Return the decoded answer to a translation call, or raise BadAnswer if a translation is missing."""
     decoded = decode_translate(raw.body, request.texts)
     translations = []
     for place, translation in enumerate(decoded.texts):
@@ -272,7 +285,8 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
     source, target = request.source_language, request.target_language
     routes, of_texts, notes = placed_warnings(warnings_of(raw.headers), len(request.texts))
     if source is not None:
-        # A text without a route went directly. If it has a warning, its route is unknown.
+        # A text without a stated route was translated directly. If the text has a warning, its route is
+        # unknown.
         routes = [
             way or (None if text_warnings else f"{source}>{target}")
             for way, text_warnings in zip(routes, of_texts, strict=True)
@@ -301,7 +315,7 @@ def translated_of(raw: Raw, request: TranslateRequest) -> Translated:
 def placed_warnings(
     warnings: Sequence[str], count: int
 ) -> tuple[list[str | None], list[list[str]], list[str]]:
-    """Return the route of each text, the warnings of each text, and those of the call as a whole."""
+    """Return the route of each text, the warnings about each text, and the warnings about the whole call."""
     routes: dict[int, str] = {}
     of_texts: dict[int, list[str]] = {place: [] for place in range(count)}
     of_all = []
@@ -309,7 +323,7 @@ def placed_warnings(
         found = _PLACES.fullmatch(warning)
         if way := read_route(warning):
             routes |= dict.fromkeys(way[1], way[0])
-        # Other warnings name their texts in the form of a route, so `read_route` can read the texts.
+        # Other warnings list their texts in the same form, so put this list into a route warning to read it.
         elif found and (placed := read_route(f"{ROUTE_WARNING}-; {found[2]}")):
             for place in of_texts.keys() & placed[1]:
                 of_texts[place].append(found[1])

@@ -46,11 +46,13 @@ from speechframe.wire.answers import MAX_TRACE_CHARACTERS, decode_object, loaded
 T = TypeVar("T")
 
 JSON = "application/json"
+# Matches a field of a JSON answer that contains audio in Base64.
 _AUDIO_INSIDE = re.compile(rb'"encoded(?:Audio|_audio)"\s*:\s*"[^"]')
 # Larger answers are decoded in a thread, so that other calls go on meanwhile.
 _LARGE_BYTES = 4 * MIB
-# A region that failed is tried after the other regions for this many seconds.
+# For this many seconds after a failure of a region, the other regions are tried first.
 COOL_S = 30.0
+# Number of endpoint URLs that a client caches.
 _MOST_URLS = 256
 
 _log = logging.getLogger("speechframe")
@@ -63,17 +65,18 @@ class Patience:
     Parameters
     ----------
     attempts
-        Largest number of attempts, including the first. An immediate retry in another region is not counted.
+        Largest number of attempts, including the first. Immediate retries in other regions do not count.
     patience_s
         No attempt starts later than this many seconds after the first. If a service requests a longer wait,
         its error is raised at once, with ``retry_after_s``.
     first_wait_s, longest_wait_s
-        Each wait is random between 0 and a bound, so that callers spread. The bound doubles with each retry,
-        from `first_wait_s` to `longest_wait_s`. A wait requested by the service is kept in full.
+        Each wait is random between 0 and a bound in seconds, so that many callers do not retry together. The
+        bound doubles with each retry, from `first_wait_s` to `longest_wait_s`. A wait that the service
+        requests is always kept in full.
     repeat_unknown
-        Also retry calls that may have been billed. Such a request was sent without an answer, or its answer
-        cannot be used. Set True for calls that cost nothing. Set it too for calls with an idempotency key,
-        if the service honours the key.
+        True also retries calls that may have been billed. The service did not answer such a call, or its
+        answer cannot be used. Set True for calls that cost nothing, and for calls with an idempotency key if
+        the service honours the key. Default False.
     """
 
     attempts: int = 5
@@ -96,7 +99,7 @@ class Patience:
         bound_s = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(attempt - 1, 30))
         drawn_s = random.uniform(0.0, bound_s)  # noqa: S311 - spreads callers, keeps no secret
         required_s = error.retry_after_s if isinstance(error, ServiceError) else None
-        # Callers refused together got the same Retry-After. A random part spreads their retries.
+        # Add a random part, because callers that were refused together got the same Retry-After.
         return drawn_s if required_s is None else required_s + min(drawn_s, self.first_wait_s)
 
 
@@ -144,14 +147,15 @@ class Caller:
         # `url(region, endpoint, id)` returns the URL of an endpoint. It raises SettingsError if the region
         # does not exist.
         self.url = lru_cache(_MOST_URLS)(partial(_url, addresses))
-        self._down_until_s: dict[str, float] = {}  # by region, until when the others come first
+        # Failed region to the time (of `time.monotonic`) until which the other regions are tried first.
+        self._down_until_s: dict[str, float] = {}
         self.exchange = Exchange(
             connect_s=self.timeouts.connect_s,
             max_connections=max_connections,
             trust_env=settings.trust_env,
             ca_file=settings.ca_file,
         )
-        # Streams and sessions that are closed with the client.
+        # Streams and sessions, which `close` closes.
         self.opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -177,8 +181,8 @@ class Caller:
         """Return the :class:`Spoken` or :class:`Translated` answer of a call, with retries.
 
         The statuses 408, 429, 500 and 503 are retried, within this client's :class:`Patience`. So is a
-        connection that failed before the request was sent. After a 503 and after such a failed connection,
-        the other regions are tried at once. A call that may have been billed is retried only with
+        connection that failed before the request was sent. After a 503 or such a failed connection, the
+        other regions are tried at once. A call that may have been billed is retried only with
         ``Patience(repeat_unknown=True)``.
 
         Raises
@@ -193,12 +197,16 @@ class Caller:
     async def persist(
         self, send: Callable[[str], Awaitable[T]], patience: Patience | None = None
     ) -> tuple[T, int]:
-        """Return the result of `send`, called with a region, and the number of attempts made."""
+        """Call `send` with a region, again after failures that `patience` allows.
+
+        Return the result of `send` and the number of attempts, or raise the error of the last attempt. The
+        default of `patience` is the client's own.
+        """
         patience = patience or self.patience
         began_s, order, made, rounds = time.monotonic(), list[str](), 0, 0
         while True:
             if not order:
-                # Sort by preference. Regions that failed come last, in the order in which their pauses end.
+                # Keep the order of preference, but put regions that failed in the last `COOL_S` at the end.
                 now_s, down_s = time.monotonic(), self._down_until_s
                 order = sorted(self.regions, key=lambda name: max(now_s, down_s.get(name, now_s)))
             region, made = order[0], made + 1
@@ -232,8 +240,8 @@ class Caller:
         region
             One of :attr:`regions`. The default is the first.
         timeout_s
-            Limit of the exchange in seconds. It replaces the limit of :class:`Timeouts`, which grows with the
-            text.
+            Time limit from the request to the end of the answer, in seconds. The default is the limit of
+            :class:`Timeouts`, which grows with the text.
 
         Raises
         ------
@@ -270,10 +278,10 @@ class Caller:
         """Make one attempt and return the answer undecoded, for :meth:`PreparedCall.decode`.
 
         `deadline_s` and `max_bytes` replace the limits of :class:`Timeouts` and :class:`Bounds`. `admit` is
-        awaited with the number of further bytes before they are read. The service may report that the call
-        is queued or in work. Without `deadline_s`, each such report restarts the time limit and calls
-        `progress`. With `hold`, no other call gets the connection before ``raw.reply.close()``. Call
-        ``raw.reply.drop()`` first if the answer belongs to another call.
+        awaited with the number of further bytes before these bytes are read into memory. The service may
+        report that the call is queued or in work. Without `deadline_s`, each such report restarts the time
+        limit and calls `progress`. With `hold`, no other call gets the connection before
+        ``raw.reply.close()``. Call ``raw.reply.drop()`` before that if the answer belongs to another call.
 
         Raises
         ------
@@ -312,10 +320,10 @@ class Caller:
         redactor: Redactor | None = None,
         **how: Any,
     ) -> Raw:
-        """Send one request and return a good answer, with keys masked in its headers and texts.
+        """Send one request and return an answer with a status from 200 to 299, without keys in its texts.
 
-        Any other answer is raised as an error without secrets. `place` is the id in the endpoint's path.
-        `how` contains further arguments of :meth:`Exchange.ask`.
+        Any other status raises an error. Errors contain no secrets. `place` is the id in the endpoint's path,
+        such as a job id. `how` contains further arguments of :meth:`Exchange.ask`.
         """
         began_s, redactor = time.perf_counter(), redactor or self.redactor
         url = self.url(region, endpoint, place)
@@ -352,10 +360,10 @@ class Caller:
         admit: Admit | None = None,
         region: str | None = None,
     ) -> bytes:
-        """Return the audio behind a URL in an answer. The base of a relative URL is that `region`.
+        """Return the audio behind a URL in an answer. A relative URL begins at the address of `region`.
 
-        Failures that may pass are retried within the time limit. Limits and `admit` are those of
-        :meth:`send_raw`.
+        Failures that may pass are retried within the time limit. `deadline_s`, `max_bytes` and `admit` are as
+        in :meth:`send_raw`.
 
         Raises
         ------
@@ -381,8 +389,8 @@ class Caller:
         try:
             page = await self.get("limits", decode_object)
         except ServiceError as error:
-            # Other services may answer anything at this address. Only the code shows that a 403 is about the
-            # key.
+            # Other services may return any status at this address. A 403 is about the key only if the error
+            # code says so.
             if error.retryable or error.code == HttpErrorCode.INVALID_KEY:
                 raise
             return None
@@ -397,7 +405,7 @@ class Caller:
         query: Mapping[str, str] | None = None,
         secret: Mapping[str, str] | None = None,
     ) -> T:
-        """Return the decoded content of a listing. The header `secret`, if any, replaces the key."""
+        """Return the decoded answer of a GET endpoint. The header `secret`, if given, replaces the key."""
         redactor = Redactor(*self.key_header.values(), *secret.values()) if secret else None
         return await self.read(endpoint, decode, secret or self.key_header, query=query, redactor=redactor)
 
@@ -413,9 +421,9 @@ class Caller:
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return the decoded content of a JSON answer, from one attempt (`once`) or with retries.
+        """Return the decoded JSON answer of an endpoint, from one attempt (`once`) or with retries.
 
-        A GET costs nothing, so it is retried even if the service may have received it. `how` contains
+        A GET costs nothing, so a GET is retried even if the service may have received it. `how` contains
         further arguments of :meth:`ask`.
         """
         method = by_name(endpoint).method
@@ -436,7 +444,7 @@ class Caller:
             raise explain(error, raw, loaded) from None
 
     def headers_of(self, call: PreparedCall[Any]) -> dict[str, str]:
-        """Return the headers of a call."""
+        """Return the HTTP headers of a call, including the key."""
         headers = {
             "Accept": "*/*" if call.operation == "stream" else JSON,
             # Request no compression. Base64 audio does not shrink, and compression costs both ends time.

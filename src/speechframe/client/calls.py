@@ -22,25 +22,32 @@ from speechframe.wire.translate import longest_translation
 
 R = TypeVar("R", bound=DocumentModel)
 
-# Fields of requests whose arguments have another name.
+# Fields of requests that messages do not offer, because the arguments for them have another name.
 _OTHER_NAMES = frozenset({"text", "voice_id", "model_version", "file", "file_url", "multi_native_locale"})
 
 KIB = 1024
 MIB = 1024 * KIB
 
-# Speech takes about 0.07 s a character. Slow speech in a script with one word per character takes perhaps
-# 0.6 s.
+# Longest speech that a text may give, in seconds a character. Usual speech takes about 0.07 s. Slow speech
+# in a script with one word per character takes perhaps 0.6 s. Such speech in mono still fits in a bound in
+# bytes, because these bounds count stereo.
 _SECONDS_A_CHARACTER = 0.4
+# Seconds added to each longest speech, mainly for short texts.
 _GRACE_S = 10.0
+# A requested length counts only up to one day, in seconds.
 _LONGEST_S = 86_400.0
-# Speech changed to the lowest rate takes perhaps 1.5 times as long as the clip. Some services are slower.
+# Longest changed clip, as a multiple of the clip's length. At the lowest rate, changed speech takes perhaps
+# 1.5 times as long. Some services are slower.
 _SLOWEST = 4.0
+# Size of a frame (one sample of each channel) in stereo with 16 bits.
 _FRAME_BYTES = ChannelType.STEREO.channels * 2
+# Default sample rate. A bound counts at least this rate, even if the request has a lower one.
 _USUAL_RATE_HZ = float(GenerateRequest.model_fields["sample_rate"].get_default())
-# JSON for each character of a text (words with times), and for each second of a clip (transcription).
+# Bytes of JSON for each character of a text (words with times) and each second of a clip (transcription).
 _JSON_BYTES = 1000
+# Bytes of JSON for each translated text, beside the two texts.
 _JSON_BYTES_A_TEXT = 200
-# A character outside the basic plane takes two escapes of six bytes.
+# A character outside Unicode's basic plane may be written as two escapes of six bytes.
 _JSON_BYTES_A_TRANSLATED_CHARACTER = 12
 
 
@@ -51,7 +58,7 @@ class Timeouts:
     Parameters
     ----------
     connect_s
-        TCP and TLS together. Name lookup and the wait for a free connection count only towards the attempt.
+        TCP and TLS together. The time of the attempt also covers name lookup and waiting for a connection.
     base_s, per_character_s
         An attempt may take ``base_s + per_character_s * characters``. Speech takes about 0.07 s a character,
         so a service may synthesise three times as slowly as it speaks.
@@ -62,8 +69,8 @@ class Timeouts:
         A translation may take ``base_s`` and this time for each character. A small machine that translates
         through a third language takes a few milliseconds a character.
     download_s
-        Longest download of audio behind a URL. The limit of the attempt leaves out the download, because the
-        call was billed by then. A dubbed file may take longer, but its first byte must come within this time.
+        Longest download of audio behind a URL. The limit of the attempt does not cover the download, because
+        the call was billed by then. A dubbed file may take longer, if its first byte comes within this time.
     download_bytes_a_second
         Lowest speed of a dubbed file's download over each `download_s`. A slower download fails and is
         retried.
@@ -107,12 +114,12 @@ class Bounds:
     Parameters
     ----------
     answer_bytes, listing_bytes
-        The first is for answers with translations or audio (Base64 included). The second is for all other
-        bodies with status 200.
+        `answer_bytes` is for answers with translations or audio (Base64 included), `listing_bytes` for all
+        other bodies with status 200.
     error_bytes
         The body of an error answer. The rest of a longer body is left unread.
     download_bytes
-        Audio that is not in Base64.
+        Audio that is not in Base64, so a download or a stream that is read to its end.
     dubbed_bytes
         A dubbed media file, which goes to disk piece by piece.
     """
@@ -124,25 +131,25 @@ class Bounds:
     dubbed_bytes: int = 4096 * MIB
 
     def spoken_bytes_for(self, request: GenerateRequest | StreamRequest) -> tuple[int, int]:
-        """Return the sizes of the largest JSON answer and the largest audio for a request for speech."""
+        """Return the largest JSON answer and the largest audio of a request for speech, in bytes."""
         longest_s = _longest_s(request.text, getattr(request, "audio_duration", None))
         audio_bytes = MIB + _pcm_bytes(longest_s, request.sample_rate)
         answer_bytes = _JSON_BYTES * len(request.text) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, audio_bytes)
 
     def speech_bytes_for(self, text: str, rate_hz: float) -> int:
-        """Return the largest size of the spoken audio of a text."""
+        """Return the largest audio of a text at a sample rate, in bytes."""
         return min(self.download_bytes, MIB + _pcm_bytes(_longest_s(text, 0.0), rate_hz))
 
     def changed_bytes_for(self, request: ConvertRequest, audio_seconds: float) -> tuple[int, int]:
-        """Return the sizes of the largest answer and the largest audio for a clip of this length."""
+        """Return the largest answer and the largest audio of a changed clip, in bytes."""
         longest_s = max(min(request.audio_duration or 0.0, _LONGEST_S), _SLOWEST * audio_seconds) + _GRACE_S
         audio_bytes = _pcm_bytes(longest_s, request.sample_rate)
         answer_bytes = MIB + int(_JSON_BYTES * audio_seconds) + audio_bytes * 4 // 3
         return min(self.answer_bytes, answer_bytes), min(self.download_bytes, MIB + audio_bytes)
 
     def translated_bytes_for(self, request: TranslateRequest) -> int:
-        """Return the size of the largest answer, with each text and its longest possible translation."""
+        """Return the largest answer in bytes. It has each text and its longest possible translation."""
         characters = sum(len(text) + longest_translation(text) for text in request.texts)
         texts_bytes = _JSON_BYTES_A_TEXT * len(request.texts)
         answer_bytes = 64 * KIB + texts_bytes + _JSON_BYTES_A_TRANSLATED_CHARACTER * characters
@@ -150,11 +157,13 @@ class Bounds:
 
 
 def _longest_s(text: str, duration_s: float | None) -> float:
+    """Return the longest speech of a text with its pauses in seconds. `duration_s` is a requested length."""
     spoken_s = max(_SECONDS_A_CHARACTER * len(text), min(duration_s or 0.0, _LONGEST_S))
     return spoken_s + PAUSE_SECONDS.high * text.count("[") + _GRACE_S
 
 
 def _pcm_bytes(seconds: float, rate_hz: float | None) -> int:
+    """Return the size of uncompressed stereo, at the default sample rate at least."""
     return int(seconds * max(_USUAL_RATE_HZ, rate_hz or 0.0) * _FRAME_BYTES)
 
 
@@ -170,10 +179,10 @@ class PreparedCall(Generic[R]):
     request
         The checked request. Its format and channels determine how raw audio is read.
     body
-        The bytes on the wire. For a call with a clip, the clip's upload and the form around the clip.
+        The bytes of the HTTP body. For a call with a clip, the clip's upload and the form around the clip.
     idempotency_key
-        Sent as ``Idempotency-Key`` if given. A service that supports the header bills repeats of the same key
-        and body once.
+        Sent as ``Idempotency-Key`` if given. A service that supports the header bills several calls with the
+        same key and body once.
     take
         Sent as ``X-Take`` if above 0. A service that supports the header then returns another reading of the
         same request.
@@ -195,9 +204,9 @@ class PreparedCall(Generic[R]):
         """Raise ValueError if the key or the take cannot be sent."""
         key, most = self.idempotency_key, MAX_IDEMPOTENCY_CHARACTERS
         if key is not None and not (0 < len(key) <= most and key.isascii() and key.isprintable()):
-            raise ValueError(f"an idempotency key is 1 to {most} printable ASCII characters")
+            raise ValueError(f"the idempotency key must have 1 to {most} printable ASCII characters")
         if self.take < 0:
-            raise ValueError(f"a take is 0 or above, not {self.take}")
+            raise ValueError(f"the take is {self.take}; allowed: 0 or above")
 
     @classmethod
     def of(
@@ -207,7 +216,7 @@ class PreparedCall(Generic[R]):
         return PreparedCall("generate", request, encode_request(request), idempotency_key, take)
 
     def limits(self, timeouts: Timeouts, bounds: Bounds) -> tuple[float, int, int]:
-        """Return the time limit of one attempt, the largest answer, and the largest audio behind a URL."""
+        """Return the limit of one attempt in seconds, and the largest answer and download in bytes."""
         request: Any = self.request
         if isinstance(self.body, Body):
             clip = self.body.upload
@@ -256,7 +265,7 @@ class PreparedCall(Generic[R]):
 def generate_call(
     text: str, *, voice: str, model: str = "gen2", **given: Any
 ) -> PreparedCall[GenerateRequest]:
-    """Return a checked call for speech. A DeprecationWarning points to the line of `stacklevel`."""
+    """Return a checked call for speech. `stacklevel` selects the line that a DeprecationWarning names."""
     given = {"text": text, "voice_id": voice, "model_version": model.upper(), "stacklevel": 2, **given}
     return _call("generate", GenerateRequest, **given)
 
@@ -272,7 +281,7 @@ def stream_call(
 def change_call(
     audio: Any, *, voice: str, locale: str | None = None, **given: Any
 ) -> PreparedCall[ConvertRequest]:
-    """Return a checked call of the voice changer. Blocks while the clip is read."""
+    """Return a checked call of the voice changer. Blocks the thread while the clip is read."""
 
     def body(request: ConvertRequest) -> Body:
         try:
@@ -280,7 +289,7 @@ def change_call(
         except AudioError as error:
             line = {"field": "audio", "problem": str(error), "value": "", "allowed": "an audio file"}
             raise InvalidRows([line]) from None
-        # Request Base64 beside the URL, so that the answer needs no second exchange.
+        # Request Base64 beside the URL, so that no download follows the answer.
         _, form = encode_convert(
             request, clip.sha256, name=clip.name, media_type=clip.media_type, as_base64=True
         )
@@ -315,6 +324,7 @@ def _call(
     stacklevel: int | None = None,
     **fields: Any,
 ) -> PreparedCall[R]:
+    """Return the call of a request with these `fields`. InvalidRows if a field is unknown or wrong."""
     checked = check(kind, fields)
     request = require_valid(checked, kind)
     if stacklevel is not None:
@@ -323,7 +333,7 @@ def _call(
 
 
 def require_valid(checked: Checked[R], model: type[R]) -> R:
-    """Return the request of a check, or raise InvalidRows with every problem and unknown field."""
+    """Return the request that a check found valid, or raise InvalidRows with all problems."""
     known = ", ".join(name for name in model.model_fields if name not in _OTHER_NAMES)
     unknown = [FieldProblem(name, "is not a field of a request", "", known) for name in checked.unknown]
     if checked.problems or unknown or checked.value is None:

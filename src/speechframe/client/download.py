@@ -2,12 +2,12 @@
 
 The same rules apply to the URL and to each redirect:
 
-- The key is sent to none of these hosts.
+- The key is not sent.
 - The service's own host is allowed. Plain http is allowed only if the service itself uses plain http.
-- Any other host needs https. It must not be on this machine or in a private network.
+- Any other host needs https, and must not be on this machine or in a private network.
 - The scheme is http or https, the address has no user name, and there are at most 5 redirects.
 
-``localhost``, ``127.0.0.1`` and ``::1`` count as one host. ``127.0.0.2`` counts as another one.
+``localhost``, ``127.0.0.1`` and ``::1`` count as the same host. ``127.0.0.2`` counts as another host.
 """
 
 import asyncio
@@ -32,34 +32,40 @@ from speechframe.store.folder import sync
 T = TypeVar("T")
 
 MAX_REDIRECTS = 5
-# Seconds before each attempt. A file gets more attempts, because a short failure must not cost a dub.
+# Seconds to wait before each attempt. A dubbed file gets more attempts, because the paid dub must not be lost
+# by a short failure.
 WAITS_S = (0.0, 0.2, 0.4)
 _FILE_WAITS_S = (*WAITS_S, 2.0, 10.0)
 _MAX_URL_CHARACTERS = 8000
-_MAX_HOST_CHARACTERS = 253
+_MAX_HOST_CHARACTERS = 253  # the limit of DNS
+# Largest part of an error's body that is read.
 _MAX_ERROR_BYTES = 64 * KIB
 
-# 203 is a 200 that a proxy changed. 206 contains a part of the audio. 202, 204 and 205 contain none.
+# Statuses of an answer with the whole file. 203 is a 200 that a proxy changed. 206 contains a part of the
+# file. 202, 204 and 205 contain no file.
 _WHOLE = frozenset({200, 203})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 _ONE_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
-# The C library reads 2130706433, 0x7f.1 and 0177.1 as addresses too.
+# Matches a host that is made of numbers. The C library also reads 2130706433, 0x7f.1 and 0177.1 as 127.0.0.1.
 _DISGUISED = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
 
 
 @dataclass(frozen=True, slots=True)
 class _AudioAddress:
-    """An address in an answer from `base`. The service's own addresses are in `service`."""
+    """An address in an answer from the URL `base`, with the limits of its download.
+
+    `service` contains the service's own addresses, and `what` is the word for the file in messages.
+    """
 
     exchange: Exchange
     service: Collection[str]
     address: str
     base: URL
     what: str = "audio"
-    head_s: float = math.inf  # longest wait for the beginning of an answer
-    waits_s: tuple[float, ...] = WAITS_S
+    head_s: float = math.inf  # longest wait in seconds for the beginning of an answer
+    waits_s: tuple[float, ...] = WAITS_S  # wait in seconds before each attempt
 
 
 async def fetch(
@@ -72,10 +78,10 @@ async def fetch(
     max_bytes: int,
     admit: Admit | None = None,
 ) -> bytes:
-    """Return the bytes behind an address in an answer from `base`. The service's addresses are in `service`.
+    """Return the bytes at an address in an answer from the URL `base`, or raise BadAnswer with the reason.
 
-    A dropped connection, a truncated body, a 5xx, a 408 and a 429 lead to another attempt, because downloads
-    are free and the call is paid. BadAnswer contains the reason of a failure.
+    `service` contains the service's own addresses. A lost connection, a truncated body, a 5xx, a 408 and a
+    429 lead to another attempt within `timeout_s`, because downloads are free and the call is paid.
     """
 
     async def body(reply: HttpReply) -> bytes:
@@ -97,11 +103,11 @@ async def save(
     slowest_bytes_s: float,
     max_bytes: int,
 ) -> None:
-    """Download from an address, as :func:`fetch` does, into a file that is whole or absent.
+    """Download from an address, as :func:`fetch` does, into a file that is complete or absent.
 
-    The file is written piece by piece and survives a power cut afterwards. All pieces may take `timeout_s`.
-    Each `window_s` must bring `slowest_bytes_s` at least. A slower download fails and is tried again. Errors
-    are those of :func:`fetch`, and OSError if the file cannot be written.
+    The file is written piece by piece, and synced to the disk at the end. The whole download may take
+    `timeout_s`. In each `window_s`, the mean speed must be at least `slowest_bytes_s`. A slower download
+    fails and is tried again. Errors are those of :func:`fetch`, and OSError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
 
@@ -138,7 +144,7 @@ async def _retry(
     timeout_s: float,
     **how: Any,
 ) -> T:
-    """Return the result of `take` for the answer. Failures that may pass lead to another attempt."""
+    """Return the result of `take` for an answer with the whole file. Retry failures that may pass."""
     deadline_s = time.monotonic() + timeout_s
     problem = f"no time was left of {timeout_s:g} s"
 
@@ -186,7 +192,10 @@ async def _retry(
 
 
 def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
-    """Return the URL to fetch in its exact spelling, because a signature covers the spelling."""
+    """Return the absolute URL of an address, or raise BadAnswer if the URL is forbidden.
+
+    The spelling stays unchanged, because the URL may contain a signature of its spelling.
+    """
     stripped = address.strip()
     if len(stripped) > _MAX_URL_CHARACTERS or not stripped.isprintable() or " " in stripped:
         raise BadAnswer(f"the {source.what}'s address is not a URL")
@@ -203,7 +212,7 @@ def _check_url(address: str, base: URL, source: _AudioAddress) -> URL:
 
 
 def _forbidden(url: URL, service: Collection[str]) -> str | None:
-    """Return the fault of a URL, or None if the URL is allowed."""
+    """Return the reason why a URL is forbidden, as the end of a sentence, or None for an allowed URL."""
     host = _bare(url)
     if url.scheme not in {"http", "https"} or not 0 < len(host) <= _MAX_HOST_CHARACTERS:
         return " is neither http nor https at a host"
@@ -225,6 +234,6 @@ def _forbidden(url: URL, service: Collection[str]) -> str | None:
 
 
 def _bare(url: URL) -> str:
-    """Return a host in lower case without a final dot, encoded as in a request."""
-    # Letters of other scripts may become digits when they are encoded.
+    """Return the host of a URL in lower case without a final dot, encoded as in a request."""
+    # Use the encoded host, because encoding may turn letters of other scripts into digits.
     return (url.raw_host or "").lower().rstrip(".")

@@ -1,4 +1,4 @@
-"""Make the dubbing calls of section 4.5, wait for a job, and download its files."""
+"""Make the dubbing calls of section 4.5 of the service document, wait for a job, and download its files."""
 
 import asyncio
 import random
@@ -46,12 +46,12 @@ Media = bytes | str | PathLike[str]
 """A media file, given by its bytes, its path, or an http(s) URL from which the service fetches the file."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S, WAIT_GROWTH = 0.5, 15.0, 1.3
-"""First bound, last bound (both in seconds) and growth of the waits between requests for a job's status.
+"""Waits between requests for a job's status. Each wait is random between half of a bound and the bound.
 
-Each wait is random between half of its bound and the bound.
+The values are the first bound and the last bound in seconds, and the factor between two bounds.
 """
 AWAY = Patience(attempts=1_000_000, patience_s=900.0, repeat_unknown=True)
-"""Retries while waiting for a job. A service may be away for 15 minutes, for example to restart."""
+"""Limits of retries during the wait for a job. The service may be away for 15 minutes, to restart."""
 
 
 def is_url(media: Any) -> TypeGuard[str]:
@@ -60,7 +60,7 @@ def is_url(media: Any) -> TypeGuard[str]:
 
 
 def hide_secret(fields: dict[str, Any]) -> dict[str, Any]:
-    """Hide the webhook secret in the fields of a job. Changes and returns `fields`."""
+    """Replace the webhook secret in `fields` of a job by an object that hides it. Return `fields`."""
     if "webhook_secret" in fields:
         fields["webhook_secret"] = hidden_key(fields["webhook_secret"])
     return fields
@@ -78,7 +78,7 @@ class Dubbing:
     caller
         The client.
     call_s
-        Limit of each exchange in seconds. None selects the client's own limit.
+        Time limit of each request and its answer in seconds. None (default) selects the client's own limit.
 
     Examples
     --------
@@ -92,11 +92,11 @@ class Dubbing:
         self._caller, self._call_s = caller, call_s
 
     async def list_destination_languages(self) -> list[DestinationLocale]:
-        """Return the possible target locales, each with its types of dubbing."""
+        """Return the locales that the service dubs into, each with its types of dubbing."""
         return await self._ask(partial(decode_list, DestinationLocale), "list_destination_languages")
 
     async def list_source_languages(self) -> list[SourceLocale]:
-        """Return the possible source locales."""
+        """Return the locales that the service dubs from."""
         return await self._ask(partial(decode_list, SourceLocale), "list_source_languages")
 
     async def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
@@ -111,8 +111,8 @@ class Dubbing:
         **fields
             Any other field of :class:`speechframe.spec.dubbing.JobCreateRequest`: ``source_locale``,
             ``priority``, ``webhook_url``, ``webhook_secret``, ``file_name``. Our own service also accepts
-            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. If the
-            service supports the header, all calls with the same `idempotency_key` create one job.
+            ``script``, ``script_locale``, ``cast``, ``original_gain_db`` and ``max_credits``. Calls with the
+            same `idempotency_key` create one job, if the service supports the header ``Idempotency-Key``.
         """
         fields = {"target_locales": _listed(target_locales), **hide_secret(fields)}
         return await self._create(JobCreateRequest, media, **fields)
@@ -123,7 +123,7 @@ class Dubbing:
         return await self._create(JobCreateWithProjectRequest, media, **fields)
 
     async def job_status(self, job_id: str) -> DubJobStatus:
-        """Return the status of a job. `is_terminal` and `is_ready` of `spec.dubbing` interpret it."""
+        """Return the status of a job, for `is_terminal` and `is_ready` of `spec.dubbing`."""
         return await self._ask(partial(decode, DubJobStatus), "job_status", job_id)
 
     async def create_project(
@@ -153,24 +153,26 @@ class Dubbing:
         return await self._ask(partial(decode, ProjectPage), "list_projects", query=given)
 
     async def update_project(self, project_id: str, *, target_locales: Iterable[str]) -> Project:
-        """Change the target locales of further jobs of a project, and return the project."""
+        """Set the target locales of a project for its future jobs, and return the project."""
         body = encode_json(_check(ProjectUpdateRequest, {"target_locales": _listed(target_locales)}))
         return await self._ask(partial(decode, Project), "update_project", project_id, body=body)
 
     async def utterances(self, job_id: str, locale: str) -> DubUtterances:
-        """Return the utterances of a dub (our addition, which other services refuse with an error)."""
+        """Return the utterances of a dub. Only speechframe's own service has this call."""
         query = {"locale": _check(UtterancesQuery, {"locale": locale}).locale}
         return await self._ask(partial(decode, DubUtterances), "utterances", job_id, query=query)
 
     async def update_utterances(
         self, job_id: str, locale: str, corrections: Iterable[Mapping[str, Any]]
     ) -> DubJobStatus:
-        """Correct a dub, and return the status of its job, which starts again (our addition).
+        """Correct a dub, and return the status of its job, which starts again.
+
+        Only speechframe's own service has this call.
 
         Parameters
         ----------
         job_id, locale
-            The dub.
+            The job, and the locale of the dub.
         corrections
             Mappings with ``utterance_id`` and the new ``text``, the new ``voice_id`` or both.
         """
@@ -187,18 +189,18 @@ class Dubbing:
     ) -> DubJobStatus:
         """Wait until a job is over or waits for a review, and return its status.
 
-        A job that succeeded only in part is over, too. The status is requested again and again, at growing
-        intervals. An unknown status does not end the wait. Neither does a service that is away for less than
-        15 minutes.
+        A job that succeeded only in part is over, too. The status is requested at growing intervals. An
+        unknown status does not end the wait. A failure to reach the service ends the wait only after 15
+        minutes.
 
         Parameters
         ----------
         job_id
             The job.
         timeout_s
-            Seconds after which TimedOut is raised. The job goes on.
+            Seconds after which TimedOut is raised, while the job goes on. None (default) sets no limit.
         told
-            Called with each status, including the last.
+            A function that is called with each status, including the last.
         """
         bound_s, began_s = FIRST_WAIT_S, time.monotonic()
         while True:
@@ -222,8 +224,8 @@ class Dubbing:
         Parameters
         ----------
         url
-            The link in a download detail. It must lead to the service itself, or by https to a public
-            address. The key is never sent to it.
+            The link in a download detail. The link must lead to the service itself, or by https to a public
+            address. The key is not sent.
         path
             The file to write. Its folder must exist.
         max_bytes
@@ -232,7 +234,7 @@ class Dubbing:
         Raises
         ------
         BadAnswer
-            The file cannot be fetched (links expire), or its URL is forbidden.
+            If the file cannot be fetched, for example because the link has expired, or its URL is forbidden.
         """
         caller, path = self._caller, Path(path)
         try:
@@ -261,6 +263,7 @@ class Dubbing:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> DubJob:
+        """Check the request and inspect the file, then create the job."""
         if (secret := fields.get("webhook_secret")) is not None:
             fields["webhook_secret"] = secret.get_secret_value()
         source = {"file_url": media.strip()} if is_url(media) else {"file": b""}
@@ -305,7 +308,11 @@ class Dubbing:
         timeout_s: float | None = None,
         **how: Any,
     ) -> T:
-        """Return the decoded answer of an endpoint. `how` contains arguments of :meth:`Caller.read`."""
+        """Return the decoded answer of an endpoint, requested with the dubbing key from the first region.
+
+        `place` is the job or project id in the path, `secret` a webhook secret to mask in errors. `how`
+        contains further arguments of :meth:`Caller.read`.
+        """
         caller = self._caller
         if secret is not None:
             known = (*caller.key_header.values(), *caller.dub_key_header.values(), secret)
@@ -322,7 +329,7 @@ class Dubbing:
 
 
 def _inspect(media: Any) -> Upload:
-    """Return a media file as an upload, or raise InvalidRows. Blocks while the file is hashed."""
+    """Return a media file as an upload, or raise InvalidRows. Blocks the thread while it reads the file."""
     try:
         return medium_of(media)
     except AudioError as error:

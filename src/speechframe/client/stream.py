@@ -1,4 +1,4 @@
-"""Streams of audio that can be played while they arrive, over HTTP or a WebSocket alike."""
+"""Streams of audio that can be played while they arrive. Turns over a WebSocket use the same classes."""
 
 import asyncio
 import time
@@ -25,14 +25,15 @@ from speechframe.spec.speech import Format, Model, StreamRequest
 from speechframe.spec.texts import billed_characters
 from speechframe.wire.answers import NO_END, tells_its_end, warnings_of, words_instead
 
+# Bytes of a sample in each format without a header.
 _SAMPLE_BYTES = {Format.PCM: 2, Format.ALAW: 1, Format.ULAW: 1}
 
 
 @dataclass(eq=False, slots=True)
 class StreamState:
-    """The state of a stream so far. The receiver of the audio writes it, and the stream reads it."""
+    """The state of a stream so far. The receiver of audio changes it, and :class:`Stream` reads it."""
 
-    # As requested, because raw formats lack a header.
+    # The values of the request, because raw formats lack a header.
     format: Format
     sample_rate_hz: int
     channels: int
@@ -41,7 +42,8 @@ class StreamState:
     trace_id: str | None = None
     warnings: list[str] = field(default_factory=list)
     attempts: int = 1
-    # Times by `time.perf_counter`, of handing over the first text, of the first audio and of the last audio.
+    # Times by `time.perf_counter`: when the first text was handed over, and when the first and the last piece
+    # of audio arrived. None before the first piece.
     started_s: float = field(default_factory=time.perf_counter)
     first_s: float | None = None
     last_s: float | None = None
@@ -50,7 +52,7 @@ class StreamState:
     received: bytearray = field(default_factory=bytearray, repr=False)
 
     def add(self, piece: bytes, bounds: Bounds) -> None:
-        """Add a piece of audio, or raise StreamBroken if speech of the text cannot be so long."""
+        """Add a piece of audio. Raise StreamBroken if the audio is now too long for speech of the text."""
         self.last_s = time.perf_counter()
         self.first_s = self.first_s or self.last_s
         self.received += piece
@@ -66,14 +68,14 @@ class StreamState:
         self.is_complete = True
 
     def info(self) -> AudioInfo | None:
-        """Return the properties in the audio's own headers, or None while too little has arrived."""
+        """Return the properties of the received audio, or None if it is too short or not audio."""
         try:
             return codec.inspect(**self.readable()) if self.received else None
         except AudioError:
             return None
 
     def readable(self) -> dict[str, Any]:
-        """Return the received audio as arguments of the codec. Any thread may call this."""
+        """Return the received audio as keyword arguments of `codec.decode`. Any thread may call this."""
         data = bytes(self.received)
         if self.format in PLAYABLE:
             return {"data": data, "format": self.format}
@@ -93,10 +95,11 @@ class StreamSummary:
 
     `audio_seconds` is 0 while too little has arrived to measure. `billed_characters` is the expected cost, by
     the rule of `spec.billing`. A stream that is broken off costs only the sentences that were spoken.
-    `first_byte_ms` and `latency_ms` are the times from handing over the first text to the first and the last
-    audio, in the attempt that worked. `first_byte_ms` is None before the first audio. `format`,
-    `sample_rate_hz` and `channels` come from the audio's own headers, if it has any. `warnings` also report a
-    sample rate or channels that differ from the request.
+    `first_byte_ms` and `latency_ms` are the times from handing over the first text to the arrival of the
+    first and the last audio, in the attempt that worked. `first_byte_ms` is None before the first audio.
+    `format`, `sample_rate_hz` and `channels` come from the headers of the audio. Raw audio has no header, so
+    these are the values of the request. `warnings` also report a sample rate or channels that differ from
+    the request.
     """
 
     complete: bool
@@ -119,7 +122,7 @@ class StreamView:
 
     def __init__(self, state: StreamState) -> None:
         self.state = state
-        # As requested. The summary has the properties of the received audio.
+        # The values of the request. The summary has the properties of the received audio.
         self.format, self.channels, self.sample_rate_hz = state.format, state.channels, state.sample_rate_hz
 
     def __repr__(self) -> str:
@@ -184,12 +187,12 @@ class StreamView:
 
 
 class Stream(StreamView):
-    """Audio as it arrives. ``async for chunk in stream`` yields a few kilobytes of one file at a time.
+    """Audio as it arrives. ``async for chunk in stream`` yields pieces of a few kilobytes of one file.
 
     Leaving the loop, a cancellation within it, and :meth:`close` close the connection. The service then stops
     and frees the slot. All received audio stays in memory (a minute of WAV at 24000 Hz takes 3 MB). Audio
-    that is too long for speech of its text is refused. A stream that breaks raises :class:`StreamBroken`, or
-    the service's own error. The audio received until then stays in :attr:`audio`.
+    that is too long for speech of its text breaks the stream. A broken stream raises :class:`StreamBroken`,
+    or the service's own error. The audio received until then stays in :attr:`audio`.
 
     Created by :meth:`Client.stream`, :meth:`StreamSession.speak` and ``speechframe.aio.stream``.
 
@@ -210,7 +213,7 @@ class Stream(StreamView):
     ) -> None:
         super().__init__(state)
         self._pull, self._stops = pull, [stop]
-        self.first: bytes | None = None  # the first piece, already fetched to check that audio comes
+        self.first: bytes | None = None  # the first piece, fetched before the stream is handed out
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -248,7 +251,8 @@ class Stream(StreamView):
             await self.state.complete()
         except Exception as error:
             if isinstance(error, StreamBroken):
-                # Remove the traceback. Detailed ones show variables, here a piece, which may echo the key.
+                # Remove the traceback, because detailed tracebacks show variables. Here a variable contains
+                # audio, and an answer may echo the key.
                 error.with_traceback(None)
             # If the stream was closed meanwhile, `_failure` is already set. Raise that error then.
             closed, self._failure = self._failure, self._failure or error
@@ -262,7 +266,7 @@ class Stream(StreamView):
     async def read(self) -> bytes:
         """Wait for the rest of the audio, and return all of it. Errors are those of :meth:`next`."""
         try:
-            # Keep no piece in a variable. It may echo the key, and detailed tracebacks show variables.
+            # Keep no piece in a variable. A piece may echo the key, and detailed tracebacks show variables.
             while await self.next() is not None:
                 pass
         finally:
@@ -282,15 +286,15 @@ class Stream(StreamView):
         Parameters
         ----------
         path
-            With the ending of this stream's format, the audio is written as it is, with its length in the
-            header. Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``) converts the audio. Both replace
-            an existing file. A path without an ending gets the format's ending, and a number if another file
-            has the name.
+            The file to write. If its ending is that of this stream's format, the audio is written unchanged
+            except for the length in its header. Another ending (``.wav``, ``.flac``, ``.mp3``, ``.ogg``)
+            converts the audio. An existing file is replaced. A path without an ending gets the format's
+            ending, and a number if a file with this name exists.
 
         Raises
         ------
         AudioError
-            The ending is not an audio format. Errors of :meth:`next` come before anything is written.
+            If the ending is not an audio format. Errors of :meth:`next` come before anything is written.
         """
         audio = await self.read()
 
@@ -303,7 +307,7 @@ class Stream(StreamView):
         return await asyncio.to_thread(write)
 
     async def close(self) -> None:
-        """Close the connection, if the stream is not over. Another call does nothing."""
+        """Close the connection, unless the stream is over. A second call does nothing."""
         state = self.state
         if not state.is_closed:
             state.is_closed = True
@@ -314,7 +318,7 @@ class Stream(StreamView):
                     await stopping
 
     def owning(self, release: Callable[[], Awaitable[None]]) -> Self:
-        """Return the stream, which from now on calls `release` when it is over."""
+        """Call `release` when the stream is closed or over. Return the stream itself."""
         self._stops.append(release)
         return self
 
@@ -328,7 +332,7 @@ class Stream(StreamView):
 def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") -> StreamState:
     """Return the state of a stream before any audio has arrived."""
     known = REGIONS.get(region)
-    # If the request names no model, the region's own model is meant (section 2.2).
+    # A request without a model gets the default model of its region (section 2.2).
     model = request.model or (known.default_stream_model if known is not None else Model.FALCON_2)
     rate_hz = int(request.sample_rate or default_sample_rate_hz(model))
     channel_type, rate_hz = forced_shape(request.format, request.channel_type, rate_hz)
@@ -336,7 +340,7 @@ def state_of(request: StreamRequest | SocketQuery, region: str, text: str = "") 
 
 
 async def start(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
-    """Return a stream over HTTP (section 2.2) once its first audio is there. Later errors are not retried."""
+    """Return a stream over HTTP (section 2.2) after its first audio. Only errors before that are retried."""
     stream, attempts = await caller.persist(lambda region: _begin(caller, call, region))
     stream.state.attempts = attempts
     caller.opened.add(stream)
@@ -344,6 +348,7 @@ async def start(caller: Caller, call: PreparedCall[StreamRequest]) -> Stream:
 
 
 async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str) -> Stream:
+    """Return a stream from one attempt in one region, after its first audio has arrived."""
     text, timeouts = call.request.text, caller.timeouts
     state = state_of(call.request, region, text)
     silence_s, left_s = timeouts.attempt_s(len(text)), timeouts.speech_s(text)
@@ -378,7 +383,8 @@ async def _begin(caller: Caller, call: PreparedCall[StreamRequest], region: str)
             raise state.broken(f"the stream was {limit}") from None
         except CutOffError as error:
             raise state.broken(str(error)) from None
-        # Only waits count, not the time that a player takes. The next piece is at most a sentence away.
+        # Count only the waits for the service, not the time between two calls. A later piece is at most a
+        # sentence away, so the limit for one wait no longer depends on the text.
         silence_s, left_s = timeouts.attempt_s(0), left_s - (time.perf_counter() - began_s)
         if piece:
             state.add(piece, caller.bounds)

@@ -1,4 +1,8 @@
-"""The client, streams and sessions without ``await``. Each method runs its async twin on one shared loop."""
+"""The client, streams and sessions without ``await``.
+
+Each class here wraps an async object, and is its sync twin. Each method runs the async method of the same
+name on one shared event loop, and waits for the result.
+"""
 
 import functools
 import inspect
@@ -30,14 +34,14 @@ U = TypeVar("U")
 def like(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., U]], Callable[Concatenate[Any, P], U]]:
-    """Give a twin the parameters and the docstring of `method`."""
+    """Return a decorator that gives a function the name, signature and docstring of `method`."""
     return lambda twin: functools.update_wrapper(twin, method)
 
 
 def blocking_as(
     twin_of: Callable[[Any], U], method: Callable[Concatenate[Any, P], Any]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method that runs `method` in the loop, and returns the twin of its result."""
+    """Return a sync method that runs `method` on the loop, and returns ``twin_of(result)``."""
 
     async def call(*args: Any, **kwargs: Any) -> U:
         found = method(*args, **kwargs)
@@ -49,12 +53,12 @@ def blocking_as(
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that waits for the coroutine method `method`."""
+    """Return a sync method that runs the async `method` on the loop, and returns its result."""
     return blocking_as(lambda result: result, method)
 
 
 class _Twin:
-    """The methods of a ``with`` block. Its end closes the inner object."""
+    """Base class of the sync twins, with the methods of a ``with`` block. Its end closes the async object."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -91,8 +95,8 @@ class SyncStream(StreamView, _Twin):
             while (chunk := self.next()) is not None:
                 yield chunk
         finally:
-            # Do not wait. Any thread may close a generator, and the loop's own thread must not wait for
-            # itself.
+            # Do not wait for the end of the close. Any thread may close a generator, even the thread of the
+            # loop, which must not wait for itself.
             if not sys.is_finalizing():
                 submit(self._inner.close())
 
@@ -160,17 +164,18 @@ class SyncDubbing(_Twin):
     wait = blocking(Dubbing.wait)
     fetch = blocking(Dubbing.fetch)
 
-    # Written out, because the arguments of a twin would show the secret in a detailed traceback.
+    # These two methods hide the webhook secret before anything else. In a method made by `blocking`, a
+    # detailed traceback would show the secret among the arguments.
 
     def create_job(self, media: Media, *, target_locales: Iterable[str], **fields: Any) -> DubJob:
-        """Return a new job that dubs a medium. See :meth:`Dubbing.create_job`."""
+        """Create a job that dubs a media file, and return the job. See :meth:`Dubbing.create_job`."""
         job: DubJob = run_sync(
             self._inner.create_job(media, target_locales=target_locales, **hide_secret(fields))
         )
         return job
 
     def create_job_with_project(self, media: Media, *, project_id: str, **fields: Any) -> DubJob:
-        """Return a new job of a project. See :meth:`Dubbing.create_job_with_project`."""
+        """Create a job for the locales of a project. See :meth:`Dubbing.create_job_with_project`."""
         job: DubJob = run_sync(
             self._inner.create_job_with_project(media, project_id=project_id, **hide_secret(fields))
         )
@@ -211,21 +216,22 @@ class SyncClient(_Twin):
     token = blocking(Client.token)
     limits = blocking(Client.limits)
 
-    # Calls are made in the caller's thread, so that a DeprecationWarning names the caller's line.
+    # These two methods check the fields in the thread of the user, so that a DeprecationWarning names the
+    # user's line.
 
     @like(Client.generate)
     def generate(self, /, text: str, **fields: Any) -> Spoken:
-        """Named by :meth:`Client.generate`."""
+        """Get the docstring of :meth:`Client.generate`."""
         spoken: Spoken = self.call(generate_call(text, stacklevel=3, **fields))
         return spoken
 
     @like(Client.stream)
     def stream(self, /, text: str, **fields: Any) -> SyncStream:
-        """Named by :meth:`Client.stream`."""
+        """Get the docstring of :meth:`Client.stream`."""
         return SyncStream(run_sync(start(self._inner, stream_call(text, stacklevel=3, **fields))))
 
     def voices(self, model: str = "gen2", *, token: str | SecretStr | None = None) -> list[Voice]:
         """Return the voices in a model's catalogue. See :meth:`Client.voices`."""
-        # Written out, because the arguments of a twin would show the token in a detailed traceback.
+        # Hide the token first. In a method made by `blocking`, a detailed traceback would show the token.
         token = hidden_key(token)
         return run_sync(self._inner.voices(model, token=token))

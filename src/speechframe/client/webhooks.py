@@ -1,4 +1,4 @@
-"""Receive webhooks, by which the service reports the end of dubbing jobs (chosen: webhook)."""
+"""Receive webhooks, the requests in which the service reports the end of dubbing jobs."""
 
 import hmac
 import inspect
@@ -19,8 +19,10 @@ from speechframe.wire.dubbing import decode_value, webhook_signature
 __all__ = ["receive_webhooks"]
 
 MAX_AGE_S = 300.0
-"""Largest age of a webhook in seconds, and largest difference to a time in the future."""
+"""Largest age of a webhook in seconds. Its time may also be this far in the future, as clocks differ."""
+# Largest body of a webhook that is read, in bytes.
 _MOST_BYTES = 1 << 20
+# Webhooks about other events are answered with 204 and ignored.
 _EVENT = "DUB_JOB"
 
 
@@ -33,9 +35,10 @@ def receive_webhooks(
 ) -> web.Application:
     """Return an aiohttp application that receives the webhooks of dubbing jobs, as an alternative to polling.
 
-    The application calls `on_status` only for recent webhooks that are signed with `secret`. It answers 204
-    after `on_status` has returned, and 500 if `on_status` raises. The service repeats a webhook if the answer
-    was not a success or was lost. So the same status may come twice.
+    The application calls `on_status` only for recent webhooks that are signed with `secret`, and answers 204
+    after `on_status` has returned, 500 if `on_status` raises, 401 for a wrong signature or an old webhook,
+    and 400 for a broken body. The service repeats a webhook if the answer was not a success or was lost. So
+    the same status may come twice.
 
     Parameters
     ----------
@@ -46,7 +49,8 @@ def receive_webhooks(
     path
         Path of the webhooks on this server.
     max_age_s
-        Webhooks that are older are refused, so that an intercepted webhook cannot be used again later.
+        Largest age of a webhook in seconds (default 300). Older webhooks are refused, so that an intercepted
+        webhook cannot be used again later.
 
     Raises
     ------
@@ -90,7 +94,8 @@ def _problem(body: bytes, timestamp: str, signature: str, secret: SecretStr, max
     # Use the bytes of the headers, because they may not be valid text.
     signed_time, given = (text.encode("utf-8", "surrogateescape") for text in (timestamp, signature))
     signed = webhook_signature(secret.get_secret_value(), body, signed_time)
-    # Compare first, and in constant time, so that a sender without the secret learns nothing.
+    # Compare the signature before the age, and in constant time. So a sender without the secret cannot learn
+    # anything from the answer or its delay.
     if not hmac.compare_digest(signed.encode(), given.lower()):
         return "the signature is wrong"
     age_s = time.time() - int(timestamp) / 1000 if timestamp.isdecimal() else math.inf

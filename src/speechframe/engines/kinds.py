@@ -1,6 +1,6 @@
 """The kinds of engines, and the entry points that name the engines.
 
-A broken plug-in is left out and named in the log once. The other engines work on.
+A broken plug-in is left out, and a warning in the log names it once. The other engines still work.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+# Among entry points of the same name, one whose value begins with this text is preferred.
 _OUR_ENGINES = "speechframe.engines."
 
 
@@ -42,16 +43,17 @@ class Kind:
     Parameters
     ----------
     name
-        Its name, such as ``speaker``.
+        Name of the kind, such as ``speaker``.
     group
-        The entry point group of its engines.
+        The group of the entry points of its engines.
     words
-        The words for one in a message.
+        The words for such an engine in a message, such as "speech engine".
     parts
-        The attributes that every engine of this kind has. They are found without a call, because reading
-        the version loads the library.
+        The attributes that every engine of this kind must have. Their values are not read for the check,
+        because reading the version loads the library.
     probe
-        A method that must return a list before the engine counts as usable. It loads nothing.
+        Name of a method that must return a list, or the engine is not usable. The method loads no model. None
+        if this kind has no such method.
     """
 
     name: str
@@ -85,7 +87,7 @@ KINDS = (SPEAKERS, CHANGERS, TRANSLATORS, RECOGNISERS)
 
 @lru_cache(maxsize=len(KINDS))
 def found(kind: Kind) -> Mapping[str, Any]:
-    """Return every engine of a kind that can be made, by name.
+    """Return every engine of a kind that can be constructed, by name. Log a warning for each other engine.
 
     Examples
     --------
@@ -104,12 +106,15 @@ def found(kind: Kind) -> Mapping[str, Any]:
 
 
 def points(kind: Kind) -> list[EntryPoint]:
-    """Return the entry points of a kind, by name. Of two with one name, ours or the first stays."""
+    """Return the entry points of a kind, sorted by name. Only one entry point of each name is returned.
+
+    An entry point in `_OUR_ENGINES` is preferred, or else the first.
+    """
     return [first for first, *_ in candidates(kind).values()]
 
 
 def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
-    """Return all entry points of a kind by name. Only the first of each name is used."""
+    """Return all entry points of a kind by name. The first of each name is the one to use."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in sorted(_points(kind.group), key=_order):
         by_name.setdefault(point.name, []).append(point)
@@ -117,11 +122,15 @@ def candidates(kind: Kind) -> dict[str, list[EntryPoint]]:
 
 
 def _order(point: EntryPoint) -> tuple[str, bool]:
+    """Return a key that sorts entry points by name, and those in `_OUR_ENGINES` before others."""
     return point.name, not point.value.startswith(_OUR_ENGINES)
 
 
 def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
-    """Return a sentence for each entry point of one name but the first."""
+    """Return a sentence for each entry point that is left out, because another one has the same name.
+
+    `points_of_name` are the entry points of one name.
+    """
     first, *others = points_of_name
     return [
         f"the {kind.words} {point.name!r} ({point.value}) is left out: {first.value} has the name"
@@ -130,10 +139,12 @@ def shadowed(kind: Kind, points_of_name: Sequence[EntryPoint]) -> list[str]:
 
 
 def _points(group: str) -> Iterator[EntryPoint]:
-    with contextlib.suppress(Exception):  # a package whose metadata is broken is found below
+    """Yield the entry points of a group. Leave out packages with broken metadata, and log a warning."""
+    with contextlib.suppress(Exception):  # some package has broken metadata, which the loop below finds
         yield from entry_points(group=group)
         return
-    # One package at a time, which takes ten times as long: a broken package must not hide the others.
+    # Read one package at a time, so that a broken package does not hide the others. This takes ten times as
+    # long.
     seen = set()
     for package in distributions():
         try:
@@ -147,12 +158,12 @@ def _points(group: str) -> Iterator[EntryPoint]:
 
 
 def made(kind: Kind, point: EntryPoint) -> Any:
-    """Return the engine of an entry point.
+    """Import and make the engine of an entry point, and return the engine.
 
     Raises
     ------
     EngineFault
-        The engine cannot be imported or made, or is not an engine of this kind.
+        If the engine cannot be imported or made, or is not an engine of this kind.
     """
     called = f"the {kind.words} {point.name!r} ({point.value})"
     try:
@@ -168,7 +179,7 @@ def made(kind: Kind, point: EntryPoint) -> Any:
 
 
 def _check_answers(kind: Kind, engine: Any) -> None:
-    """Raise an error of any kind if the engine does not return the types that it should."""
+    """Raise an error (of any class) if an attribute or a method of the engine has a wrong type or result."""
     if kind.probe is not None:
         answer = getattr(engine, kind.probe)()
         if not isinstance(answer, Sequence):

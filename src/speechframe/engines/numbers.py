@@ -1,8 +1,8 @@
-"""Find the numbers of a text that an engine would misread, and write them as every engine reads them.
+"""Find the numbers of a text that espeak-ng would misread, and write them in a form that it reads correctly.
 
-An engine joins the groups of a number only if the group mark is the one it expects. It reads "3 000" with a
-no-break space as "three zero zero zero". So the group marks are removed: "3000". The decimal mark becomes
-the one that the engine expects, or a word.
+espeak-ng joins the groups of digits of a number only if it expects the mark between them. It reads "3 000"
+with a no-break space as "three zero zero zero". So the group marks are removed: "3000". The decimal mark
+becomes the mark that espeak-ng expects, or a word.
 """
 
 import re
@@ -15,20 +15,24 @@ __all__ = ["plain_numbers"]
 _BLANKS = "\u00a0\u2007\u2008\u2009\u200a\u202f"
 _APOSTROPHES = "'\u2019\u02bc"
 _POINT, _COMMA, _ARABIC_POINT, _ARABIC_COMMA = ".", ",", "\u066b", "\u066c"
+# All marks that may be between the digits of a number.
 _MARKS = f"{_BLANKS}{_APOSTROPHES}{_POINT}{_COMMA}{_ARABIC_POINT}{_ARABIC_COMMA}"
-# Possessive, and each run of digits is tried at its first digit only. So the time is linear for any text.
+# The quantifiers are possessive, and a number begins only at the first digit of a run. So the time is linear
+# for any text.
 _NUMBER = re.compile(rf"(?<!\d)\d++(?:[{_MARKS}]\d++)++")
 _NUMBER_WITH_SPACES = re.compile(rf"(?<!\d)\d++(?:[ {_MARKS}]\d++)++")
 _BLANK = re.compile(f"[ {_BLANKS}]")
+# Maps each space to a usual space, and each apostrophe to a straight apostrophe.
 _SAME = MappingProxyType(dict.fromkeys(_BLANKS, " ") | dict.fromkeys(_APOSTROPHES, "'"))
 
+# espeak-ng's names of languages.
 _WITH_POINT = """
 am ar bn cmn cy en es-419 fa fil ga gd gu he hi ja kn ko mi ml mr ms mt ne or pa si sw ta te th ur yue zh
 """
 _POINT_IS_DECIMAL = frozenset(_WITH_POINT.split())
 """Languages that write 3.5 and 3,000 (Unicode CLDR). The others write 3,5 and 3.000 or 3 000."""
 _ENGINE_WANTS_POINT = _POINT_IS_DECIMAL - {"es-419", "ms"} | {"af", "ka", "kk", "ky"}
-"""Languages in which espeak-ng takes the point as the decimal mark. In the others it takes the comma."""
+"""Languages in which espeak-ng reads a point as the decimal mark. In all others, this mark is a comma."""
 _WORD_OF_MARK = MappingProxyType(
     {
         "be": "\u043a\u043e\u0441\u043a\u0430",
@@ -40,20 +44,20 @@ _WORD_OF_MARK = MappingProxyType(
         "yue": "\u9ede",
     }
 )
-"""The word for the decimal mark, if espeak-ng leaves the mark out or names another one."""
-_GROUP = 3
-_INDIAN_GROUP = 2
+"""Maps a language to the word for the decimal mark, if espeak-ng reads this mark wrongly or not at all."""
+_GROUP = 3  # digits of a group, as in 1,234,567
+_INDIAN_GROUP = 2  # digits of a group except the last, as in 12,34,567
 
 
 def plain_numbers(text: str, language: str) -> Iterator[tuple[int, int, str]]:
-    r"""Yield start and end of each number that has to be written differently, and its new form.
+    r"""Yield start, end and new form of each number that espeak-ng would misread.
 
     Parameters
     ----------
     text
         The text.
     language
-        espeak's name of the language without its family, such as ``fr`` or ``es-419``.
+        espeak-ng's name of the language without its family, such as ``fr`` or ``es-419``.
 
     Examples
     --------
@@ -69,7 +73,7 @@ def plain_numbers(text: str, language: str) -> Iterator[tuple[int, int, str]]:
             continue  # a telephone number
         found = [(match, _rewritten(match.group(), language, has_point=has_point))]
         if found[0][1] is None and " " in match.group():
-            # The spaces do not group digits, so they separate numbers.
+            # The spaces do not group digits, so they separate numbers. Look at each number alone.
             parts = _NUMBER.finditer(text, match.start(), match.end())
             found = [(part, _rewritten(part.group(), language, has_point=has_point)) for part in parts]
         for number, said in found:
@@ -78,15 +82,17 @@ def plain_numbers(text: str, language: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _known(language: str, languages: frozenset[str]) -> bool:
+    """Return whether a language, or the language without its region, is in a set."""
     return language in languages or ("-" in language and _base(language) in languages)
 
 
 def _base(language: str) -> str:
+    """Return a language without its region."""
     return language.partition("-")[0]
 
 
 def _rewritten(number: str, language: str, *, has_point: bool) -> str | None:
-    """Return a number without group marks, or None if the engine reads the number correctly or as a list."""
+    """Return the new form of a number, or None if its marks neither group digits nor begin a fraction."""
     parts = re.split(rf"([ {_MARKS}])", number)
     digits, marks = parts[::2], [_SAME.get(mark, mark) for mark in parts[1::2]]
     decimal = _POINT if has_point else _COMMA
@@ -103,7 +109,7 @@ def _rewritten(number: str, language: str, *, has_point: bool) -> str | None:
 
 
 def _groups(digits: Sequence[str], marks: Sequence[str], decimal: str, *, has_point: bool) -> int:
-    """Return how many marks group the digits. 0 means that the marks have another purpose."""
+    """Return how many marks, from the first on, group the digits. 0 if the marks have another purpose."""
     mark = marks[0]
     count = next((index for index, other in enumerate(marks) if other != mark), len(marks))
     has_rest = count < len(marks)

@@ -1,6 +1,7 @@
-"""The engines, the report of `doctor` on each, and the voices of the speech engines.
+"""The engines, their voices and pairs of languages, and the report of the command `doctor` on each engine.
 
-Nothing that a plug-in returns is believed: a voice or a pair that cannot be used is left out, and named.
+Everything that an engine returns is checked, because a plug-in may be wrong. A voice or pair that cannot be
+used is left out, and a sentence about it goes to the log or to `doctor`.
 """
 
 import difflib
@@ -44,6 +45,7 @@ __all__ = [
     "working",
 ]
 
+# End of the sentence about a voice that is left out because another voice has the same name.
 _HAS_THE_NAME = " has the name"
 
 
@@ -58,9 +60,11 @@ class CatalogueEntry(NamedTuple):
 class EngineReport:
     """The report of `doctor` on one engine.
 
-    ``kind`` is a name of :data:`kinds.KINDS`. ``problem`` is None when the engine works. Otherwise it names
-    the missing or broken part, and ``command`` is the remedy. ``left_out`` has a sentence for each voice,
-    model and file that the engine offers without.
+    ``kind`` is the name of one of :data:`kinds.KINDS`. ``package`` is the package with the entry point.
+    ``voices``, ``locales`` and ``pairs`` are numbers. ``problem`` is None if the engine works. Otherwise
+    ``problem`` names the missing or broken part, and ``command`` is the shell command that helps.
+    ``left_out`` has a sentence for each voice, model or file that cannot be used, and for each engine of the
+    same name.
     """
 
     kind: str
@@ -76,18 +80,18 @@ class EngineReport:
 
     @property
     def works(self) -> bool:
-        """Whether the engine can be used."""
+        """True if the engine can be used."""
         return self.problem is None
 
     @property
     def is_missing(self) -> bool:
-        """Whether the engine is not installed, so that nothing is broken."""
+        """True if the engine is only not installed. False if it works or is broken."""
         command = self.command or ""
         return command.startswith(("pip install ", "apt install ")) and "--upgrade" not in command
 
 
 def speakers() -> Mapping[str, Speaker]:
-    """Return every speech engine that could be made, by name.
+    """Return every speech engine that can be constructed, by name. Its library may still be missing.
 
     Examples
     --------
@@ -98,22 +102,22 @@ def speakers() -> Mapping[str, Speaker]:
 
 
 def changers() -> Mapping[str, Changer]:
-    """Return every voice changer that could be made, by name."""
+    """Return every voice changer that can be constructed, by name."""
     return kinds.found(kinds.CHANGERS)
 
 
 def translators() -> Mapping[str, Translator]:
-    """Return every translation engine that could be made, by name."""
+    """Return every translation engine that can be constructed, by name."""
     return kinds.found(kinds.TRANSLATORS)
 
 
 def recognisers() -> Mapping[str, Recogniser]:
-    """Return every speech recogniser that could be made, by name."""
+    """Return every speech recogniser that can be constructed, by name."""
     return kinds.found(kinds.RECOGNISERS)
 
 
 def speaker(name: str) -> Speaker:
-    """Return the speech engine of this name; raises EngineFault if it cannot be used any more."""
+    """Return the speech engine of this name, or raise EngineFault if there is none any more."""
     try:
         return speakers()[name]
     except KeyError:
@@ -147,7 +151,10 @@ def pairs_of(name: str, engine: Translator) -> tuple[tuple[TranslationPair, ...]
 
 
 def _listed(name: str, engine: Any, listing: Callable[[], Sequence[Any]]) -> tuple[list[Any], list[str]]:
-    """Return a list of an engine, and the sentences of its method ``left_out``, if it has one."""
+    """Return the result of `listing` as a list, and the sentences of the engine's method ``left_out``.
+
+    If the engine raises an error, the list is empty, and the sentences contain the error.
+    """
     try:
         left_out = [str(words) for words in getattr(engine, "left_out", tuple)()]
         return list(listing()), left_out
@@ -158,6 +165,7 @@ def _listed(name: str, engine: Any, listing: Callable[[], Sequence[Any]]) -> tup
 
 
 def _problem_of(entry: Any, find: Callable[[Any], str | None]) -> str | None:
+    """Return the problem that `find` returns for an entry, or the error that it raises, or None."""
     try:
         return find(entry)
     except Exception as error:  # noqa: BLE001 - an entry of a plug-in may be anything
@@ -165,7 +173,7 @@ def _problem_of(entry: Any, find: Callable[[Any], str | None]) -> str | None:
 
 
 def _problem_of_voice(entry: Any) -> str | None:
-    """Return the reason why a voice cannot stand in a catalogue."""
+    """Return the reason why a voice cannot be in a catalogue, or None."""
     if not isinstance(entry, EngineVoice):
         return f"it is of type {type(entry).__name__}, not EngineVoice"
     voice: Any = entry  # a plug-in may have put anything into its fields
@@ -186,6 +194,7 @@ def _problem_of_voice(entry: Any) -> str | None:
 
 
 def _problem_of_locales(voice: Any) -> str | None:
+    """Return the problem of a voice's locales and styles, or None."""
     if not isinstance(voice.supported_locales, Mapping) or voice.locale not in voice.supported_locales:
         return "must have its own locale among supported_locales"
     for locale, details in voice.supported_locales.items():
@@ -199,17 +208,17 @@ def _problem_of_locales(voice: Any) -> str | None:
 
 
 def _problem_of_pair(entry: Any) -> str | None:
-    """Return the reason why a pair cannot be used."""
+    """Return the reason why a pair cannot be used, or None."""
     if not isinstance(entry, TranslationPair):
         return f"it is of type {type(entry).__name__}, not TranslationPair"
-    pair: Any = entry  # same
+    pair: Any = entry  # a plug-in may have put anything into its fields
     if not _is_locale(pair.source) or not _is_locale(pair.target):
         return f"{pair.source!r:.80} and {pair.target!r:.80} must be locales or languages"
     return None if isinstance(pair.quality, Quality) else f"{pair.quality!r:.80} is not a Quality"
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a value is text that can be sent: half a surrogate pair cannot."""
+    """Return whether a value is a str that can be sent. Half a surrogate pair cannot be sent."""
     try:
         return isinstance(value, str) and bool(value.encode() or True)
     except UnicodeEncodeError:
@@ -218,6 +227,7 @@ def _is_text(value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_locale(tag: Any) -> bool:
+    """Return whether a value is a locale or a language."""
     try:
         return isinstance(tag, str) and bool(locales.normalise(tag))
     except ValueError:
@@ -226,17 +236,18 @@ def _is_locale(tag: Any) -> bool:
 
 @lru_cache(maxsize=16)
 def catalogue(model: Model, engines: frozenset[str] | None = None) -> Mapping[str, CatalogueEntry]:
-    """Return the voices of one model generation by full id. Each generation has its own (section 4.1).
+    """Return the voices of a model (``gen2`` or ``falcon-2``) by full id. Log each voice that is left out.
 
-    If two engines have a voice of the same name, the first engine by name keeps it.
+    Each model has its own catalogue (section 4.1 of the service document). If two engines have a voice of the
+    same name, the voice of the first engine by name is kept.
 
     Parameters
     ----------
     model
-        The generation.
+        The model.
     engines
-        Names of the engines that count; None is every engine that can be made. Of those, an engine whose
-        library is missing would still keep its names.
+        Names of the engines to use. None (default) uses every engine that can be constructed, even if its
+        library is missing. A voice of an engine that works may then be left out because of its name.
 
     Examples
     --------
@@ -251,7 +262,7 @@ def catalogue(model: Model, engines: frozenset[str] | None = None) -> Mapping[st
 
 
 def duplicates(model: Model) -> tuple[str, ...]:
-    """Return a sentence for each voice that a catalogue leaves out because of its name."""
+    """Return a sentence for each voice of working engines that is left out because of its name."""
     working_here = frozenset(working(kinds.SPEAKERS))
     return tuple(words for words in _sorted_out(model, working_here)[1] if words.endswith(_HAS_THE_NAME))
 
@@ -260,6 +271,7 @@ def duplicates(model: Model) -> tuple[str, ...]:
 def _sorted_out(
     model: Model, engines: frozenset[str] | None
 ) -> tuple[Mapping[str, CatalogueEntry], tuple[str, ...]]:
+    """Return the catalogue of a model, and a sentence for each voice and file that is left out."""
     found: dict[str, CatalogueEntry] = {}
     taken: dict[str, str] = {}
     left_out: list[str] = []
@@ -284,25 +296,25 @@ def _sorted_out(
 
 @lru_cache(maxsize=len(kinds.KINDS))
 def working(kind: kinds.Kind) -> Mapping[str, Any]:
-    """Return the engines of a kind that work, by name. This loads their libraries."""
+    """Return the engines of a kind that work, by name. Loads their libraries, to be sure."""
     works = {report.name for report in describe(kind.name) if report.works}
     return MappingProxyType({name: engine for name, engine in kinds.found(kind).items() if name in works})
 
 
 def find_voice(name_or_id: str, model: Model, engines: frozenset[str] | None = None) -> CatalogueEntry:
-    """Return a voice by its full id or its name alone, in any case.
+    """Return a voice by its full id or its name alone, in upper or lower case.
 
     Parameters
     ----------
     name_or_id
-        The name.
+        The id, such as ``en-US-nora``, or the name, such as ``nora``.
     model, engines
         As in :func:`catalogue`.
 
     Raises
     ------
     KeyError
-        There is no such voice; :func:`nearest_voices` returns similar names.
+        If there is no such voice. :func:`nearest_voices` returns similar voices.
 
     Examples
     --------
@@ -315,7 +327,7 @@ def find_voice(name_or_id: str, model: Model, engines: frozenset[str] | None = N
 def nearest_voices(
     name_or_id: str, model: Model, engines: frozenset[str] | None = None, *, count: int = 3
 ) -> list[str]:
-    """Return the full ids of the voices whose id or name is most similar to a name.
+    """Return at most `count` full ids of voices whose id or name is similar to a name, most similar first.
 
     Examples
     --------
@@ -331,12 +343,13 @@ def nearest_voices(
 
 
 def describe(kind: str | None = None, name: str | None = None) -> tuple[EngineReport, ...]:
-    """Return a report on every engine that is installed or announced, working or not.
+    """Return a report on every engine with an entry point, whether the engine works or not.
 
     Parameters
     ----------
     kind, name
-        Report on this kind or name alone. The others are not even imported.
+        Report only on engines of this kind or this name. Other engines are not imported. None (default)
+        selects all.
 
     Examples
     --------
@@ -353,6 +366,7 @@ def describe(kind: str | None = None, name: str | None = None) -> tuple[EngineRe
 
 
 def _report(kind: kinds.Kind, named: Sequence[EntryPoint]) -> EngineReport:
+    """Return the report on the first of the entry points `named` the same. Loads the engine's library."""
     point = named[0]
     package = point.dist.name if point.dist else "?"
     shadowed = tuple(kinds.shadowed(kind, named))
@@ -378,6 +392,7 @@ def _report(kind: kinds.Kind, named: Sequence[EntryPoint]) -> EngineReport:
 
 
 def _version_of(engine: Any) -> str:
+    """Return the version of an engine, or raise TypeError if it is not text."""
     version = engine.version
     if not isinstance(version, str) or not version:
         raise TypeError(f"the version is {version!r:.80}, not text")
@@ -385,6 +400,7 @@ def _version_of(engine: Any) -> str:
 
 
 def _offers(kind: kinds.Kind, engine: Any, report: EngineReport) -> EngineReport:
+    """Return a report with the numbers of voices, locales and pairs of an engine."""
     if kind is kinds.SPEAKERS:
         voices, left_out = voices_of(report.name, engine)
         homes = len({voice.locale for voice in voices})
@@ -397,6 +413,7 @@ def _offers(kind: kinds.Kind, engine: Any, report: EngineReport) -> EngineReport
 
 @lru_cache(maxsize=16)
 def _by_name(model: Model, engines: frozenset[str] | None) -> Mapping[str, CatalogueEntry]:
+    """Return the voices of a catalogue by folded name and by folded id. An id takes precedence."""
     entries = catalogue(model, engines).values()
     return {_folded(entry.voice.name): entry for entry in entries} | {
         _folded(entry.voice.voice_id): entry for entry in entries
@@ -404,4 +421,5 @@ def _by_name(model: Model, engines: frozenset[str] | None) -> Mapping[str, Catal
 
 
 def _folded(name_or_id: str) -> str:
+    """Return a name or an id in lower case, with hyphens for underscores."""
     return name_or_id.strip().replace("_", "-").casefold()

@@ -1,8 +1,9 @@
-"""Speech of any engine, as a whole or sentence by sentence, within the abilities of the engine.
+"""Speak a text with any engine, as a whole or sentence by sentence, within the abilities of the engine.
 
-In a stream the engine speaks each sentence alone. A stream differs from the whole text in two ways. The pause
-between two sentences has a fixed length (:func:`pause_seconds`), and variation is drawn for each sentence.
-Equal sentences sound equal in every text. A voice has one gain, so streams and whole texts are equally loud.
+In a stream, the engine speaks each sentence alone. So a stream differs in two ways from a text that is spoken
+as a whole. The pause between two sentences has a fixed length (:func:`pause_seconds`), and the random
+variation is drawn for each sentence. Equal sentences sound the same in every text. A voice has one gain, so
+streams and whole texts are equally loud.
 """
 
 from abc import ABC, abstractmethod
@@ -39,15 +40,18 @@ __all__ = [
 LOUDNESS_LUFS = -24.0
 """Target loudness of each voice in LUFS (ITU-R BS.1770), the median of its utterances."""
 PEAK = 0.9
-"""Largest absolute sample. A lossy format may add a little."""
+"""Largest absolute sample, of 1. The rest is room for lossy formats, which may raise a peak."""
 LONGEST_CHARACTERS = 600
-"""Longest part that is spoken at once. A longer text without a mark is cut between words."""
+"""Longest part of a text that is spoken at once. A longer sentence is cut between words."""
 
+# Silence after a sentence and after a clause at the normal rate, in seconds.
 _SENTENCE_PAUSE_S = 0.25
 _CLAUSE_PAUSE_S = 0.1
 _CLAUSE_MARKS = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 _SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u17d4\u104b\u1362\u203c"
+# Quotation marks and brackets that may follow the mark of a sentence or clause.
 _CLOSERS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\uff3d\u300b\u3009\uff63"
+# The rate at which a voice speaks twice as fast.
 _RATE_FOR_DOUBLE = 50.0
 _ABILITIES = MappingProxyType(
     {
@@ -59,15 +63,15 @@ _ABILITIES = MappingProxyType(
         "original_text": ("words_as_original_text", False, "word times of the original text"),
     }
 )
-"""Each ability with its field of the utterance, the neutral value, and the words for a warning."""
+"""Maps an ability to its field of :class:`Utterance`, the neutral value, and words for a warning."""
 _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
-"""Text for measuring loudness. Every voice reads numerals, and they are about as loud as a sentence."""
+"""Text for measuring loudness. Every voice reads numerals, which are about as loud as a sentence."""
 
 Samples = NDArray[np.float32]
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text into the parts that are spoken one after the other. The parts join to the text.
+    """Split a text into the sentences that are spoken one after the other. Joined, they give the text.
 
     Examples
     --------
@@ -78,7 +82,7 @@ def sentences(text: str) -> list[str]:
     parts = [*chunker.add(text), chunker.flush()]
     found: list[str] = []
     for part in parts:
-        # A part that cannot be spoken alone, such as a pause at the end, is added to the part before it.
+        # Add a part that cannot be spoken alone, such as a pause at the end, to the part before.
         if found and not speaks(part):
             found[-1] += part
         elif part:
@@ -92,10 +96,10 @@ def pause_seconds(before: str, after: str, rate: int = 0) -> float:
     Parameters
     ----------
     before, after
-        The texts. The silence after a sentence is longer than after a clause. Within a clause and beside a
-        pause marker, the silence is 0.
+        The two texts. The silence after a sentence is longer than after a clause. Within a clause and beside
+        a pause marker, the silence is 0.
     rate
-        -50 to 50, as in a request.
+        Change of the speed, -50 to 50. 50 halves the silence.
 
     Examples
     --------
@@ -114,15 +118,17 @@ def pause_seconds(before: str, after: str, rate: int = 0) -> float:
 
 
 def _ends_with_pause(text: str) -> bool:
+    """Return whether a text ends with a pause marker."""
     return any(isinstance(part, Pause) for part in split_pauses(text.rstrip())[-1:])
 
 
 def _begins_with_pause(text: str) -> bool:
+    """Return whether a text begins with a pause marker."""
     return any(isinstance(part, Pause) for part in split_pauses(text.lstrip())[:1])
 
 
 def within(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance, tuple[str, ...]]:
-    """Return an utterance without the fields that an engine cannot follow, and a warning for each.
+    """Return an utterance without the fields for abilities that an engine lacks, and warnings about them.
 
     Examples
     --------
@@ -149,12 +155,12 @@ def within(capabilities: Capabilities, utterance: Utterance) -> tuple[Utterance,
 
 
 def check(speaker: Speaker, utterance: Utterance) -> tuple[str, ...]:
-    """Return the warnings for a whole text, before any of it is spoken.
+    """Return the warnings for a whole text without speaking it.
 
     Raises
     ------
     EngineError
-        The engine would refuse the text. An engine that does not stream refuses only when it speaks.
+        If the engine would refuse the text. An engine without streaming refuses only in :func:`speak`.
     """
     fitting, warnings = within(speaker.capabilities, utterance)
     if not speaker.capabilities.streaming:
@@ -163,31 +169,32 @@ def check(speaker: Speaker, utterance: Utterance) -> tuple[str, ...]:
 
 
 def speak(speaker: Speaker, utterance: Utterance) -> Speech:
-    """Return a text as speech of any engine, with a warning for each ability that the engine lacks.
+    """Return an utterance as speech, with a warning for each requested ability that the engine lacks.
 
     Raises
     ------
     EngineError
-        As the engine's `speak`.
+        If the engine cannot speak the utterance. EngineFault if the engine is at fault.
     """
     fitting, warnings = within(speaker.capabilities, utterance)
     return _warned(_checked(speaker.speak(fitting)), warnings)
 
 
 def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
-    """Yield speech piece by piece, as the engine makes it.
+    """Yield the speech of an utterance piece by piece, each as soon as the engine has made it.
 
     Parameters
     ----------
     speaker
-        Any engine. An engine that does not stream speaks each sentence as a text of its own.
+        Any engine. An engine without streaming speaks each sentence as a text of its own.
     utterance
-        The text. With ``audio_duration_s`` it is one piece, because the length is that of the whole.
+        The text, voice and settings. With ``audio_duration_s``, the speech is a single piece, because the
+        length applies to the whole text.
 
     Raises
     ------
     EngineError
-        With the first piece, as the engine's `speak`.
+        As :func:`speak`, when a piece is requested.
     """
     fitting, warnings = within(speaker.capabilities, utterance)
     if fitting.audio_duration_s:
@@ -200,7 +207,7 @@ def stream(speaker: Speaker, utterance: Utterance) -> Iterator[Speech]:
 
 
 def _checked(speech: Any) -> Speech:
-    """Return the speech of an engine. Raise EngineFault if a type or value is wrong."""
+    """Return the result of an engine, or raise EngineFault if its type or a value in it is wrong."""
     if not isinstance(speech, Speech):
         raise EngineFault(f"the engine returned {type(speech).__name__}, not Speech")
     facts: Any = speech  # a plug-in may have put anything into its fields
@@ -219,13 +226,14 @@ def _checked(speech: Any) -> Speech:
 
 
 def _warned(speech: Speech, warnings: tuple[str, ...]) -> Speech:
+    """Return speech with further warnings before its own."""
     if not warnings:
         return speech
     return replace(speech, warnings=tuple(dict.fromkeys((*warnings, *speech.warnings))))
 
 
 class SentenceSpeaker(ABC):
-    """The base of speech engines that speak sentence by sentence. It levels each voice."""
+    """Base class of speech engines that speak sentence by sentence, with all voices equally loud."""
 
     capabilities = Capabilities(
         pitch=True,
@@ -240,50 +248,51 @@ class SentenceSpeaker(ABC):
 
     @abstractmethod
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings of a whole text. Raise EngineError if the text cannot be spoken."""
+        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
 
     @abstractmethod
     def _spoken(self, utterance: Utterance) -> Speech:
-        """Return an utterance without the gain."""
+        """Return an utterance as speech, without the gain of the voice."""
 
     @abstractmethod
     def _gain_db(self, utterance: Utterance) -> float:
-        """Return the gain in dB that brings the voice to the loudness that all voices have."""
+        """Return the gain in dB that brings a voice to :data:`LOUDNESS_LUFS`."""
 
     def stream(self, utterance: Utterance) -> Iterator[Speech]:
-        """Yield an utterance sentence by sentence.
+        """Yield the speech of an utterance sentence by sentence.
 
-        :mod:`speechframe.engines.streaming` describes the differences from a whole text.
+        :mod:`speechframe.engines.streaming` describes how a stream differs from a text spoken as a whole.
 
         Raises
         ------
         EngineError
-            With the first sentence, as ``speak``.
+            If no sentence can be spoken, or the engine has a fault.
         """
         return in_sentences(utterance, self._levelled)
 
     def _levelled(self, utterance: Utterance) -> Speech:
-        """Return an utterance with the gain of its voice."""
+        """Return an utterance as speech, with the gain of its voice."""
         speech = self._spoken(utterance)
         return replace(speech, samples=at_gain(speech.samples, self._gain_db(utterance)))
 
 
 def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> Iterator[Speech]:
-    """Yield each sentence of a text as `speak` returns it, with the pause before it.
+    """Yield the speech of each sentence of a text, after the pause between this and the last sentence.
 
-    A sentence that the voice cannot speak is left out.
+    A sentence that cannot be spoken is left out, unless no sentence can be spoken.
 
     Parameters
     ----------
     utterance
         The text, voice and settings.
     speak
-        Speaks an utterance of a single sentence.
+        A function that speaks an utterance of a single sentence.
 
     Raises
     ------
     EngineError
-        No sentence can be spoken. The reason is that of the first sentence. Or the engine has a fault.
+        If no sentence can be spoken: the error of the first sentence. Or EngineFault, if the engine is at
+        fault.
     """
     refused: EngineError | None = None
     before: str | None = None
@@ -303,6 +312,7 @@ def in_sentences(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> 
 
 
 def _after_silence(speech: Speech, pause_s: float) -> Speech:
+    """Return speech with a pause before it, and with word times that include the pause."""
     frames = seconds_to_frames(pause_s, speech.sample_rate_hz)
     if not frames:
         return speech
@@ -312,19 +322,19 @@ def _after_silence(speech: Speech, pause_s: float) -> Speech:
 
 
 def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech]) -> float:
-    """Return the gain that brings a voice to the loudness that all voices have. The voice reads numerals.
+    """Let a voice read numerals, and return the gain that brings the voice to :data:`LOUDNESS_LUFS`.
 
     Parameters
     ----------
     utterance
-        The voice and locale; its text does not matter.
+        An utterance with the voice and locale. Its text is not used.
     speak
-        Speaks an utterance, without the gain.
+        A function that speaks an utterance without the gain.
 
     Returns
     -------
     float
-        In dB; 0 for a voice that cannot read numerals.
+        The gain in dB. 0 for a voice that cannot read numerals.
     """
     try:
         speech = speak(Utterance(_NUMERALS, utterance.voice_id, utterance.locale, variation=0))
@@ -336,6 +346,6 @@ def measured_gain_db(utterance: Utterance, speak: Callable[[Utterance], Speech])
 
 
 def at_gain(samples: Samples, gain_db: float) -> Samples:
-    """Return samples louder by a gain in dB, or by as much as :data:`PEAK` allows."""
+    """Return samples with a gain in dB, or with a smaller gain so that no sample exceeds :data:`PEAK`."""
     gain, highest = 10 ** (gain_db / 20), measure.peak(samples)
     return samples * np.float32(min(gain, PEAK / highest) if highest else gain)

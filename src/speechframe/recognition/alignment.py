@@ -1,8 +1,8 @@
-"""Find the time of each word of a text in its audio. The words of a recogniser are aligned with the text.
+"""Find the times of the words of a text in its audio, by aligning recognised words with the text.
 
 A recogniser spells words in its own way ("forty-two" for "42", "Jon" for "John"). The result has the words of
-the text. A word that was recognised with the same spelling has the recogniser's times. Words that were
-recognised differently share the time of the recognised words, in proportion to their lengths.
+the text. A word that was recognised with the same spelling gets the recogniser's times. Words that were
+recognised differently share the time of the recognised words, in proportion to their lengths in letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,18 @@ from speechframe.spec.texts import strip_pauses
 __all__ = ["INSTALL", "WordAligner", "laid_upon"]
 
 INSTALL = "pip install 'speechframe[asr]'"
+"""The command that installs a recogniser."""
 
 _LEAST_HEARD = 0.5
-"""Smallest share of a text's letters that must be recognised. Otherwise text and audio do not match."""
+"""Smallest share of a text's letters that must be recognised. With less, the audio has another text."""
+# Languages in which each character counts as a word.
 _WITHOUT_SPACES = frozenset({"zh"})
 
+# A tenth of a second of silence, for a trial of a recogniser.
 _NOTHING = Recording(np.zeros(1600, np.float32), 16_000)
 
 Timed = tuple[str, int, int]
+"""A word with its start and end in milliseconds."""
 
 
 class WordAligner:
@@ -41,7 +45,7 @@ class WordAligner:
     Parameters
     ----------
     recogniser
-        The recogniser to use. Its model is loaded with the first clip.
+        The recogniser to use. It loads its model with the first clip.
     """
 
     def __init__(self, recogniser: Recogniser) -> None:
@@ -50,12 +54,12 @@ class WordAligner:
 
     @classmethod
     def installed(cls) -> Self:
-        """Return an aligner with the first recogniser that works. A trial loads the recogniser's model.
+        """Return an aligner with the first recogniser that works, after a trial that loads its model.
 
         Raises
         ------
         SettingsError
-            No recogniser works. The message names the package to install.
+            If no recogniser works. The message contains the command that installs one.
         """
         reasons = []
         for recogniser in registry.recognisers().values():
@@ -89,14 +93,14 @@ class WordAligner:
         text
             The spoken text. Pause markers are ignored.
         locale
-            The locale of the text. None detects the language.
+            The locale of the text. With None, the recogniser detects the language.
         format, sample_rate_hz, channels
             Properties of the audio.
 
         Raises
         ------
         AudioError, EngineError
-            The audio cannot be read, the language is not supported, or the audio contains other words.
+            If the audio cannot be read, the language is not supported, or the audio contains other words.
         """
         heard = codec.decode(audio, format=format, sample_rate_hz=sample_rate_hz, channels=channels)
         recording = Recording(mixed(heard.samples), heard.sample_rate_hz)
@@ -123,7 +127,7 @@ def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> l
     Raises
     ------
     EngineError
-        Less than half of the text's letters were recognised.
+        If less than half of the text's letters were recognised.
 
     Examples
     --------
@@ -149,12 +153,12 @@ def laid_upon(written: Sequence[str], heard: Sequence[Word], audio_ms: int) -> l
         elif kind == "delete":
             pieces.append(_Piece(first, last))
     if letters and found < _LEAST_HEARD * letters:
-        raise EngineError(f"about {found:.0f} of the text's {letters} letters were heard")
+        raise EngineError(f"only about {found:.0f} of the text's {letters} letters were recognised")
     return list(_timed(written, pieces, audio_ms))
 
 
 class _Piece(NamedTuple):
-    """A range of words of a text with a common start and end. -1 means that the time is unknown."""
+    """The words ``written[first:last]`` of a text, with a common start and end. -1 is an unknown time."""
 
     first: int
     last: int
@@ -163,11 +167,12 @@ class _Piece(NamedTuple):
 
 
 def _timed(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> Iterator[Timed]:
+    """Yield each word with its times, in order and within the audio. Words of a piece share its time."""
     now_ms = 0
     for number, piece in enumerate(pieces):
         start_ms, end_ms = piece.start_ms, piece.end_ms
         if start_ms < 0:
-            # Words that were not recognised get the time between their neighbours.
+            # Words that were not recognised get the time between the pieces before and after.
             following = pieces[number + 1].start_ms if number + 1 < len(pieces) else audio_ms
             start_ms, end_ms = now_ms, following
         start_ms = min(max(start_ms, now_ms), audio_ms)
@@ -181,4 +186,5 @@ def _timed(written: Sequence[str], pieces: Sequence[_Piece], audio_ms: int) -> I
 
 
 def _folded(word: str) -> str:
+    """Return the letters and digits of a word in lower case, for comparison."""
     return "".join(character for character in word.casefold() if character.isalnum())

@@ -1,6 +1,7 @@
-"""The verbs, which are the things that people do with a table.
+"""The verbs, which are the public functions that make something: `generate`, `translate`, `dub` and more.
 
-A verb is a file with a function of the same name. The file of a verb that makes a run also has its backend.
+Each verb is a file with a function of the same name. The file of a verb that makes a run also has its
+backend, the class that turns rows into calls and answers into records.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A verb that makes a run. It is also a command.
+    """A verb that makes a run. A command of the same name runs it.
 
     `summary` is the line of the command in ``speechframe --help``. `backend` imports the verb's module and
-    returns the class of its backend. The module loads Arrow and the web client, so help pages do not call it.
+    returns its class of backend. The import is slow, because the module loads Arrow and the HTTP client. So
+    help pages do not call `backend`.
     """
 
     summary: str
@@ -54,4 +56,4 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "dub": Verb("Dub each media file of a table into other languages.", _dub),
     }
 )
-"""The verbs that make runs, by name. Commands and :func:`resume` take the verbs from this table."""
+"""The verbs that make runs, by name. The commands and :func:`resume` use this table."""

@@ -1,4 +1,4 @@
-"""The verb `changes` compares a table with a run's own."""
+"""The verb `changes`, which compares a table with the table of a run."""
 
 from os import PathLike
 from typing import Any
@@ -20,7 +20,7 @@ async def changes(
     run
         A run or its folder.
     table
-        The table that would be given to :func:`resume`.
+        The new table, as for :func:`resume`.
     backend
         As for :func:`resume`.
     **given

@@ -1,4 +1,4 @@
-"""The verb `correct`, which lets the service speak utterances of dubs again (chosen: dub-review)."""
+"""The verb `correct`, which corrects dubs. The verb is our addition to the service document."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from speechframe.spec.dubbing import DubbedUtterance
 
+# Fields of an utterance that can be corrected.
 _CORRECTED = ("text", "voice_id")
 
 
@@ -22,15 +23,16 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     """Correct utterances of a run's dubs, fetch the new dubs, and return all utterances.
 
     Corrections are free. The new dubs replace the files in the run's folder. Columns of the run, such as
-    ``overruns``, still describe the first version. If a call was cut off, repeat it to fetch its dubs.
+    ``overruns``, still describe the first version. If :func:`correct` was interrupted, call it again to fetch
+    the new dubs.
 
     Parameters
     ----------
     run
         A run of :func:`dub` with ``review=True``, or of a QA project.
     corrections
-        The table of :func:`utterances` with changed texts or voices, or some of its rows. Or a list of
-        mappings with ``row_id``, ``utterance_id`` and ``text``, ``voice_id`` or both. Unchanged values are
+        All or some rows of the table of :func:`utterances`, with changed texts or voices. Or a list of
+        mappings with ``row_id``, ``utterance_id``, and ``text``, ``voice_id`` or both. Unchanged values are
         not sent.
     service
         As for :func:`utterances`.
@@ -42,8 +44,8 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
     JobFailed
         If a new dub could not be made, for example because a text cannot be spoken. The earlier dub stays.
     ServiceError, ConnectionFailed
-        If the service refuses a correction or cannot be reached. It refuses a voice that does not speak the
-        locale, and jobs without review.
+        If the service cannot be reached, or refuses a correction. The service refuses a voice that does not
+        speak the locale, and jobs without review.
 
     Examples
     --------
@@ -55,11 +57,12 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
         known: dict[tuple[str, Any], DubbedUtterance] = {}
         changed: dict[str, list[dict[str, Any]]] = {}
         for row_id in {*rows} & {row_id for row_id, _, _ in wanted_fields}:
-            await client.dubbing.wait(rows[row_id]["job_id"])  # an earlier call may have been cut off
+            # The job may still apply the corrections of an interrupted call.
+            await client.dubbing.wait(rows[row_id]["job_id"])
             listed = await utterances_of(client, rows[row_id])
             known |= {(row_id, one.utterance_id): one for one in listed.utterances}
             if listed.version > 1:
-                changed[row_id] = []  # that call may have ended before its downloads
+                changed[row_id] = []  # an interrupted call may not have fetched this version
         for row_id, utterance_id, wanted in wanted_fields:
             if (before := known.get((row_id, utterance_id))) is None:
                 words, value = "names no utterance of this run", f"{row_id}, {utterance_id}"
@@ -69,13 +72,14 @@ async def correct(run: Run, corrections: Any, *, service: Any = None) -> "pd.Dat
             new = {name: text for name, text in wanted.items() if text not in (None, getattr(before, name))}
             if new:
                 changed.setdefault(row_id, []).append({"utterance_id": before.utterance_id, **new})
-        for row_id, new_fields in changed.items():  # in turn, because a job corrects one locale at a time
+        # Correct one dub after the other, because a job corrects one locale at a time.
+        for row_id, new_fields in changed.items():
             await _remake(client, run, rows[row_id], new_fields)
         return await table_of(client, rows.values())
 
 
 async def _remake(client: Client, run: Run, row: Row, new: list[dict[str, Any]]) -> None:
-    """Let the service make one dub again if fields are new, and replace its files."""
+    """Send the new fields of one dub, if there are any, wait for the dub, and replace its files."""
     # Check the paths before anything is sent, because the run may come from somebody else.
     places = {name: run.folder.inside(row[name]) for name in FILES if row[name] is not None}
     if new:
@@ -90,7 +94,10 @@ async def _remake(client: Client, run: Run, row: Row, new: list[dict[str, Any]])
 
 
 def _read_corrections(corrections: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield row, utterance and new fields, None if a field stays. InvalidRows for other input."""
+    """Yield the row id, the utterance id and the wanted fields of each correction.
+
+    A field that is not to be changed is None. InvalidRows if `corrections` are not corrections.
+    """
     given: Iterable[Any] = corrections
     if hasattr(corrections, "to_dict"):
         given = corrections.astype(object).where(corrections.notna(), None).to_dict("records")

@@ -1,7 +1,7 @@
-"""The verb `dub` makes each medium of a table in several locales (sections 2.8 to 2.11 and 4.5).
+"""The verb `dub`, which dubs each media file of a table into several locales (sections 2.8 to 2.11 and 4.5).
 
-The rows of a medium are one job of the service. A run notes the id of a job before it waits for the job. So a
-resumed run finds its jobs, and starts none twice.
+One job of the service dubs a medium into all locales, so the rows of a medium share a job. A run stores the
+id of a job before it waits for the job. So a resumed run finds its jobs, and starts none twice.
 """
 
 import itertools
@@ -75,6 +75,7 @@ _FIELDS = (
     "webhook_url",
     "original_gain_db",
 )
+# Name of the field that the argument `scripts` fills.
 _SCRIPT = "script"
 _ADDITIONS = {
     "scripts": None,
@@ -82,18 +83,21 @@ _ADDITIONS = {
     "cast": None,
     "original_gain_db": ORIGINAL_GAIN_DB.default,
 }
-"""Fields of the form that only speechframe's own service has, with the values that change nothing."""
+"""Arguments that only speechframe's own service accepts, each with the value that changes nothing."""
+# Fields that do not change the dub, so they are not part of the request key.
 _NOT_CONTENT = frozenset({"priority", "webhook_url"})
 _JOBS_AT_ONCE = 8
-"""Concurrent jobs at the start of a run. Many may run, because a job mostly waits."""
+"""Concurrent jobs at the start of a run. There are many, because a job mostly waits."""
+# Project ids that an error lists at most.
 _MOST_SHOWN = 20
+# Longest length that `seconds` may state, in seconds (about 11 days).
 _LONGEST_S = 1e6
 _OFF, _OFF_S = 0.1, 1.0
-"""Share of the medium's length, and seconds beside it, by which a dub may be longer or shorter."""
+"""A dub may be longer or shorter by the sum of these: a share of the medium's length, and seconds."""
 
 
 class DubBackend(JobBackend):
-    """Make a job from a medium and its locales, and rows from the files of the job."""
+    """Backend of `dub`. It makes a job from a medium and its locales, and a row from each dub."""
 
     operation = "dub"
     columns = COLUMNS
@@ -116,8 +120,9 @@ class DubBackend(JobBackend):
     ) -> None:
         super().__init__(settings)
         self._targets, self._project, self._review, self._is_signed = targets, project, review, is_signed
-        self._base = Path.cwd()  # relative paths of media begin here
-        # A file is measured once for all locales.
+        self._base = Path.cwd()  # folder in which relative paths begin
+        # The medium that was inspected last, its upload, and its length or the error of the measurement. The
+        # rows of its other locales follow, and use the same values.
         self._last: tuple[Any, Upload, float | AudioError] | None = None
 
     @classmethod
@@ -127,7 +132,7 @@ class DubBackend(JobBackend):
 
     @property
     def key(self) -> SecretStr | None:
-        """The dubbing key, else the api key."""
+        """The dubbing key, or else the API key."""
         return self.settings.dub_api_key or self.settings.api_key
 
     async def open(self) -> Opened:
@@ -140,13 +145,14 @@ class DubBackend(JobBackend):
                     f"store it; set {SECRET_VARIABLE}"
                 )
         opened = await super().open()
-        first = opened.lanes[0]  # all calls of dubbing go there
-        # A waiting job does not occupy a slot of other calls with this key.
+        # All dubbing calls go to the first region, because a job exists only in its region. Use a separate
+        # lane (a region with its cap on concurrent calls), because a waiting job does not count as a call.
+        first = opened.lanes[0]
         lane = replace(first, identity=f"{first.identity} dub", published=None, guess=_JOBS_AT_ONCE)
         return replace(opened, lanes=(lane,), takes=False, balance=None)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Find the locales of the project, or raise InvalidRows for targets that the service lacks."""
+        """Fetch the locales of the project. Without a project, raise InvalidRows for impossible targets."""
         if self._project is not None:
             self._targets = [plain(one) for one in (await self._find_project()).target_locales]
             return {}
@@ -158,6 +164,7 @@ class DubBackend(JobBackend):
         return {}
 
     async def _find_project(self) -> Project:
+        """Return the project of this run, or raise InvalidRows with the known project ids."""
         known = []
         async for project in projects(self.client):
             if project.project_id == self._project:
@@ -169,7 +176,10 @@ class DubBackend(JobBackend):
         raise InvalidRows([problem("project", "is unknown", value=self._project, allowed=allowed)])
 
     def source(self, table: Any) -> Any:
-        """Return the files of a folder of media. Relative paths in a table's file begin beside that file."""
+        """Return the table, or a list of the media files if `table` is a folder or a media file.
+
+        Relative paths in the file of a table begin at the folder of this file.
+        """
         source, self._base = files_or_table(table, MEDIA_TYPES, "media")
         return source
 
@@ -187,7 +197,7 @@ class DubBackend(JobBackend):
             return problems
         targets = list(self._targets) if self._project is not None else []
         dub = Dub(values["locale"], medium, fields, self._project, self._review, targets, seconds)
-        # The place of the file, the priority and the webhook do not change the dub.
+        # Leave out the path of the file, the priority and the webhook, because they do not change the dub.
         made = {name: value for name, value in fields.items() if name not in _NOT_CONTENT}
         what = medium.get("sha256") or medium["url"]
         content = canonical([what, dub.locale, made, dub.project, dub.review])
@@ -195,7 +205,7 @@ class DubBackend(JobBackend):
         return Request(content, canonical(asdict(dub)), price, 0, {"locale": dub.locale}, varies=False)
 
     def _fields(self, values: Mapping[str, Any], problems: list[FieldProblem]) -> dict[str, Any]:
-        """Return the fields that a row gives its job, and add their faults to `problems`."""
+        """Return the form fields of the job of a row. Add the faults of the fields to `problems`."""
         given = {name: values.get(name) for name in _FIELDS}
         foreign = [name for name, usual in _ADDITIONS.items() if given[name] not in (None, usual)]
         for name in () if self.limits else foreign:
@@ -217,7 +227,10 @@ class DubBackend(JobBackend):
     def _medium(
         self, values: Mapping[str, Any], problems: list[FieldProblem]
     ) -> tuple[dict[str, Any], float | None]:
-        """Return the facts of a row's medium, and its length if it is known."""
+        """Return the facts of a row's medium, and its length in seconds, or None if the length is unknown.
+
+        Adds faults to `problems`.
+        """
         given, seconds = values.get("media"), values.get("seconds")
         if isinstance(given, Mapping):
             given = next((v for v in (given.get("bytes"), given.get("path")) if v is not None), None)
@@ -249,7 +262,7 @@ class DubBackend(JobBackend):
         return medium, seconds
 
     def _inspect(self, given: Any) -> tuple[Upload, float | AudioError]:
-        """Return a file, and its length in seconds, or the error of the measurement."""
+        """Return a file as an upload, and its length in seconds or the error of the measurement."""
         if self._last is None or self._last[0] is not given:
             medium: Path | bytes
             if isinstance(given, (str, os.PathLike)):
@@ -265,16 +278,16 @@ class DubBackend(JobBackend):
         return self._last[1:]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield a job for all locales of a medium. Its rows follow each other."""
+        """Yield one call for all rows of a job. The rows of a medium follow each other in `requests`."""
         for _, rows in itertools.groupby(requests, key=lambda row: Dub.of(row).job):
             yield packed_rows(rows)
 
     def describe(self, price: int) -> str | None:
-        """Return the length of the dubs that a price is paid for."""
+        """Return the total length of the dubs that cost `price` thousandths of a credit."""
         return f"{duration(price / PRICES['dub'].millicredits)} of dubs"
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the dub of each locale of a job, or its error."""
+        """Return a record for the dub of each row of a job, or the error of the row."""
         if isinstance(answer.data, SpeechframeError):
             return [answer.data for _ in request.rows]
         status, found, warning = answer.data
@@ -283,7 +296,7 @@ class DubBackend(JobBackend):
         if used is None and status.credits_used is not None:
             remarks.append(odd_amount("credits_used", status.credits_used))
         costs = _costs(request.rows, found, used)
-        # An unusable dub is billed. A failed locale is not.
+        # An unusable dub is billed. A locale that failed at the service is not billed.
         planned = to_credits(
             sum(row.price for row, dub in zip(request.rows, found, strict=True) if _is_billed(dub))
         )
@@ -299,7 +312,7 @@ class DubBackend(JobBackend):
                 continue
             values, basis = dub.values, "computed"
             if cost is not None:
-                # The length that was billed, which may differ from the plan.
+                # Use the billed length, which may differ from the planned length.
                 values, basis = {**values, "audio_seconds": cost / PRICES["dub"].millicredits}, "reported"
             warnings = [*remarks, *dub.warnings]
             records.append(
@@ -308,12 +321,12 @@ class DubBackend(JobBackend):
         return records
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return a finding if the length of a dub is far from that of its medium."""
+        """Return a finding if the length of a dub differs too much from the length of its medium."""
         del learned
         planned, dub_s = Dub.of(request), getattr(record, "dub_seconds", None)
         medium_s = (
             planned.seconds if "path" in planned.medium else None
-        )  # the user may guess the length of a URL
+        )  # the length of a medium at a URL is only the user's statement
         if medium_s is None or dub_s is None or abs(dub_s - medium_s) <= _OFF_S + _OFF * medium_s:
             return []
         return [Finding("length", f"the medium lasts {medium_s:.2f} s, but its dub {dub_s:.2f} s")]
@@ -321,29 +334,31 @@ class DubBackend(JobBackend):
 
 @dataclass(slots=True)
 class _DubRecord(Record):
-    """The record of a dub, with the length of its file."""
+    """The record of a dub, with the length of the dub's file in seconds, or None if unknown."""
 
     dub_seconds: float | None = None
 
 
 def _is_billed(dub: Delivered | SpeechframeError) -> bool:
+    """Return whether the service bills a row. BadAnswer means that its dub exists but is unusable."""
     return not isinstance(dub, SpeechframeError) or isinstance(dub, BadAnswer)
 
 
 def _costs(
     rows: Sequence[Request], found: Sequence[Delivered | SpeechframeError], used: float | None
 ) -> list[int | None]:
-    """Return the cost of each row in thousandths of a credit. None stands for the row's price.
+    """Return the cost of each row in thousandths of a credit. None stands for the row's planned price.
 
-    If no locale has a dub, the credits of the job are shared by all its rows.
+    `used` are the credits that the service reports for the job, or None. If no locale has a dub, all rows of
+    the job share these credits.
     """
     is_billed = [_is_billed(dub) for dub in found]
     prices = [row.price for row, billed in zip(rows, is_billed, strict=True) if billed]
-    # Allow a difference of 1, because services report whole credits.
+    # Allow a difference of one credit, because services report whole credits.
     is_as_planned = used is not None and 0 not in prices and abs(used - sum(prices) / CREDIT) <= 1
     if used is None or (is_as_planned if prices else not used):
         return [None] * len(rows)
-    # A row of unknown price needs a weight, too.
+    # A row of unknown price has the price 0, but needs a weight above 0.
     weights = [
         row.price or 1 if billed or not prices else 0 for row, billed in zip(rows, is_billed, strict=True)
     ]
@@ -370,16 +385,17 @@ async def dub(
 ) -> Run:
     """Return a :class:`Run` with every medium of `table` dubbed into every locale, one row each.
 
-    A row of the run is a row of the table and a locale. Its id is ``<id>/<locale>``, such as ``intro/pt-BR``.
-    ``dub_path``, ``srt_path`` and ``vtt_path`` are its files below the run's folder, such as
-    ``dubs/intro.pt-BR.mp4``. ``utterances``, ``start_offset_ms_median`` and ``_worst``, ``speed_min`` and
-    ``_max``, ``overruns``, ``overlap`` and ``cues_over`` measure the fit of the speech. They are null if the
-    service does not report them. ``audio_seconds`` is the billed length. A failed locale is a failed row, and
-    the other locales of its medium are kept.
+    A medium is a video or audio file. A row of the run is a row of the table with a locale. Its id is
+    ``<id>/<locale>``, such as ``intro/pt-BR``. ``dub_path``, ``srt_path`` and ``vtt_path`` are paths of its
+    files below the run's folder, such as ``dubs/intro.pt-BR.mp4``. ``utterances``, ``start_offset_ms_median``
+    and ``_worst``, ``speed_min`` and ``_max``, ``overruns``, ``overlap`` and ``cues_over`` measure the fit of
+    the speech. They are null if the service does not report them. ``audio_seconds`` is the billed length. A
+    failed locale is a failed row, and the other locales of its medium are kept.
 
-    The locales of a medium are one job. Calling again with the same media and parameters costs nothing. After
-    a crash, the run continues with its jobs and starts none twice. If the service does not promise free
-    repeats, a row whose job was perhaps started is ``charged_unknown``.
+    One job dubs a medium into all locales. Calling again with the same media and parameters costs nothing.
+    After a crash, the run continues with its jobs and starts none twice. If a crash leaves unknown whether a
+    job was started, and the service does not promise free repeats, the rows of the job are
+    ``charged_unknown``.
 
     Parameters
     ----------
@@ -394,33 +410,33 @@ async def dub(
     project
         Id of a project. The project sets the locales, and whether its dubs are reviewed.
     source_locale
-        Locale of the media, if known. If a medium has several audio tracks, the track in this language is
-        dubbed.
+        Locale of the speech in the media, if known. If a medium has several audio tracks, the track in this
+        language is dubbed.
     scripts
-        Speakers and lines as SRT or WebVTT, which replace recognition. Pass a text or the path of a file;
-        ``col("x")`` takes it from a column. Warnings list the speakers, and each line that was skipped or is
-        not speech.
+        Speakers and lines as SRT or WebVTT. The service then does not recognise the speech. Pass a text or
+        the path of a file; ``col("x")`` takes the value from a column. Warnings list the speakers, and each
+        line that was skipped or is not speech.
     script_locale
         Locale of the script, if it is already translated.
     cast
-        Voice id of each speaker.
+        Maps the name of a speaker to a voice id.
     priority
         ``LOW``, ``NORMAL`` (default) or ``HIGH``.
     webhook_url
-        The service calls this URL when a job ends. See :func:`receive_webhooks`.
+        The service sends a request to this URL when a job ends. See :func:`receive_webhooks`.
     webhook_secret
-        Signs this call. Default: ``SPEECHFRAME_WEBHOOK_SECRET``. Runs do not store it, so a resumed run reads
-        it from the environment.
+        The secret that signs these requests. The default is ``SPEECHFRAME_WEBHOOK_SECRET``. Runs do not store
+        the secret, so a resumed run reads it from the environment.
     review
         True makes a project in which the dubs can be reviewed.
     original_gain_db
-        Level of the original under the dub in dB, -60 to 0 (default -18).
+        Level of the original sound under the dub in dB, -60 to 0 (default -18).
     seconds
-        Length of the media in seconds, needed if it cannot be measured here, as for URLs. It sets the price.
-        The embedded service refuses a job that costs more, without charge.
+        Length of the media in seconds, needed if the length cannot be measured here, as for URLs. The length
+        determines the price. The embedded service refuses a job that costs more, without charge.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_credits``, ``dry_run``, ``wait`` and more.
-        ``timeout_s`` limits each exchange with the service, not a job. Dubs cannot have further takes.
+        ``timeout_s`` limits each request to the service, not the whole job. Dubs cannot have further takes.
 
     Raises
     ------
@@ -465,7 +481,7 @@ async def dub(
 
 
 def _check_arguments(targets: Any, project: Any, source_locale: Any, *, review: bool) -> None:
-    """Raise InvalidRows for arguments that exclude each other."""
+    """Raise InvalidRows for arguments that exclude each other, and if targets and project are missing."""
     if (targets is None) is (project is None):
         words = "is missing, and so is project" if targets is None else "is given, and so is project"
         raise InvalidRows([problem("targets", words, allowed="exactly one of targets and project")])

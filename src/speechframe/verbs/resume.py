@@ -1,4 +1,4 @@
-"""The verb `resume` continues a run of any verb."""
+"""The verb `resume`, which continues a run of any verb."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -20,27 +20,27 @@ async def resume(
     backend: Backend | None = None,
     **given: Any,
 ) -> Run:
-    """Resume a run and return it. Finished calls are kept, and only missing calls are made.
+    """Resume a run and return it. Finished calls are kept, and only missing and failed calls are made.
 
-    All parameters come from the run's folder, including its tags and its budget. After a stop by
-    ``max_credits``, pass a higher value (``float("inf")`` removes the limit). Failed rows are tried again.
+    All parameters come from the run's folder, including its tags and its budget. If ``max_credits`` stopped
+    the run, pass a higher value (``float("inf")`` removes the limit).
 
     Parameters
     ----------
     run
         A run or its folder.
     table
-        A new table for the run. New rows, and rows with a changed text or parameter, are made. Unchanged rows
-        cost nothing and keep their take. Rows that the new table lacks leave the run's table, but their
-        answers stay on disk.
+        A new table for the run. Calls are made for new rows, and for rows with a changed text or parameter.
+        Unchanged rows cost nothing and keep their take (their reading of the text). Rows that the new table
+        lacks leave the run's table, but their answers stay on disk.
     redo
         Rows that get another take: a list of row ids, a status such as ``"suspect"``, or ``"rejected"``.
         ``"rejected"`` selects the rows that a review rejected, unless they were made again since then.
-        Earlier takes stay on disk. Calling the verb again selects the verb's own take, unless a review
-        rejected this take. A good row keeps its take, at no cost, if another take would be the same. Failed
-        rows are tried again without ``redo``.
+        Earlier takes stay on disk. A later call of the verb selects the take of its own argument ``take``,
+        unless a review rejected this take. A good row keeps its take, at no cost, if another take would be
+        the same. Failed rows are tried again without ``redo``.
     backend
-        The backend of a run that :func:`run` made. Runs of verbs find their own backend.
+        The backend of a run that :func:`run` made. For runs of other verbs, None (default) finds the backend.
     **given
         See :class:`RunOptions`. ``run_dir`` and ``take`` cannot be changed. ``id`` needs a new table.
 
@@ -73,7 +73,7 @@ async def resume(
 
 
 def backend_of(earlier: EarlierRun) -> Backend:
-    """Return the backend of a verb's run, or raise RunMismatch if the run is of another backend."""
+    """Return the backend of a run, or raise RunMismatch if the run was made by :func:`run`."""
     if (verb := VERBS.get(earlier.operation)) is None:
         raise RunMismatch(
             f"{earlier.folder.path} contains a {earlier.operation} run, which needs its own backend; use "

@@ -1,4 +1,4 @@
-"""The verb `run` makes a run of any backend."""
+"""The verb `run`, which makes a run with a backend of the user."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from speechframe.batch.run import make
 
 
 async def run(backend: Backend, table: Any, **options: Any) -> Run:
-    """Make one call of a backend for each row of a table, and store the answers.
+    """Make a call of a backend for each row of a table, store the answers, and return the :class:`Run`.
 
     Parameters
     ----------
     backend
-        Converts rows to calls and answers to records. See :class:`Backend`.
+        The object that converts rows to calls and answers to records. See :class:`Backend`.
     table
         The same kinds of table as for :func:`speechframe.generate`. :meth:`Backend.check` gets the columns of
         each row.

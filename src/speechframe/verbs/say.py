@@ -1,4 +1,4 @@
-"""The verb `say` returns one spoken line at once."""
+"""The verb `say`, which speaks one text without a run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def say(
     text: str, voice: str, *, format: str = Format.FLAC.value, service: Any = None, **fields: Any
 ) -> Clip:
-    """Return one line spoken, as a clip that plays in a notebook.
+    """Return one text as speech, in a clip that plays in a notebook.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ async def say(
     format
         ``FLAC`` (default), ``WAV``, ``MP3``, ``OGG``, ``PCM``, ``ALAW`` or ``ULAW``.
     service
-        The service. See :class:`Settings`.
+        The service: :class:`Settings` or a local service. The default is the configured service.
     **fields
         Any other argument of :func:`generate`, such as ``locale`` or ``rate``, and ``take``.
 

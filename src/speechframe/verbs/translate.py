@@ -43,37 +43,41 @@ COLUMNS = columns(
     glossary_ok=pa.bool_(),
 )
 
+# The fault of a target in an error.
 _UNKNOWN = "is not a language that this service translates into"
 
-# Bounds of a plausible translation. They are wide, so that good translations are not doubted.
+# Bounds of a plausible translation. They are wide, so that no good translation becomes suspect.
 _LEAST_CHARACTERS = 20
-"""Shortest text that is checked for its length. "OK" may become a word of twelve letters."""
+"""Shortest text whose translation is checked for its length. "OK" may become a word of twelve letters."""
 _SHORTEST, _LONGEST = 0.08, 8.0
-"""Smallest and largest length of a translation, divided by the text's length. Chinese takes about a quarter
-of English."""
+"""Smallest and largest length of a translation in characters, divided by that of the text. A Chinese text has
+about a quarter of the characters of the same text in English."""
 
 
 @dataclass(slots=True)
 class _Translation(Record):
-    """A record with facts for :meth:`TranslateBackend.judge`."""
+    """The record of a translation, with facts that only :meth:`TranslateBackend.judge` uses."""
 
     stated_locale: str | None = None  # the locale in the answer
     is_explained: bool = False  # the service sent a warning about the text or the call
-    may_be_same: bool = False  # no words to translate, the same language, or a warning about the text
+    # True if a translation that equals its text is plausible: the text has no words to translate, both
+    # languages are the same, or the service sent a warning about the text.
+    may_be_same: bool = False
 
 
 @dataclass
 class _Text:
-    """One text with one target, as stored in a request's body."""
+    """One text with one target, as stored in the body of a request."""
 
     text: str
-    sent: str  # with tokens for its placeholders and terms
+    sent: str  # the text as it is sent, with tokens for its placeholders and terms
     target: str
     source_locale: str | None
     glossary: list[tuple[int, int, str]]  # start, end and translation of each term in the text
 
     @classmethod
     def of(cls, request: Request) -> "_Text":
+        """Return the text in the body of a request."""
         return cls(**json.loads(request.body))
 
 
@@ -83,7 +87,7 @@ def _is_same_language(text: _Text) -> bool:
 
 
 class TranslateBackend(CallBackend):
-    """Collect texts into translation calls, and make a row from each translation."""
+    """Backend of `translate`. It collects texts into calls, and makes a row from each translation."""
 
     operation = "translate"
     columns = COLUMNS
@@ -95,21 +99,21 @@ class TranslateBackend(CallBackend):
         super().__init__(settings)
         self._targets = targets
         self._sources: dict[str, list[str]] | None = (
-            None  # source languages of each target, None if the service publishes none
+            None  # maps a target language to its source locales; None if the service publishes no languages
         )
         self._glossaries: dict[str, Glossary] = {}
 
     @classmethod
     def of(cls, settings: Settings, constants: Mapping[str, Any]) -> Self:
-        """Return the backend of a run with these `targets`."""
+        """Return the backend for the `targets` among the constant arguments of a run."""
         return cls(settings, constants.get("targets", ()))
 
     async def open(self) -> Opened:
-        """Return the facts of the service. Translations cannot have further takes."""
+        """Open the backend, and report that the service cannot make further takes of a translation."""
         return replace(await super().open(), takes=False)
 
     async def look_up(self) -> Mapping[str, Any]:
-        """Read the published limits and languages. InvalidRows for a target that the service lacks."""
+        """Read the limits and languages that the service publishes. InvalidRows for an impossible target."""
         self._most_texts = whole_number(self.limits, "max_texts_per_call") or MAX_TEXTS_PER_CALL
         self._most_characters = (
             whole_number(self.limits, "max_translate_characters") or MAX_TRANSLATE_CHARACTERS
@@ -125,7 +129,7 @@ class TranslateBackend(CallBackend):
                 source, target = locales.normalise(pair["source"]), locales.normalise(pair["target"])
                 self._sources.setdefault(locales.language_of(target), []).append(source)
                 known.append(target)
-        # Accept other regions of a known language, because the service decides about them.
+        # Accept any region of a known language, because the service decides about regions.
         unknown = [one for one in self._targets if locales.language_of(one) not in self._sources]
         refuse_targets(unknown, known, _UNKNOWN)
         return {}
@@ -136,7 +140,7 @@ class TranslateBackend(CallBackend):
             yield f"/{target}", {**values, "target": target}
 
     def check(self, values: Mapping[str, Any]) -> Request | list[FieldProblem]:
-        """Return the request for one text and target, or all of its problems."""
+        """Return the request for the text and target of a row, or all problems of the row."""
         text, target = values.get("text"), values["target"]
         source, problems = self._source_of(values.get("source_locale"), target)
         if text is None:
@@ -164,6 +168,7 @@ class TranslateBackend(CallBackend):
         return Request(body, body, price, len(sent), {"locale": target}, varies=False)
 
     def _source_of(self, given: Any, target: str) -> tuple[str | None, list[FieldProblem]]:
+        """Return the source language of a row, or None if there is none, and its problems."""
         if given is None:
             return None, []
         try:
@@ -182,9 +187,10 @@ class TranslateBackend(CallBackend):
         return source, [FieldProblem("source_locale", words, source, allowed)]
 
     def pack(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield calls with as many texts of one language as the service accepts in one call.
+        """Yield packs, which are calls for several rows. All texts of a pack have the same languages.
 
-        A single text that exceeds the limit of a call gets its own call.
+        Each pack has as many texts and characters as the service accepts in one call. A text that alone is
+        too long for a call gets its own call.
         """
         filling: dict[tuple[str, str | None], list[Request]] = {}
         for request in requests:
@@ -200,13 +206,14 @@ class TranslateBackend(CallBackend):
         yield from map(packed_rows, filling.values())
 
     def _kind(self, request: Request) -> tuple[str, str | None]:
+        """Return the target of a row and its source language as sent, or None. Rows of a pack share both."""
         text = _Text.of(request)
         return text.target, text.source_locale if self._sends_source else None
 
     def call(self, request: Request, **call_options: Any) -> PreparedCall[TranslateRequest]:
-        """Return the client's call of one text or of a pack."""
+        """Return the call of a request, which may be a pack."""
         target, source = self._kind(request.rows[0])
-        # Skip the checks, because `check` has checked each text, and `pack` the number of texts.
+        # Do not check again, because `check` has checked each text, and `pack` the number of texts.
         unchecked = TranslateRequest.model_construct(
             target_language=target,
             texts=[_Text.of(row).sent for row in request.rows],
@@ -215,11 +222,11 @@ class TranslateBackend(CallBackend):
         return PreparedCall("translate", unchecked, encode_request(unchecked), **call_options)
 
     def differences(self, before: bytes, after: bytes) -> tuple[str, ...]:
-        """Return the arguments in which two bodies differ. The text with tokens is not an argument."""
+        """Return the arguments in which two stored bodies differ. Leave out `sent`, which is no argument."""
         return tuple(name for name in super().differences(before, after) if name != "sent")
 
     def records(self, request: Request, answer: Answer) -> list[Record | SpeechframeError]:
-        """Return the translation of each text of a pack, or the error of its entry in the answer."""
+        """Return a record for the translation of each text of a call, or the error of the translation."""
         call, raw = answer.data
         texts, price = call.request.texts, to_credits(request.price)
         decoded = decode_translate(raw.body, texts)
@@ -244,7 +251,7 @@ class TranslateBackend(CallBackend):
             terms = [Span(*term, is_term=True) for term in text.glossary]
             protected = placeholders.protect(text.text, [*placeholders.find(text.text), *terms])
             restored = protected.restore(translation)
-            # A text with a warning may have been returned unchanged.
+            # Do not assume a direct route if there is a warning. The text may have been returned unchanged.
             is_direct = text.source_locale is not None and not remarks
             values = {
                 "text": text.text,
@@ -269,7 +276,7 @@ class TranslateBackend(CallBackend):
         return found
 
     def judge(self, request: Request, record: Record, learned: dict[str, Any]) -> list[Finding]:
-        """Return the reasons to doubt a translation. It may be empty, unchanged, or much too long."""
+        """Return findings if a translation is empty, unchanged, of odd length or in another language."""
         del learned
         if not isinstance(record, _Translation):
             return []
@@ -306,9 +313,10 @@ async def translate(
     (all languages from the source to the target), ``length_ratio``, ``placeholders_ok``, ``glossary_ok``,
     ``credits`` and ``status``.
 
-    A call contains many texts, and equal texts are sent once. Calling again with the same rows and parameters
-    costs nothing. After a crash, the same call makes only the missing rows. A run can be used as a table, so
-    ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks the translations.
+    A call contains many texts, and equal texts are sent once. Calling :func:`translate` again with the same
+    rows and parameters costs nothing. After a crash, the same call makes only the missing rows. A run can be
+    used as a table, so ``generate(run, text="translated_text", locale=col("locale"), ...)`` speaks the
+    translations.
 
     Parameters
     ----------
@@ -320,18 +328,19 @@ async def translate(
         translated. Examples are ``{name}``, ``%1$s``, ``:name``, ``{% if x %}``, tags, URLs, e-mail
         addresses and whole ICU messages. Each is sent, and billed, as a token of a few characters.
         ``placeholders_ok`` is True if each placeholder and each number is in the translation, and everything
-        else that looks like code is unchanged. It is False if an ICU message has branches with words, because
-        the branches stay as they are. A warning lists them.
+        else that looks like code is unchanged. ``placeholders_ok`` is False if an ICU message has branches
+        with words, because branches are not translated. A warning lists these branches.
     targets
         Languages to translate into, as codes or locales in any spelling: ``["fr-FR", "pt_BR"]``.
     source_locale
-        The language of the texts, if the service requires it or cannot detect it; ``col("x")`` takes it from
-        a column, and a list has a language for each row.
+        The language of the texts, if the service requires or cannot detect the language; ``col("x")`` takes
+        the language from a column, and a list has a language for each row.
     glossary
         Fixed translations of terms, as a frame, list of dicts or file with the columns ``source``, ``locale``
-        (empty for every target) and ``target``, or as a dict of source to target. Terms are whole words, and
-        the longest match counts. ``glossary_ok`` is True if each term of a row is in its translation, and
-        null if the row has no term. A name that must stay is a term that is its own translation: ``{"Berlin":
+        (empty for every target) and ``target``, or as a dict of source to target. A term matches only whole
+        words, and the longest match counts. ``glossary_ok`` is True if each term of a row is in its
+        translation, and null if the row has no term. A name that must stay is a term that is its own
+        translation: ``{"Berlin":
         "Berlin"}``. Other words that come back unchanged make a row ``suspect``.
     **options
         See :class:`RunOptions`: ``run_dir``, ``id``, ``max_concurrency``, ``max_credits``, ``cache``,

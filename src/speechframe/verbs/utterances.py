@@ -1,4 +1,4 @@
-"""The verb `utterances` returns the utterances of dubs as a table (chosen: dub-review)."""
+"""The verb `utterances`, which lists the utterances of dubs. The verb is our addition to the document."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES = {"dub_path": "download_url", "srt_path": "download_srt_url", "vtt_path": "download_vtt_url"}
-"""Column of a file to the field of the job's status with its URL."""
+"""Maps the column of a file's path to the field of the job's status with the URL of the file."""
 
 Row = dict[str, Any]
-"""The ids, the locale and the files of a row that has a dub."""
+"""Row id, locale, job id, status and file paths of one row."""
 
 
 def dub_rows(run: Run) -> list[Row]:
@@ -34,21 +34,22 @@ def dub_rows(run: Run) -> list[Row]:
 async def utterances(run: Run, *, service: Any = None) -> "pd.DataFrame":
     """Return the utterances of a run's dubs, one row each, with speaker, text and times.
 
-    To correct a dub, change ``text`` or ``voice_id`` and pass the table to :func:`correct`. Only
-    speechframe's own service lists utterances.
+    An utterance is one sentence of one speaker. To correct a dub, change ``text`` or ``voice_id`` and pass
+    the table to :func:`correct`. Only speechframe's own service lists utterances.
 
     Parameters
     ----------
     run
         A run of :func:`dub`.
     service
-        The service that made the dubs.
+        The service that made the dubs. The default is the configured service.
 
     Returns
     -------
     pandas.DataFrame
         ``row_id``, ``locale`` and the fields of :class:`speechframe.spec.dubbing.DubbedUtterance`, such as
-        times in milliseconds, ``speed`` (1 is the voice's normal speed) and ``fit``.
+        times in milliseconds, ``speed`` (1 is the voice's normal speed) and ``fit`` (whether the speech fits
+        in its time).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The verb `voices` lists the voices of a catalogue (sections 2.4 and 4.1)."""
+"""The verb `voices`, which lists the voices of a catalogue (sections 2.4 and 4.1)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,16 +31,16 @@ async def voices(
         Return only voices that speak this locale (``"fr-FR"``) or language (``"fr"``). Voices with this own
         locale come first.
     service
-        The service. See :class:`Settings`.
+        The service: :class:`Settings` or a local service. The default is the configured service.
 
     Returns
     -------
     pandas.DataFrame
         ``voice_id name gender locale styles supported_locales description engine kind licence clarity
         clearest_in``. ``styles`` are those of the voice's own locale. Only the local service fills the last
-        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` is the share of words that a
-        recogniser gets wrong in each locale (in Japanese, of characters). ``clearest_in`` lists the locales
-        in which this voice has the smallest share.
+        five columns. ``kind`` is ``neural`` or ``formant``. ``clarity`` has, for each locale, the share of
+        words (in Japanese, of characters) that a recogniser gets wrong. ``clearest_in`` lists the locales in
+        which this voice has the smallest share.
 
     Raises
     ------
@@ -85,7 +85,7 @@ async def voices(
 
 
 def _clearest(voices: Sequence[Voice]) -> dict[str, str]:
-    """Return the id of the voice with the smallest error, for each locale with measurements."""
+    """Return the id of the voice with the smallest share of misheard words, for each measured locale."""
     best: dict[str, tuple[float, str]] = {}
     for voice in voices:
         for tag, error in (voice.clarity or {}).items():
