@@ -48,10 +48,10 @@ FALL_FACTOR = 0.7
 """If a call is refused again before any call passed, the cap has fallen. The limit then becomes this share of
 the calls in flight, because steps of one would cost too many refusals."""
 FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
-"""When the lane starts to pace calls. The service limits calls per second if the lane's limit falls FALLS
-times within FALLS_WITHIN passed calls. At least FALLS_APART passed calls must lie between two falls."""
+"""A lane begins to pace its calls if its limit falls FALLS times within FALLS_WITHIN passed calls. At least
+FALLS_APART passed calls must lie between two falls."""
 LONE_WITHIN = 2
-"""The service also limits calls per second if two calls are refused without any other call in flight. At most
+"""A lane also begins to pace its calls if two calls are refused while no other call is in flight. At most
 LONE_WITHIN calls may have passed between these two."""
 GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
 """Each passed call raises the pace by a share of the pace. The share is GROWTH times the square of the number
@@ -61,9 +61,8 @@ CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
 """A refusal multiplies the pace by CUT_FACTOR if PROVEN_PASSES calls have passed at it. Before that the pace
 is a guess, and a refusal multiplies it by GUESS_CUT_FACTOR."""
 USELESS_SHARE, WORST_GUESS_SHARE, UNPACED_S = 0.3, 0.01, 60.0
-"""When the lane stops pacing calls. The service does not limit calls per second if the pace falls below
-USELESS_SHARE of the best proven pace, or below WORST_GUESS_SHARE of the first pace. Then calls are not paced
-for UNPACED_S seconds."""
+"""A lane stops pacing for UNPACED_S seconds if the pace falls below USELESS_SHARE of the best proven pace, or
+below WORST_GUESS_SHARE of the first pace. So low a pace shows that pacing does not prevent refusals."""
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
 """The first pace is measured on the calls that passed in the last PACE_WINDOW_S seconds. The time since the
 first of these calls counts as at least SHORTEST_WINDOW_S seconds."""
