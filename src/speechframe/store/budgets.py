@@ -98,7 +98,7 @@ class Allotments:
             return
         if file.execute(wanted, (budget, str(period), self._run)).fetchone() is None:
             raise StoreError(
-                f"{self.path}, the file that counts budgets, was moved away during this run: resume the run, "
+                f"{self.path}, which counts budgets, was moved away while this run went on: resume the run, "
                 "and the file is made anew from the ledger"
             )
 
