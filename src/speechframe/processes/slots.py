@@ -48,7 +48,7 @@ def shared_folder() -> Path | None:
                 return folder
             reason = f"{folder} is a link or belongs to another user. Remove it, or set TMPDIR."
     except OSError as error:
-        reason = f"the folder {folder} cannot be used: {error}"
+        reason = f"the folder of the slots cannot be used: {error}"
     _log_alone(reason)
     return None
 
@@ -74,7 +74,7 @@ class Slots:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             os.utime(self._file)  # because cleaners of temporary folders delete files by age
         except OSError as error:
-            _log_alone(f"the file {path} cannot be used: {error}")
+            _log_alone(f"the file of the slots cannot be used: {error}")
             return
         member = USERS[0] + os.getpid()
         while not self._lock(member):
