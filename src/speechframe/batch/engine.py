@@ -58,7 +58,7 @@ FIRST_ANSWERS = 10
 """A run stops if this number of answers was unusable and none was usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
 """The delay before a repeat is random. Its upper bound in seconds doubles with each failure of the call, from
-2 * BACKOFF_S to LONGEST_BACKOFF_S."""
+2 * `BACKOFF_S` to `LONGEST_BACKOFF_S`."""
 MOST_JUDGED_AT_ONCE = 32
 """Largest number of ended attempts that the booker judges before it writes them."""
 MOST_ANSWER_BYTES = 256 << 20

@@ -48,29 +48,30 @@ FALL_FACTOR = 0.7
 """If a call is refused again before any call passed, the cap has fallen. The limit then becomes this share of
 the calls in flight, because steps of one would cost too many refusals."""
 FALLS, FALLS_WITHIN, FALLS_APART = 4, 100, 10
-"""A lane begins to pace its calls if its limit falls FALLS times within FALLS_WITHIN passed calls. At least
-FALLS_APART passed calls must lie between two falls."""
+"""A lane begins to pace its calls if its limit falls `FALLS` times within `FALLS_WITHIN` passed calls. At
+least `FALLS_APART` passed calls must lie between two falls."""
 LONE_WITHIN = 2
 """A lane also begins to pace its calls if two calls are refused while no other call is in flight. At most
-LONE_WITHIN calls may have passed between these two."""
+`LONE_WITHIN` calls may have passed between these two."""
 GROWTH, FASTEST_GROWTH, LEAD = 3e-6, 0.1, 100
-"""Each passed call raises the pace by a share of the pace. The share is GROWTH times the square of the number
-of calls passed since the last cut, and at most FASTEST_GROWTH. The first pace is measured on calls that
-waited for each other, so it is too low. Until a refusal it grows as if LEAD more calls had passed."""
+"""Each passed call raises the pace by a share of the pace. The share is `GROWTH` times the square of the
+number of calls passed since the last cut, and at most `FASTEST_GROWTH`. The first pace is measured on calls
+that waited for each other, so it is too low. Until a refusal it grows as if `LEAD` more calls had passed."""
 CUT_FACTOR, GUESS_CUT_FACTOR, PROVEN_PASSES = 0.95, 0.7, 10
-"""A refusal multiplies the pace by CUT_FACTOR if PROVEN_PASSES calls have passed at it. Before that the pace
-is a guess, and a refusal multiplies it by GUESS_CUT_FACTOR."""
+"""A refusal multiplies the pace by `CUT_FACTOR` if `PROVEN_PASSES` calls have passed at this pace. Before
+that the pace is a guess, and a refusal multiplies it by `GUESS_CUT_FACTOR`."""
 USELESS_SHARE, WORST_GUESS_SHARE, UNPACED_S = 0.3, 0.01, 60.0
-"""A lane stops pacing for UNPACED_S seconds if the pace falls below USELESS_SHARE of the best proven pace, or
-below WORST_GUESS_SHARE of the first pace. So low a pace shows that pacing does not prevent refusals."""
+"""A lane stops pacing for `UNPACED_S` seconds if the pace falls below `USELESS_SHARE` of the best proven
+pace, or below `WORST_GUESS_SHARE` of the first pace. So low a pace shows that pacing does not prevent
+refusals."""
 PACE_WINDOW_S, SHORTEST_WINDOW_S = 3.0, 0.1
-"""The first pace is measured on the calls that passed in the last PACE_WINDOW_S seconds. The time since the
-first of these calls counts as at least SHORTEST_WINDOW_S seconds."""
+"""The first pace is measured on the calls that passed in the last `PACE_WINDOW_S` seconds. The time since the
+first of these calls counts as at least `SHORTEST_WINDOW_S` seconds."""
 SHARING_PERIOD_S = 0.25
 """Seconds between two calls of :meth:`Lane.share_learned`."""
 FIRST_REST_S, LONGEST_REST_S, REST_AFTER = 0.25, 300.0, 3
-"""A lane rests after REST_AFTER calls in succession found the service unavailable. A single failure may be
-due to the text of a call. The rests double, from FIRST_REST_S to LONGEST_REST_S seconds."""
+"""A lane rests after `REST_AFTER` calls in succession found the service unavailable. A single failure may be
+due to the text of a call. The rests double, from `FIRST_REST_S` to `LONGEST_REST_S` seconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 30.0
 """Shortest and longest pause in seconds after a refusal that does not lower the limit. The pause doubles with
 each further refusal of this kind."""
@@ -110,8 +111,8 @@ class Cap:
     _probes_passed: int = 0  # number of probes in a row that passed
     _restore_to: int = 0  # limit to restore if the next probe passes, or 0 to restore nothing
     _is_falling: bool = False  # True after a refusal that may mean a lower cap, until a later call passes
-    # Values of `passes` at the last FALLS falls of the limit, and at the last refusal without other calls in
-    # flight. They begin with a value that is too long ago to count.
+    # Values of `passes` at the last `FALLS` falls of the limit, and at the last refusal without other calls
+    # in flight. They begin with a value that is too long ago to count.
     _passes_at_falls: deque[int] = field(default_factory=lambda: deque([-FALLS_WITHIN], FALLS))
     _passes_at_lone_refusal: int = -FALLS_WITHIN
 
@@ -197,7 +198,7 @@ class CallPace:
     # Time of the last cut of the pace. Refusals of calls that began before the cut are ignored.
     _cut_s: float = 0.0
     _passes: int = 0  # calls passed since the last cut
-    _lead: int = 0  # LEAD from the first pace until a refusal, otherwise 0
+    _lead: int = 0  # `LEAD` from the first pace until a refusal, otherwise 0
     _least_useful: float = 0.0  # below this pace, spacing calls does not help
     _unpaced_until_s: float = -math.inf
 

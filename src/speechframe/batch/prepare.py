@@ -96,7 +96,7 @@ class Prepared:
     manifest: Manifest
     table_folder: Folder  # folder of the table's file, either the run's folder or a temporary folder
     entry: TableEntry
-    keys: bytearray  # 16 bytes per row: the key of its call in its take, or zeros if it cannot be sent
+    keys: bytearray  # 16 bytes per row: the key of its call, or zeros if the row cannot be sent
     prices: npt.NDArray[np.int64]  # price of each row's call in thousandths of a credit
     identical_retakes: int = 0  # number of rows that get take 0, because other takes would equal it
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first problems found
@@ -119,7 +119,7 @@ def prepare(
 
     If the run `is_resumed`, each row keeps its take (the number of its rendering) from the run's table,
     unless a column contains takes. A preview writes the table to a temporary folder and leaves the run
-    unchanged. A dry run is a preview if its run has sent calls. A run that was only planned gets the new
+    unchanged. A dry run is a preview if its run has started. A run that was only planned gets the new
     table, even in a dry run. InvalidRows is raised if rows cannot be sent and the options do not skip them.
     CancelledError is raised once `is_stopped` returns True.
     """

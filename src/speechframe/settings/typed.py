@@ -52,8 +52,8 @@ _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # -- messages for refused values -------------------------------------------------------
 
-# Types of pydantic errors. The message of ALLOWED lists the allowed values. The value behind _MASKED stays
-# secret. _UNKNOWN is pydantic's own type for a name that does not exist.
+# Types of pydantic errors. The message of `ALLOWED` lists the allowed values. The value behind `_MASKED`
+# stays secret. `_UNKNOWN` is pydantic's own type for a name that does not exist.
 ALLOWED, _MASKED = "allowed", "masked"
 _UNKNOWN = "unexpected_keyword_argument"
 

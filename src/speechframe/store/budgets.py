@@ -26,8 +26,8 @@ BUSY_S = 10.0
 """Longest wait in seconds while another process writes to the file. A write takes milliseconds."""
 
 SHARE, SHARE_OF_SOFT = 20, 100
-"""Divisors for the amount that a run is allotted at a time. Of a hard budget a run gets 1/SHARE of what is
-left. Of a soft budget, which may be exceeded, a run gets 1/SHARE_OF_SOFT of the whole. An amount per call
+"""Divisors for the amount that a run is allotted at a time. Of a hard budget a run gets 1/`SHARE` of what is
+left. Of a soft budget, which may be exceeded, a run gets 1/`SHARE_OF_SOFT` of the whole. An amount per call
 would mean a write to the file for each call. With these shares a run writes a few hundred times at most."""
 
 _PUT = (

@@ -87,7 +87,7 @@ class Joined:
                 while start < rows.num_rows:
                     yield (batch := self._join(rows.slice(start, step)))
                     start += step
-                    if self.has_audio:  # aim at BATCH_BYTES, as if the next rows were as large as these
+                    if self.has_audio:  # aim at `BATCH_BYTES`, as if the next rows were as large as these
                         step = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
     def _table_rows(
