@@ -1,7 +1,7 @@
 """Count the spending of budgets that many runs share, in one small SQLite file.
 
-A run is allotted an amount of a budget before it spends. The sum of the allotments of all runs never exceeds
-a hard budget.
+A run is allotted an amount of a budget before it spends. No amount is allotted that would make the sum over
+all runs exceed a hard budget.
 """
 
 import sqlite3

@@ -131,7 +131,7 @@ class Journal:
         self._open.pop(call, None)
 
     def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
-        """Write the record of a row from the cache, and its `entry` for the ledger. It has no attempt."""
+        """Write the record of a row whose answer is from the cache, and its `entry` for the ledger."""
         self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
     def _write_audio(self, row: Row, audio: bytes | None) -> Row:

@@ -29,12 +29,14 @@ ATTEMPTS, OPEN = "attempts", "open"
 AMOUNTS = ("credits", "credits_basis", "computed")
 """Columns of the ledger that :func:`billed_millis` needs."""
 _NEWEST = 8
-"""Number of files of the ledger, the newest, from which :func:`seconds_by_voice` learns the speed of
-calls."""
+"""Number of the newest ledger files from which :func:`seconds_by_voice` learns the speed of calls."""
 
 
 class Ledger:
-    """The ledger folder, for one run that writes its attempts. OSError if the folder cannot be written."""
+    """The ledger folder, for one run that writes its attempts.
+
+    Methods raise OSError or StoreError if the folder cannot be written.
+    """
 
     def __init__(self, folder: Folder, run_id: str) -> None:
         self.folder, self._run_id = folder, run_id

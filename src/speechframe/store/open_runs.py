@@ -69,8 +69,8 @@ def in_journal(run: Folder, where: str, prefix: str = "") -> Open:
                 f"{prefix}{number:06d}.parquet": parts.table_of(of_segment.attempts, LEDGER)
                 for number, of_segment in contents.items()
             }
-            # Read all segments together for this. If an attempt began in an earlier segment and ended in a
-            # later one, its end is only in the later segment.
+            # Read all segments together to find the open attempts. An attempt may begin in one segment and
+            # end in a later segment.
             open_calls = journal.read_contents(run, *contents).open.values()
             under_way = [entry for sent, _ in open_calls for entry in journal.if_billed(sent)]
             since = min((datetime.fromtimestamp(sent["time"], UTC) for sent, _ in open_calls), default=None)

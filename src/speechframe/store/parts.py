@@ -1,4 +1,4 @@
-"""Convert the journal of a run to its dataset. Each segment of the journal becomes three Parquet files.
+"""Convert the journal of a run to its dataset. Each segment of the journal becomes up to three Parquet files.
 
 The files contain results (``parts/``), failures (``failed/``) and attempts (``attempts/``). A second
 conversion of a segment writes the same files, and each file is either complete or missing. So recovery after
