@@ -1,4 +1,4 @@
-"""The limits on a run's spending: of the run itself, and of budgets shared by many runs."""
+"""Limits on a run's spending. A run has its own limit, and it may share budgets with other runs."""
 
 import time
 from collections import Counter
@@ -40,13 +40,16 @@ class Alert:
 
 
 class Allowance:
-    """One run's part of a budget shared by many runs, with the allotted and the free amount."""
+    """The amount of a shared budget that is allotted to this run, in thousandths of a credit.
+
+    The allotted amount has three parts: spent, `reserved` for calls under way, and `free`.
+    """
 
     def __init__(self, rule: BudgetRule, allotments: Allotments, clock: Callable[[], float]) -> None:
         self.rule, self.allotments, self._clock = rule, allotments, clock
         self.id, self.period = rule.id, rule.start(clock())
         self.reserved = self.free = self._total = 0
-        self._reserved_before = 0  # the part of `reserved` that belongs to earlier periods
+        self._reserved_before = 0  # the part of `reserved` that counts in earlier periods
 
     @property
     def used(self) -> int:
@@ -54,9 +57,9 @@ class Allowance:
         return self._total - self.free
 
     def allot(self, price: int) -> bool:
-        """Request more for this run if needed. Return whether the free amount covers `price`."""
+        """Allot more of the budget to this run if needed. Return whether the free amount covers `price`."""
         if (period := self.rule.start(self._clock())) != self.period:
-            # Calls under way count with their price in the period they were reserved in.
+            # A call under way counts in the period in which its price was reserved.
             self.close()
             self.period, self._reserved_before, self._total = period, self.reserved, 0
         if price > self.free:
@@ -73,7 +76,7 @@ class Allowance:
         self.reserved += price
 
     def settle(self, reserved: int, cost: int) -> None:
-        """Replace the reserved price of a call by its cost."""
+        """Replace the reserved price of a call by the cost of the call."""
         self.reserved -= reserved
         before = min(reserved, self._reserved_before)
         self._reserved_before -= before
@@ -90,9 +93,10 @@ class Budget:
     """The limits on a run's spending, in thousandths of a credit.
 
     A price is reserved before each call and settled after the call. Spending never exceeds `limit`, which
-    includes `spent_before`, or any budget shared with other runs. A row counts towards a shared budget if its
-    tags match. StoreError is raised if the file of a shared budget is unusable. The caller must then send
-    nothing. `alert` is called once for each threshold that a budget reaches.
+    includes `spent_before`. Nor does it exceed any budget that is shared with other runs. A row counts
+    towards a shared budget if its tags match. Methods raise StoreError if the file of a shared budget is
+    unusable. The caller must then send nothing. `alert` is called once for each threshold that a budget
+    reaches.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class Budget:
         self._alerted: set[tuple[str, object, float]] = set()
 
     def reserve(self, request: Request, price: int) -> bool:
-        """Reserve the whole `price` of a call. Return False if a limit does not allow it.
+        """Reserve the whole `price` of a call and return True. Return False if a limit forbids the call.
 
         A price of 0 is always allowed.
         """
@@ -144,7 +148,7 @@ class Budget:
     def _share(self, allowance: Allowance, request: Request, costs: Sequence[int] | None) -> int:
         """Return the part of a call that counts towards a budget.
 
-        The part is the sum over all rows with matching tags, of `costs` if given, otherwise of prices.
+        The part is a sum over all rows with matching tags. It adds `costs` if given, otherwise prices.
         """
         total = 0
         for place, row in enumerate(request.rows):
@@ -208,12 +212,14 @@ def open_budget(
 ) -> tuple[Budget, Callable[[], None] | None]:
     """Return a run's budget, and a function that reads the spending of other machines from the ledger.
 
-    `rules` are the budgets over many runs. The function is None if the ledger is a local folder.
+    The ledger is a folder with the attempts of all runs and their cost. `rules` are the budgets that many
+    runs share. The function is None if the ledger is a local folder.
 
     Processes of one machine share a budget file, so together they never exceed a limit. Spending that is not
-    in this file is read from the ledger at the start. If the ledger is remote, it is read again after each
-    part. So other machines can cause an excess. The excess is at most their spending between two parts of
-    this run plus the amount allotted to this run (:data:`~speechframe.store.budgets.SHARE`).
+    in this file is read from the ledger at the start. A remote ledger is read again each time this run has
+    written a part (one Parquet file of results). So a limit can be exceeded only together with other
+    machines. The excess is at most their spending between two parts of this run, plus the amount allotted to
+    this run (:data:`~speechframe.store.budgets.SHARE`).
     """
     attempts = all_attempts(folder, COLUMNS)
     is_remote = ledger.work != ledger.path

@@ -1,4 +1,4 @@
-"""How another table differs from a run's own, and what making the difference would cost."""
+"""Compare a table with the table of a run, and price the calls for the rows that differ."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Changes:
-    """How a table differs from a run's own.
+    """Differences between a run's table and another table.
 
     Attributes
     ----------
     new, changed, removed, unchanged
-        Row ids by what became of them.
+        Ids of the rows that only the other table has, that differ, that only the run's table has, and that
+        are equal.
     columns
-        For each changed row id, the arguments that differ.
+        For each changed row id, the names of the arguments that differ.
     credits
-        What resuming the run with the table would cost.
+        Price in credits of resuming the run with the other table.
     """
 
     new: tuple[str, ...]
@@ -40,7 +41,10 @@ class Changes:
     credits: float = 0.0
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one line a row: ``row_id``, ``change`` and, where it changed, ``columns``."""
+        """Return one line for each row id, with ``row_id``, ``change`` and ``columns``.
+
+        ``columns`` is empty unless the row is changed.
+        """
         import pandas as pd
 
         lines = [
@@ -59,7 +63,7 @@ class Changes:
 
 
 async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Changes:
-    """Return how a table differs from a run's table. `backend` is not open yet."""
+    """Return the differences between a run's table and `table`. `backend` must not be open yet."""
     folder, options = earlier.folder, earlier.options
 
     def compare(is_stopped: Callable[[], bool]) -> Changes:
@@ -92,7 +96,10 @@ async def find_changes(earlier: EarlierRun, backend: Backend, table: Any) -> Cha
 
 
 def _calls_by_row(file: Any) -> dict[str, tuple[str | None, bytes]]:
-    """Return key and body of each row's call in an input file, by row id; None and b"" without a call."""
+    """Return the key and the body of each row's call in an input file, by row id.
+
+    A row that cannot be sent has the key None and an empty body.
+    """
     columns = pq.read_table(file, columns=[ROW_ID, BASE_KEY, REQUEST]).columns
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     return {row_id: (key, (written or b"").partition(b"\n")[2]) for row_id, key, written in rows}

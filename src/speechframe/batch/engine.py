@@ -1,9 +1,12 @@
-"""Makes the calls of a run. Workers send calls, and one booker writes their answers to the journal.
+"""Makes the calls of a run. Workers send calls, and one booker writes the answers to the run's journal.
 
-A worker sends a call, passes its answer or error to the booker, and takes the next call at once. It is at
-most one answer ahead of the booker. So a burst of answers leads to a burst of calls, without a wait for
+A worker sends a call, passes the answer or error to the booker, and takes the next call at once. A worker is
+at most one answer ahead of the booker. So a burst of answers leads to a burst of calls, without a wait for
 bookkeeping. The booker judges answers in a thread and writes one after the other. A row counts once its
 record is written.
+
+The journal is a sequence of files on disk, the segments. A full segment is converted to a part, which is one
+Parquet file of results.
 """
 
 import asyncio
@@ -47,14 +50,19 @@ from speechframe.store.schema import (
 from speechframe.writing.words import printable
 
 TICK_S = 0.25
+"""Longest time in seconds that a worker or the engine waits before it looks for changes again."""
 UNAVAILABLE_S = 60.0
-"""A run stops if all lanes are unreachable for this time, or for ``patience_s`` if that is shorter."""
+"""A run stops if all lanes (addresses that take calls) are unreachable for this number of seconds, or for
+``patience_s`` if ``patience_s`` is shorter."""
 FIRST_ANSWERS = 10
 """A run stops if this number of answers was unusable and none was usable."""
 BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
+"""The delay before a repeat is random. Its upper bound in seconds doubles with each failure of the call, from
+2 * `BACKOFF_S` to `LONGEST_BACKOFF_S`."""
 MOST_JUDGED_AT_ONCE = 32
+"""Largest number of ended attempts that the booker judges before it writes them."""
 MOST_ANSWER_BYTES = 256 << 20
-"""Largest memory of all answers together that are not written yet."""
+"""Largest memory in bytes of all answers together that are not written yet."""
 RETRIED = "retried"
 """Status in the ledger of a failed attempt whose rows are sent again."""
 FREE_TO_REPEAT = frozenset({Verdict.NOW, Verdict.LATER})
@@ -71,7 +79,7 @@ class _EndedAttempt(NamedTuple):
 
 
 def _begin_anew(limit: asyncio.Timeout, limit_s: float) -> None:
-    """Restart a timeout that has not expired yet."""
+    """Restart a timeout of `limit_s` seconds, unless it has expired."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time() + limit_s)
 
@@ -113,10 +121,11 @@ class Engine:
         self._announced_until: float | None = None
 
     async def run(self) -> None:
-        """Return once all calls have ended, or once the calls under way have ended after a stop.
+        """Make the calls, and return once all calls have ended.
 
-        Any other error, such as a full disk or a bug, leaves the journal as after a kill. The next run
-        recovers the journal.
+        After a stop, return once the calls under way have ended. The error of a call is written to the
+        journal and not raised. Any other error, such as a full disk or a bug, is raised. It leaves the
+        journal as a kill would, and the next run recovers the journal.
         """
         helpers = {asyncio.create_task(self._book()), asyncio.create_task(self._tick())}
         try:
@@ -141,8 +150,8 @@ class Engine:
     def stop(self, *, drain: bool, reason: StopReason) -> None:
         """Send no more calls. Without `drain` also cancel the calls under way, which may have been billed."""
         self._queue.stop(reason)
-        # Do not wait for jobs, because they may take hours. The jobs go on at the service, and the next run
-        # finds them by their notes.
+        # Do not wait for jobs, because they may take hours. The jobs go on at the service. The next run finds
+        # each job by the id that its attempt noted.
         if not drain or self._backend.is_long:
             self._is_cancelled = True
             for task in self._workers:
@@ -187,7 +196,7 @@ class Engine:
                 lane.free_permit(slot)
 
     async def _attempt(self, call: Call, lane: Lane, slot: int) -> Answer | SpeechframeError:
-        """Make one attempt, and return its answer or its error."""
+        """Make one attempt of a call, and return the answer or the error."""
         now = time.monotonic()
         request, timeout_s, is_idempotent = call.request, self._options.timeout_s, self._repeats_are_free
         call.sends += 1
@@ -238,7 +247,7 @@ class Engine:
                 raise
             message = "cancelled while the call was under way"
             if self._backend.is_long and call.noted:
-                message = "its job was not waited for any longer: it goes on, and resume() finds it"
+                message = "the run stopped waiting for this job: the job goes on, and resume() finds it"
             outcome = ConnectionFailed(message, sent=True)
         lane.end(ticket, outcome)
         if isinstance(outcome, Answer) and outcome.latency_ms is None:
@@ -253,15 +262,15 @@ class Engine:
     async def _wait_for_memory(self, call: Call, count: int) -> None:
         """Wait until memory for `count` more bytes of an answer is available.
 
-        An answer that already holds memory fails instead of waiting, because two such answers could wait for
-        each other.
+        Raise BadAnswer instead of waiting if the answer already holds memory, because two such answers could
+        wait for each other. Also raise BadAnswer if `count` bytes can never fit.
         """
         held = self._held_bytes.get(id(call), 0)
         while sum(self._held_bytes.values()) + count > MOST_ANSWER_BYTES:
             if held or count > MOST_ANSWER_BYTES:
                 raise BadAnswer(
-                    f"there is no room for {count / 1e6:,.0f} MB more of an answer: all under way may "
-                    f"have {MOST_ANSWER_BYTES / 1e6:,.0f} MB together; a lower max_concurrency helps"
+                    f"an answer needs {count / 1e6:,.0f} MB more memory, but all answers under way may use "
+                    f"{MOST_ANSWER_BYTES / 1e6:,.0f} MB together: lower max_concurrency"
                 )
             await self._queue.wait_for_change()  # the queue changes when an answer is written
         self._held_bytes[id(call)] = held + count
@@ -297,7 +306,8 @@ class Engine:
     def _judge(self, ended: _EndedAttempt) -> tuple[str, list[Ended]] | SpeechframeError:
         """Decode and judge an answer. Return the status of the attempt, and the end of each row.
 
-        Return an error if the answer is unusable for all rows. This method runs in a thread.
+        Return the error instead if the attempt failed, or if the answer is unusable for all rows. This method
+        runs in a thread.
         """
         call, lane, answer, _ = ended
         if isinstance(answer, SpeechframeError):
@@ -339,7 +349,7 @@ class Engine:
                 row["error_code"] = findings[0].code
                 row["error_message"] = "; ".join([finding.words for finding in findings])
             ends.append(Ended(price - charged_before, record.basis, row, record.audio))
-        # FAILED means that no row was billed, so an attempt with a CHARGED_UNKNOWN row is DONE.
+        # FAILED would mean that no row was billed. So an attempt with a billed row without a result is DONE.
         status = SUSPECT if SUSPECT in statuses else FAILED if statuses == {FAILED} else DONE
         return status, ends
 
@@ -367,7 +377,10 @@ class Engine:
         self._queue.finish(call, retakes)
 
     def _handle_failure(self, call: Call, lane: Lane, error: SpeechframeError) -> None:
-        """Write a failed attempt. Then repeat, split or fail the call, or stop the run, by its verdict."""
+        """Write a failed attempt. Then repeat, split or fail the call, or stop the run.
+
+        The verdict on the error decides what happens.
+        """
         request, options, verdict = call.request, self._options, verdict_of(error)
         was_unknown, is_unsent = call.is_unknown, isinstance(error, ConnectionFailed) and not error.sent
         may_be_billed = verdict in {Verdict.LOST, Verdict.UNUSABLE}
@@ -389,8 +402,8 @@ class Engine:
             self._queue.stop(StopReason.QUOTA if is_quota else StopReason.REFUSED, error)
         elif may_repeat and call.failures < options.max_attempts and delay_s < left_s:
             if may_be_billed or told_s:
-                # Write a record that stays valid unless an answer is written later. The row may have been
-                # billed, or a later process must observe the Retry-After.
+                # If this process is killed before an answer is written, this record remains. It shows that
+                # the row may have been billed, or when the service accepts the next call (Retry-After).
                 status = CHARGED_UNKNOWN if call.is_unknown else PENDING
                 for asked, end in zip(call.rows, ends, strict=True):
                     end.row = self._failed_row(call, asked, lane, error, status)
@@ -406,7 +419,7 @@ class Engine:
             smaller = [one for half in halves for one in self._backend.pack(iter(half))]
             self._queue.finish(call, [Call(one, costs=call.costs) for one in smaller])
         elif verdict is Verdict.UNUSABLE and was_unknown and options.on_unknown == "retry":
-            # An earlier attempt may have been billed, but its answer is lost. So make one new call.
+            # An earlier attempt may have been billed, but its answer is lost. Replace the call by a new call.
             self._settle(call, RETRIED, ends, facts)
             self._queue.finish(call, [Call(request, costs=call.costs)])
         else:
@@ -414,15 +427,16 @@ class Engine:
         # Do not count an answer after a lost attempt. It may be an outdated repeat of the lost answer.
         self._unusable += verdict is Verdict.UNUSABLE and not was_unknown
         if self._unusable >= FIRST_ANSWERS and not self._usable:
-            message = f"the first {self._unusable} answers were of no use, so the run stopped: {error}"
+            message = f"the first {self._unusable} answers were unusable, so the run stopped: {error}"
             self._queue.stop(StopReason.UNUSABLE, BadAnswer(message))
 
     def _charge_failure(self, call: Call, verdict: Verdict) -> list[Ended]:
-        """Set `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
+        """Update `is_unknown` and `is_in_ledger` after a failed attempt. Return the cost of each row."""
         if verdict in {Verdict.LOST, Verdict.UNUSABLE}:
             basis = "unknown" if verdict is Verdict.LOST else "computed"
             ends = [Ended(0 if call.is_in_ledger else asked.price, basis) for asked in call.rows]
-            # Further attempts cost nothing if repeats are free, or if they only fetch a noted answer.
+            # Further attempts cost nothing if repeats are free, or if they only fetch an answer whose address
+            # was noted.
             call.is_unknown, call.is_in_ledger = True, self._repeats_are_free or call.noted is not None
             return ends
         if verdict is Verdict.FAIL and call.is_in_ledger and call.request.parts and self._repeats_are_free:
@@ -436,7 +450,10 @@ class Engine:
     def _fail(
         self, call: Call, lane: Lane, error: SpeechframeError, ends: list[Ended], facts: Row, waits_s: float
     ) -> None:
-        """Fail the rows of a call. `waits_s` is the service's Retry-After if it is too long, otherwise 0."""
+        """Fail the rows of a call.
+
+        `waits_s` is the service's Retry-After in seconds if this row may not wait so long, otherwise 0.
+        """
         status = CHARGED_UNKNOWN if call.is_unknown else FAILED
         message = f" (the service asks to wait {waits_s:,.0f} s, longer than patience_s leaves this row)"
         for asked, end in zip(call.rows, ends, strict=True):
@@ -450,7 +467,7 @@ class Engine:
             self._queue.stop(StopReason.FAILED, error)
 
     def _settle(self, call: Call, status: str, ends: list[Ended], facts: Row) -> None:
-        """Write the end of an attempt and the records of its ended rows. Then book its cost."""
+        """Write the end of an attempt, with the records in `ends`. Then book the cost of the attempt."""
         self._journal.write_end(call.request.key, status, ends, **facts)
         costs = [end.millicredits for end in ends]
         self._progress.credits_millis += sum(costs)
@@ -461,7 +478,7 @@ class Engine:
         call.reserved = 0
 
     def _report(self, call: Call, asked: Request, end: Ended) -> Row:
-        """Report the outcome of a row after its record was written, and return the record."""
+        """Report the outcome of a row whose record is written, and return the record."""
         row = end.row or {}
         status = row["status"]
         for warning in row.get("warnings") or ():
@@ -530,13 +547,13 @@ class Engine:
                 for lane in self._lanes:
                     lane.note_alive()
             else:
-                message = "the service has not answered for a while; the run stopped and keeps what it has"
+                message = "the service has not answered for a while; the run stopped and keeps all answers"
                 self._queue.stop(StopReason.UNREACHABLE, ConnectionFailed(message, sent=False))
 
     def _heed_waits(self) -> None:
-        """Report the time until which the service accepts no calls.
+        """Report the time until which the service accepts no calls, if all lanes must wait.
 
-        Stop the run if that wait exceeds ``patience_s``.
+        Stop the run if this wait exceeds ``patience_s``.
         """
         times = [lane.waits_until for lane in self._lanes]
         until = None if None in times else min(at for at in times if at is not None)

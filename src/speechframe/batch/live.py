@@ -1,4 +1,4 @@
-"""The run object for callers. It is live while this process makes the run, and later reads its folder."""
+"""The run object that users get. It follows a run that this process makes, or reads the folder of a run."""
 
 import html
 from collections import Counter
@@ -27,7 +27,8 @@ RUNNING, STOPPED = "running", "stopped"
 _OF_ONE_CALL = frozenset(
     {"run_dir", "id", "sep", "quoting", "take", "tags", "max_credits", "progress", "wait", "dry_run"}
 )
-"""Run options that apply to one call of a verb only, or that the run's folder stores."""
+"""Run options to leave out of :attr:`Run.last_options`. They apply only to one call of a verb (such as
+`generate`), or the run's folder stores them."""
 
 
 class Run(StoredRun):
@@ -84,7 +85,7 @@ class Run(StoredRun):
 
     @property
     def stopped_because(self) -> str | None:
-        """Reason of an early end, as the text of a :class:`~speechframe.store.schema.StopReason`, or None."""
+        """Reason of an early end, as a value of :class:`~speechframe.store.schema.StopReason`, or None."""
         status = self.status
         if status == RUNNING:
             return None
@@ -95,8 +96,8 @@ class Run(StoredRun):
     def stopped_by(self) -> SpeechframeError | None:
         """The error that ended the run early in this process, or None.
 
-        For a budget it is :class:`~speechframe.BudgetExceeded`, with the name of the limit, the credits left,
-        the price of the remaining calls, and advice.
+        If a budget ended the run, the error is :class:`~speechframe.BudgetExceeded`. It contains the name of
+        the limit, the credits left, the price of the remaining calls, and advice.
         """
         return self._live.stopped_by if self._live is not None else None
 
@@ -113,13 +114,14 @@ class Run(StoredRun):
         return {name: value for name, value in vars(self._live.options).items() if name not in _OF_ONE_CALL}
 
     def go_on_as(self, other: "Run") -> None:
-        """Become the live run `other`, which is this run after :func:`resume`."""
+        """Copy the state of `other`, the live run that :func:`resume` made of this run."""
         self.__dict__ = other.__dict__.copy()
 
     def outcomes(self) -> Outcomes:
-        """Return the outcomes of a live run's calls as they come, for ``for`` and ``async for``.
+        """Return an iterable of the outcomes of a live run's calls, for ``for`` and ``async for``.
 
-        The iteration always begins with the run's first call, and it ends with the run. An outcome has
+        The iteration begins with the first outcome of this process, waits for each further outcome, and ends
+        with the run. Only the newest 100,000 outcomes are kept for late readers. An outcome has
         ``row_id`` (of the first row with the call), ``status`` and ``attempts``. If they apply, it also has
         ``audio_seconds``, ``credits_millis``, ``reason`` or ``error``. If the run makes retakes of a suspect
         row, the row has one outcome per take.
@@ -144,7 +146,7 @@ class Run(StoredRun):
         """
         if self._live is None or self._live.options.wait:
             raise RuntimeError(
-                "only a live run has outcomes to come: start it with wait=False, or read run.batches()"
+                "only a live run has outcomes to wait for: start it with wait=False, or read run.batches()"
             )
         return Outcomes(self._live)
 
@@ -173,7 +175,7 @@ class Run(StoredRun):
         TimeoutError
             If the run has not ended within `timeout_s`. The run goes on.
         RuntimeError
-            If the caller is in the event loop that makes the run, because it would block this loop. Use
+            If the caller is in the event loop that makes the run, because the wait would block this loop. Use
             ``await run`` instead.
         SpeechframeError
             The error that ended the run, with ``on_error="raise"`` or if its folder failed.
@@ -182,7 +184,9 @@ class Run(StoredRun):
             cancels them. After SIGTERM they are cancelled after 8 s.
         """
         if (live := self._live) is not None:
-            live.check_loop(blocks="run.wait() would block the loop that makes the run: use `await run`")
+            live.check_loop(
+                blocks="run.wait() would block the event loop that makes the run: use `await run`"
+            )
             if not live.ended.done():
                 run_sync(live.until_ended(timeout_s=timeout_s))
             live.ended.result()
@@ -210,7 +214,7 @@ class Run(StoredRun):
         return self.manifest.stopped_words or "resume(run) goes on where it stopped"
 
     def summary(self) -> str:
-        """Return a summary of the run, in a few lines for people."""
+        """Return a summary of the run for people, as a text of a few lines."""
         s = self.stats
         states = ", ".join(f"{s[name]:,} {name.replace('_', ' ')}" for name in STATUSES if s.get(name))
         because = f" ({self.stopped_because})" if self.stopped_because else ""
@@ -234,7 +238,7 @@ class Run(StoredRun):
         if s[FAILED]:
             yield "run.failed shows these rows; resume(run) tries them again"
         elif s.get(CHARGED_UNKNOWN):
-            again = 'resume(run, on_unknown="retry") sends them again, where that may be billed again'
+            again = 'resume(run, on_unknown="retry") sends them again, and they may be billed twice'
             yield f"run.failed shows these rows; {again}"
         elif s[PENDING]:
             yield self._how_to_go_on
@@ -243,7 +247,7 @@ class Run(StoredRun):
             yield f"error_message says what is suspect{takes}"
 
     def _warned(self) -> str:
-        """Return the number of warnings of the answers in words, by kind."""
+        """Return the number of warnings of each kind in words, with an example. Empty without warnings."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for batch in self.batches([self.name_of("warnings")]):
@@ -279,7 +283,7 @@ def open_run(path: str | PathLike[str]) -> Run:
 
 
 def result_of(stats: Mapping[str, Any]) -> str:
-    """Return the amount of results in words, from :attr:`Run.stats`. Empty for results without a measure."""
+    """Return the amount of translation or audio in words, from :attr:`Run.stats`. Empty for other results."""
     if "translated_characters" in stats:
         return f"{counted(stats['translated_characters'], 'character')} of translation"
     return f"{duration(stats['audio_seconds'])} of audio" if "audio_seconds" in stats else ""

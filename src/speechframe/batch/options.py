@@ -1,4 +1,4 @@
-"""The run options with their defaults, checked."""
+"""Check run options and fill in their defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -27,7 +27,7 @@ from speechframe.store.folder import Folder
 
 
 def _is_folder(value: Any) -> Any:
-    # A remote folder may be an object with its own filesystem, such as a UPath.
+    # A remote folder may be an object with a filesystem of its own in `fs`, such as a UPath.
     if not isinstance(value, (str, PathLike, Folder)) and not hasattr(value, "fs"):
         raise ValueError
     return value
@@ -60,7 +60,7 @@ _Tags = Annotated[
 
 @dataclass(frozen=True, config=CONFIG)
 class Options:
-    """:class:`RunOptions` with every default filled in and checked."""
+    """Checked :class:`RunOptions` in which no option is missing."""
 
     run_dir: Annotated[
         Any, AfterValidator(_is_folder), Allowed("a folder, or the address of one as text")
@@ -73,7 +73,7 @@ class Options:
     take: Any = None
     truth_checks: Switch = True
     max_retakes: _Retakes = 0
-    # Left out of the repr, because error reports show refused Options, which have no tags yet.
+    # Not in the repr. An error report may call repr on Options that failed a check and have no tags yet.
     tags: _Tags = field(default_factory=dict, repr=False)
     on_alert: Annotated[Callable[[Any], None], Allowed("a function")] | None = None
     cache: Annotated[Switch | LocalPath, Allowed("a folder, True or False")] | None = None
@@ -91,7 +91,11 @@ class Options:
 
     @classmethod
     def of(cls, **given: Any) -> "Options":
-        """Return the options in force (given, configured, or by default), or raise SettingsError."""
+        """Return the given options, completed by the configured options and then by the defaults.
+
+        Raise SettingsError if an option is unknown or has a value that is not allowed. A `given` None counts
+        as not given.
+        """
         said = {**_configured, **{name: value for name, value in given.items() if value is not None}}
         try:
             return cls(**said)
@@ -106,7 +110,7 @@ _configured: dict[str, Any] = {}
 def configure_options(**values: Any) -> None:
     """Set run options for every later call in this process. ``None`` resets an option to its default.
 
-    An unknown option or a value that is not allowed raises SettingsError. Then no option is set.
+    Raise SettingsError, and set no option, if an option is unknown or a value is not allowed.
     """
     Options.of(**values)
     _configured.update(values)

@@ -1,4 +1,4 @@
-"""Find the missing calls of a run's table, and estimate their price.
+"""Find the calls of a run's table that still have no result, and estimate their price and duration.
 
 All data is read from the run's own files, so a resume needs no data from the caller.
 """
@@ -49,12 +49,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPEAT_MARGIN = 0.9
-"""Used share of the time in which repeats are free. A repeat must reach the service before this time ends."""
+"""Share of the service's time for free repeats within which a repeat is planned as free. The rest is a
+margin, because a repeat must reach the service before this time ends."""
 
 _FACTS = ("model", "locale", "voice_id", "format")
+"""Properties of a call by which :meth:`Estimate.by` can group, beside the columns of the table."""
 _ROWS_AT_ONCE = 4096
+"""Number of rows of the table in memory at a time."""
 _LONG_S = 60
-"""The plan's line leaves out a shorter duration."""
+"""Shortest duration in seconds that the plan's line contains."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class Sums:
     charged_characters: int = 0
 
     def add(self, characters: int, millicredits: int, *, is_paid: bool) -> None:
-        """Count a call."""
+        """Add one call to the sums. `is_paid` is True if an earlier attempt paid for the call."""
         self.calls += 1
         self.characters += characters
         if not is_paid:
@@ -77,9 +80,9 @@ class Sums:
             self.charged_characters += characters
 
     def money(self, price: DatedPrice | None) -> float | None:
-        """Return the cost of the calls at a price.
+        """Return the cost of the calls in money.
 
-        Return None without a price, or for a price by length of audio, which is not known yet.
+        Return None without a price, or if the price depends on the length of the audio, which is unknown.
         """
         quantities = {
             "credit": Decimal(self.millicredits) / CREDIT,
@@ -91,48 +94,55 @@ class Sums:
 
 
 Breakdown = Callable[[Sequence[str]], dict[tuple[Any, ...], Sums]]
-"""Function that returns the sums over the calls to make, by the values of some columns."""
+"""Function that groups the calls to make by the values of some columns, and returns the sums of each
+group."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The work and the price of a run.
+    """The calls that a run still has to make, with their price and duration.
 
     Attributes
     ----------
     rows, unique, invalid
         Number of rows in the table, of different calls, and of rows that cannot be sent.
     finished, cached
-        Number of calls that are already made in this folder, or that are in the cache. They cost nothing.
+        Number of calls with a result in this folder, and of calls with an answer in the cache. These calls
+        cost nothing.
     calls, credits
         Number of calls still to make, and the price of the unpaid calls among them.
     paid
-        Number of calls still to make that were or may have been billed, and whose repeat is free.
+        Number of calls still to make that cost nothing, because an earlier attempt was or may have been
+        billed and the repeat is free.
     unknown
-        Number of calls that may have been billed without an answer. They are not sent again by default.
+        Number of calls that may have been billed and got no answer. They are not sent again by default.
     rejected
-        Number of rows whose take a review rejected. ``resume(run, redo="rejected")`` makes another take.
+        Number of rows whose take (rendering of the content) a review rejected.
+        ``resume(run, redo="rejected")`` makes another take.
     waiting
-        Number of calls that this run does not send, because their Retry-After exceeds ``patience_s``.
+        Number of calls that this run does not send, because the service's Retry-After exceeds ``patience_s``.
     identical_retakes
-        Number of rows whose further take would equal the first. They are not billed again.
+        Number of rows that request a further take which would equal the first. These rows keep the first take
+        and are not billed again.
     balance, budget
-        Characters left on the key, and credits left of the run's limit. None if unknown or without a limit.
+        Characters left on the key (None if unknown), and credits left of the run's limit (None without a
+        limit).
     concurrency
         Largest number of calls in flight, or None if unknown before the first call.
     amount
-        Billed amount in words, if the credits alone do not show it.
+        Billed amount in words, such as seconds of audio. None if the credits suffice.
     unit
         The word for one call, for example "text" if several texts share a request.
     remark
         Remark on the run for people, or None.
     money, currency, price_from
-        Cost of the calls at today's price, and the date of that price. None without a price.
+        Cost of the calls at today's price, its currency, and the first day of that price. None without a
+        price.
     ends_at
-        Id of the first row that the budget does not cover. None if it covers all rows.
+        Id of the first row that the budget does not cover. None if the budget covers all rows.
     seconds, lanes
-        Duration of the calls at the concurrency cap, and a text for each lane. The duration is None if no
-        speed is known for a voice.
+        Duration of the calls in seconds at the concurrency cap, and a text for each lane (one address that
+        takes calls). The duration is None if the speed of a voice is unknown.
     price, breakdown
         Data for :meth:`by`.
     """
@@ -166,22 +176,22 @@ class Estimate:
 
     @property
     def characters(self) -> int:
-        """Characters of the calls still to make. Each access counts them in the run's table."""
+        """Number of characters of the calls still to make. Each access reads the run's table."""
         return sum(sums.characters for sums in self.breakdown(()).values())
 
     @property
     def balance_share(self) -> float | None:
-        """Share of the balance that the calls cost, or None without a known balance."""
+        """Share of the balance that the calls cost. None if the balance is unknown or 0."""
         return self.credits / self.balance if self.balance else None
 
     def by(self, *columns: str) -> "pd.DataFrame":
-        """Return the cost of the calls still to make, by some columns.
+        """Return the cost of the calls still to make, grouped by some columns.
 
         Parameters
         ----------
         *columns
             ``locale``, ``voice_id``, ``model``, ``format``, or any column of the table, such as the speaker.
-            A call that several rows share counts for the first of them.
+            A call that several rows share counts in the group of the first of these rows.
 
         Returns
         -------
@@ -209,7 +219,7 @@ class Estimate:
         return frame.sort_values("credits", ascending=False, ignore_index=True)
 
     def line(self) -> str:
-        """Return the line that a run shows at its start."""
+        """Return the estimate as one line of text, which a run shows at its start."""
         left = self.budget or 0.0
         share = f" ({100 * self.balance_share:,.3g} %)" if self.balance_share else ""
         in_money = money_in_words(self.money or 0.0, self.currency)
@@ -223,7 +233,7 @@ class Estimate:
             (self.finished, f"{self.finished:,} done before"),
             (self.unknown, f"{self.unknown:,} perhaps billed and not sent again"),
             (self.rejected, f"{self.rejected:,} with an answer that a review rejected"),
-            (self.waiting, f"{self.waiting:,} to wait with, as the service asked"),
+            (self.waiting, f"{self.waiting:,} not sent yet, because the service requires a wait"),
             (self.cached, f"{self.cached:,} cached"),
             (self.invalid, f"{self.invalid:,} invalid"),
             (True, counted(self.calls, self.unit)),
@@ -243,12 +253,12 @@ class Estimate:
 
 
 def broken_down(prepared: Prepared, todo: Mask, free: Mask) -> Breakdown:
-    """Return a function that sums up the rows of `todo`. Rows in `free` are already paid.
+    """Return a function that groups and sums up the rows of `todo`. Rows in `free` are already paid.
 
     Later changes of `todo` do not affect the function.
     """
     folder, name, todo = prepared.table_folder, prepared.entry.file, todo.copy()
-    # The table of a preview is removed after the preview. An open file stays readable after its removal.
+    # The table of a preview is removed before the function is called. An open file stays readable after that.
     held = None if folder is prepared.folder else pa.OSFile(str(folder.inside(name)), "rb")
 
     def breakdown(columns: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
@@ -281,7 +291,7 @@ def _check_columns(columns: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that can be used as a dict key."""
+    """Return `value`, or its text if a dict key must not have this type."""
     return str(value) if isinstance(value, (list, dict)) else value
 
 
@@ -294,11 +304,11 @@ def estimate_time(
     manifest: Manifest,
     ledger: Folder | None,
 ) -> dict[str, Any]:
-    """Return the fields of the estimate on concurrency and time.
+    """Return the fields of the estimate about concurrency and duration.
 
-    Only lanes with a published cap count. `most` is the limit of the run for each of them. The speed of a
-    voice comes from the ledger, or else from the service, which publishes speeds of engines. The time is
-    unknown if neither has the speed.
+    Only lanes with a published cap count. `most` is the largest number of calls that the run has in flight in
+    each lane. The speed of a voice comes from the ledger (earlier attempts), or else from the throughput that
+    the service publishes. The duration is unknown if both lack the speed of a voice.
     """
     published = {
         lane.name: lane.published for lane in opened.lanes if lane.published and not lane.is_fallback
@@ -343,7 +353,7 @@ def _lanes_in_words(caps: Mapping[str, int], calls: int, seconds: float | None) 
 
 
 def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any) -> dict[str, Any]:
-    """Return the cost of calls in money, as fields of the estimate."""
+    """Return the cost of the calls in money, as fields of the estimate. Empty without a price."""
     prices = prices_in_force(service)
     price = prices.of(manifest.operation, manifest.service, datetime.now(UTC).date())
     if price is not None and price.unit == "character":
@@ -355,7 +365,10 @@ def priced(manifest: Manifest, charged: Sums, breakdown: Breakdown, service: Any
 
 
 def first_beyond(prepared: Prepared, charged: Mask, limit: int) -> str | None:
-    """Return the id of the first row, in the table's order, at which the total price exceeds `limit`."""
+    """Return the id of the first row, in the table's order, at which the total price exceeds `limit`.
+
+    Return None if the total price of all rows does not exceed `limit`.
+    """
     sums = np.cumsum(np.where(charged, prepared.prices, 0))
     place = int(np.searchsorted(sums, limit, side="right"))
     if place == len(sums):
@@ -375,10 +388,10 @@ def plan(
     limit: int | None = None,
     ledger: Folder | None = None,
 ) -> tuple[Plan, Estimate]:
-    """Return the plan of all calls without an outcome, and its estimate.
+    """Return the plan of the calls to make, and its estimate.
 
     `cache` contains answers of other runs. `limit` is the run's limit in thousandths of a credit. `ledger`
-    contains the durations of earlier calls.
+    contains the durations of earlier calls. Each of them may be None.
     """
     folder, kind = prepared.folder, pa.binary(KEY_BYTES)
     buffers = [None, pa.py_buffer(prepared.keys)]
@@ -388,7 +401,7 @@ def plan(
     failures = parts.failures(folder)
     unknown = {key: row for key, row in failures.items() if row["status"] == CHARGED_UNKNOWN}
     until = time.time() - REPEAT_MARGIN * opened.repeats_free_s
-    # A repeat is free only for the key that sent the call.
+    # A repeat is free only with the API key that sent the call.
     sent_by = senders(snapshot, unknown)
     failed_records = {
         key: row
@@ -412,8 +425,8 @@ def plan(
         todo &= ~is_late
         at = datetime.fromtimestamp(min(waits[key] for key in too_late)).astimezone()
         late = (
-            f"the service asked to wait with {counted(waiting, 'row')} until {at:%Y-%m-%d %H:%M:%S}, longer "
-            "than patience_s allows: run again then"
+            f"the service accepts {counted(waiting, 'row')} only from {at:%Y-%m-%d %H:%M:%S} on, later than "
+            "patience_s allows: run again then"
         )
     free = todo & among(keys, bytes.fromhex("".join(failed_records)))
     calls, charged = int(todo.sum()), todo & ~free
@@ -453,14 +466,17 @@ def plan(
 
 
 def _waits(failures: Mapping[str, Row]) -> dict[str, float]:
-    """Return the end of each Retry-After that is not over, by call key, at most a day from now."""
+    """Return the end of each Retry-After that is not over, as Unix time by call key.
+
+    An end that is more than a day from now becomes a day from now.
+    """
     now = time.time()
     found = {key: row.get(WAIT_UNTIL) or 0.0 for key, row in failures.items()}
     return {key: min(until, now + LONGEST_RETRY_AFTER_S) for key, until in found.items() if until > now}
 
 
 def first_of_each(keys: Any) -> Mask:
-    """Return a mask that is True at the first place of each key. Rows without a call (zeros) stay False."""
+    """Return a mask that is True for the first row with each key, and False for keys of zeros (no call)."""
     # Arrow numbers the codes in the order in which the keys first appear.
     codes = keys.dictionary_encode().indices.to_numpy()
     first = np.ones(len(codes), dtype=bool)
@@ -469,7 +485,7 @@ def first_of_each(keys: Any) -> Mask:
 
 
 def among(keys: Any, known: bytes) -> Mask:
-    """Return a mask that is True for each key in `known`, the concatenated bytes of keys."""
+    """Return a mask that is True for each of `keys` that is in `known`, the concatenated bytes of keys."""
     kind = pa.binary(KEY_BYTES)
     array = pa.FixedSizeBinaryArray.from_buffers(kind, len(known) // KEY_BYTES, [None, pa.py_buffer(known)])
     is_known: Any = pc.is_in(keys, array)

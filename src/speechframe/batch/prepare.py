@@ -1,4 +1,4 @@
-"""Check a caller's table and make it the table of a run, in the run's locked folder. Nothing is sent.
+"""Check a caller's table and store it as the table of a run, in the run's locked folder. Nothing is sent.
 
 A run without ``run_dir`` is first prepared in a draft, which is a folder with a temporary name. The final
 name contains a hash of the keys of the run's calls. The table then moves to the folder with this name, so
@@ -75,25 +75,30 @@ from speechframe.tables.table_input import open_table
 from speechframe.writing.words import counted
 
 DEFAULT_ROOT = Path("speechframe-runs")
+"""Parent folder of runs without ``run_dir``, in the working directory."""
 INPUT = "input/{:04d}.parquet"
+"""File name of a run's table. Each new table of the run has the next number."""
 REDO_STATUSES = ("failed", "suspect", "done", "rejected")
+"""Words for `redo` that select rows. All but ``rejected`` are values of ``status``."""
 _LEFTOVERS = frozenset({"lock", "holder.json", "input", "clips", "log", f".{RUN_FILE}.tmp"})
 """Files and folders that planning writes before run.json. A killed process leaves them behind."""
 _MOST_PROBLEMS = 1000
+"""Largest number of problems that are kept. Further problems are only counted."""
 _BATCH_ROWS = 4096
+"""Number of rows of an input file in memory at a time."""
 
 
 @dataclass
 class Prepared:
-    """A run with its checked table, or in a preview with a checked table in a temporary folder."""
+    """A run with its checked table. A preview, which changes no run, has the table in a temporary folder."""
 
     folder: Folder
     manifest: Manifest
     table_folder: Folder  # folder of the table's file, either the run's folder or a temporary folder
     entry: TableEntry
-    keys: bytearray  # 16-byte call key of each row, take included; zeros for a row that cannot be sent
+    keys: bytearray  # 16 bytes per row: the key of its call, or zeros if the row cannot be sent
     prices: npt.NDArray[np.int64]  # price of each row's call in thousandths of a credit
-    identical_retakes: int = 0  # number of rows whose requested take would equal the first take
+    identical_retakes: int = 0  # number of rows that get take 0, because other takes would equal it
     problems: list[dict[str, Any]] = field(default_factory=list)  # the first problems found
     notes: list[str] = field(default_factory=list)  # notes for the user, such as numbers of dropped rows
 
@@ -110,12 +115,13 @@ def prepare(
     is_resumed: bool = False,
     is_preview: bool = False,
 ) -> Prepared:
-    """Check the caller's table and make it the table of a run. `stack` keeps the run locked.
+    """Check the caller's table and store it as the table of a run. `stack` keeps the run locked.
 
-    Rows of a run that `is_resumed` keep their take from the run's table, unless a column contains takes. A
-    preview writes the table to a temporary folder and leaves the run unchanged. A dry run is a preview if its
-    run exists and has begun. A run that was only planned adopts the newest table. CancelledError is raised
-    once `is_stopped` returns true.
+    If the run `is_resumed`, each row keeps its take (the number of its rendering) from the run's table,
+    unless a column contains takes. A preview writes the table to a temporary folder and leaves the run
+    unchanged. A dry run is a preview if its run has started. A run that was only planned gets the new
+    table, even in a dry run. InvalidRows is raised if rows cannot be sent and the options do not skip them.
+    CancelledError is raised once `is_stopped` returns True.
     """
     table, arguments = _open_table(given, backend, arguments, options)
     checker = _Checker(table, arguments, backend, options.tags)
@@ -160,7 +166,9 @@ def prepare(
         if is_preview:
             table_folder.publish(file)
         elif options.dry_run and manifest.state != PLANNED:
-            raise StoreError(f"{folder.path}: the run began while this table was planned; plan it again")
+            raise StoreError(
+                f"{folder.path}: another process started the run while this table was planned: plan it again"
+            )
         else:
             entry = _adopt(folder, manifest, entry)
         undo.pop_all()
@@ -186,10 +194,10 @@ def reopen(
     stack: contextlib.AsyncExitStack,
     _: Callable[[], bool],
 ) -> Prepared:
-    """Return a run with its own table, in which the rows to `redo` get their next take.
+    """Return a run with its own table, in which the rows to `redo` have their next take.
 
-    `stack` keeps the run locked. A dry run writes the new takes to a temporary folder and leaves the run's
-    table unchanged.
+    `redo` is one of :data:`REDO_STATUSES`, a list of row ids, or None for no row. `stack` keeps the run
+    locked. A dry run writes the new takes to a temporary folder and leaves the run's table unchanged.
     """
     stack.enter_context(folder.lock())
     manifest = read_manifest(folder)
@@ -201,8 +209,8 @@ def reopen(
         raise InvalidRows([problem("table", words, allowed='on_invalid="skip" leaves them out')])
     if not folder.exists(entry.file):
         raise StoreError(
-            f"{folder.path}: {entry.file} is missing, which is the run's table: hand the table in again, "
-            "as resume(run, table=...)"
+            f"{folder.path}: the run's table, {entry.file}, is missing: hand the table in again with "
+            "resume(run, table=...)"
         )
     table_folder, retaken, identical = folder, None, 0
     if redo is not None:
@@ -237,8 +245,8 @@ def _open_table(
         name: column_of(value, is_data=name in backend.data_arguments) for name, value in arguments.items()
     }
     carry = {column for name, column in columns.items() if column and name in backend.carried}
-    # If a backend declares no arguments, all columns of the table are arguments. If the caller names no
-    # argument other than the take, the columns with the names of the backend's arguments are used.
+    # If the backend declares no arguments, all columns of the table are arguments. If the caller gives no
+    # argument other than the take, columns with the names of the backend's arguments are the arguments.
     are_columns = not backend.arguments or not arguments.keys() - {"take"}
     if are_columns:
         carry |= backend.carried - arguments.keys()
@@ -272,11 +280,11 @@ def _calls_of(file: Any) -> tuple[bytearray, npt.NDArray[np.int64]]:
     return keys, prices
 
 
-# -- check each row once, and write it with its key, price and request ---------------------
+# -- check each row once, and write the row with its key, price and request ----------------
 
 
 class _Checker:
-    """Checks the rows of a table and writes them, with our columns beside the caller's."""
+    """Checks the rows of a table and writes them, with columns of speechframe beside those of the caller."""
 
     def __init__(
         self, table: Table, arguments: Mapping[str, Any], backend: Backend, tags: Mapping[str, Any]
@@ -297,13 +305,13 @@ class _Checker:
             self._digest.update(len(name).to_bytes(8, "big") + name)
         self._rows = self._invalid = self.identical_retakes = self._problem_count = 0
         self.problems: list[dict[str, Any]] = []
-        self.current_takes: Mapping[str, int] = {}  # by base key; calls in take 0 are left out
+        self.current_takes: Mapping[str, int] = {}  # take by the key of take 0; take 0 is left out
 
     def write(self, path: Path, file: str, is_stopped: Callable[[], bool], *, leaves_out: bool) -> TableEntry:
         """Write the table to `path` and return its entry for run.json, under the name `file`.
 
-        InvalidRows is raised if a row is invalid. With `leaves_out` it is raised only if all rows are invalid
-        or two rows have the same id.
+        InvalidRows is raised if a row is invalid. If invalid rows may be left out (`leaves_out`), InvalidRows
+        is raised only if all rows are invalid or two rows have the same id.
         """
         table, ours = self._table, self._backend.columns
         names = table.schema.names
@@ -345,7 +353,7 @@ class _Checker:
         )
 
     def _check_batch(self, batch: pa.RecordBatch, ids: list[str], schema: pa.Schema) -> pa.RecordBatch:
-        """Return the rows of a batch with our columns beside them."""
+        """Check the rows of a batch, and return the batch with the columns of speechframe added."""
         tags: list[str | None] = [None] * len(ids)
         if self._tags:
             tagged = rows(batch, self._tags)
@@ -376,7 +384,7 @@ class _Checker:
                 if take and not request.varies:
                     self.identical_retakes += 1
                     take = 0
-                # Use the format that `Plan.requests` reads, a line of JSON with facts and then the body.
+                # `Plan.requests` reads this format: a line of JSON with facts, and then the body.
                 known = dumps([request.characters, request.varies, request.facts]) + b"\n" + request.body
                 ours.append((row_id, key, take, request.price, known, tag, None))
             self._rows += 1
@@ -386,7 +394,7 @@ class _Checker:
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
     def _note_invalid(self, row_id: str, found: Sequence[FieldProblem | str]) -> str:
-        """Count a row as invalid, note its problems, and return them in words."""
+        """Count a row as invalid, keep its problems, and return the problems in words."""
         self._invalid += 1
         texts = [found] if isinstance(found, str) else found
         problems = [FieldProblem("", one) if isinstance(one, str) else one for one in texts]
@@ -437,19 +445,20 @@ def _manifest(backend: Backend, opened: Opened) -> Manifest:
 
 
 def _has_begun(folder: Folder) -> bool:
-    """Return whether the folder contains a run that is past planning."""
+    """Return whether the folder contains a run that has started, and was not only planned."""
     return folder.exists(RUN_FILE) and read_manifest(folder).state != PLANNED
 
 
 def _next_input(manifest: Manifest) -> str:
-    """Return the file name of the next table of a run."""
+    """Return the name of the file for the next table of a run."""
     return INPUT.format(int(Path(manifest.table.file).stem) + 1 if manifest.tables else 1)
 
 
 def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> dict[str, int]:
-    """Return the takes of calls in the run's table, by base key.
+    """Return the takes of calls in the run's table, by base key (the key of take 0).
 
-    The calls are the `wanted` calls, or by default all calls with a take other than 0.
+    `wanted` are the base keys to look up. By default return all calls with a take other than 0. Return an
+    empty dict if the run has no table, or if the file of the table is missing.
     """
     if not manifest.tables or not folder.exists(manifest.table.file):
         return {}
@@ -462,7 +471,7 @@ def _current_takes(folder: Folder, manifest: Manifest, wanted: Any = None) -> di
 
 
 def _check_free(folder: Folder) -> None:
-    """Raise StoreError if the folder is a file, or contains other files and no run."""
+    """Raise StoreError if the folder is a file, or contains other files but no run."""
     if folder.work != folder.path or folder.exists(RUN_FILE):
         return
     if folder.path.is_file():
@@ -475,7 +484,7 @@ def _check_free(folder: Folder) -> None:
 
 
 def _remove_leftovers(folder: Folder) -> None:
-    """Remove the files of planning from a folder without a run."""
+    """Remove the files that planning wrote, unless the folder contains a run."""
     if folder.exists(RUN_FILE):
         return
     for name in _LEFTOVERS:
@@ -494,7 +503,11 @@ def _move_draft(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> Manifest:
-    """Move the table of a draft to the `target` folder and remove the draft. Return the target's manifest."""
+    """Move the table of a draft to the `target` folder and remove the draft.
+
+    Return the manifest (the content of run.json) of the run in the target folder. If the folder has no run
+    yet, return `manifest`.
+    """
     stack.enter_context(target.lock())
     if target.exists(RUN_FILE):
         manifest = read_manifest(target)
@@ -509,7 +522,10 @@ def _move_draft(
 
 
 def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
-    """Make the written table the run's current table. If both are equal, keep the run's file."""
+    """Make the new table, a temporary file so far, the run's current table. Return the entry of that table.
+
+    If the run's table is local and equal to the new table, keep the old file and remove the new file.
+    """
     temporary = folder.temporary(entry.file)
     if manifest.tables and folder.work == folder.path:
         before = manifest.table
@@ -519,7 +535,7 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
             return before
     with storing(folder, "writing the table"):
         folder.publish(entry.file)
-    # Drop tables with a missing file from run.json, so that no later step reads them.
+    # Leave tables whose file is missing out of run.json, so that no later step reads them.
     manifest.tables = [*(table for table in manifest.tables if folder.exists(table.file)), entry]
     manifest.write(folder)
     return entry
@@ -528,9 +544,9 @@ def _adopt(folder: Folder, manifest: Manifest, entry: TableEntry) -> TableEntry:
 def _with_next_takes(
     folder: Folder, manifest: Manifest, redo: str | Sequence[Any], opened: Opened
 ) -> tuple[pa.Table | None, int]:
-    """Return the run's table with the next take of each row to `redo`, or None if no row gets another take.
+    """Return the run's table, in which the rows to `redo` have their next take, or None if no take changes.
 
-    Also return the number of rows that keep their take, because a further take would be the same.
+    Also return the number of rows to `redo` that keep their take, because a further take would be the same.
     """
     if not opened.takes:
         words = "makes other takes, which this service does not offer: they would be the same, billed again"
@@ -560,8 +576,8 @@ def _with_next_takes(
         return None, identical
     made = set(hex_keys(stored.snapshot().index.keys))
     for place in places:
-        # The next take is the first take without a record, from the current take on but at least 1. So a take
-        # that was requested but never made is requested again.
+        # The next take is the lowest number without a record, from the current take on and at least 1. So a
+        # take that was requested but never made is requested again.
         later = itertools.count(max(1, takes[place]))
         takes[place] = next(take for take in later if call_key(keys[place], take) not in made)
     column = table.schema.get_field_index(TAKE)
@@ -569,12 +585,12 @@ def _with_next_takes(
 
 
 def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, keeps_takes: bool) -> bool:
-    """Replace rejected takes in a new table. Return whether any row got another take.
+    """Replace takes that a review rejected in a new table. Return whether any row got another take.
 
-    If a review rejected a row's take, the row gets the take of its call in the run's table, made or not. If
-    that take was rejected too, the row gets the newest take that was made and not rejected. If there is no
-    such take, the row keeps the take of its call, so that the run buys no take by itself. With `keeps_takes`
-    all calls in the run's table keep their take.
+    A row with a rejected take gets the take of the same call in the run's current table, whether this take
+    was made or not. If a review rejected this take, too, the row gets the highest take that was made and not
+    rejected. If no such take exists, the row keeps the take from the current table, so that the run buys no
+    take by itself. If `keeps_takes`, all calls in the run's current table keep their take.
     """
     snapshot = read_snapshot(folder)
     index, is_rejected = snapshot.index, snapshot.rejections()
@@ -587,7 +603,7 @@ def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, kee
     now = _current_takes(folder, manifest, keys.take(places))
 
     def good_takes(key: str, until: int) -> Iterator[int]:
-        """Yield takes that were made and not rejected. Stop at the first missing take after `until`."""
+        """Yield the takes of a call that were made and not rejected, until one after `until` is missing."""
         for take in itertools.count():
             position = index.find([call_key(key, take)])
             if position[0] < 0 and take > until:
@@ -614,6 +630,6 @@ def _avoid_rejected_takes(folder: Folder, manifest: Manifest, path: Path, *, kee
 
 
 def _row_varies(table: pa.Table, place: int) -> bool:
-    """Return :attr:`Request.varies` of a row of an input file."""
+    """Return whether another take of a row of an input file would differ (:attr:`Request.varies`)."""
     known, _, _ = table[REQUEST][place].as_py().partition(b"\n")
     return bool(loads(known)[1])

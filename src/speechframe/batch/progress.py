@@ -27,13 +27,17 @@ from speechframe.writing.words import counted, printable
 log = logging.getLogger(__name__)
 
 _REDRAW_S = 0.2
+"""Shortest time in seconds between two updates of the bar."""
 _LINE_S = 15.0
+"""Shortest time in seconds between two lines in a log file or a pipe."""
 _MINUTE_S = 60
 _KINDS_SHOWN = 5
+"""Largest number of kinds of warnings to show. Further kinds are only counted."""
 _CENT = 0.01
+"""Amounts of money below this amount have two significant digits, others have two decimals."""
 
 MOST_KEPT = 100_000
-"""Number of outcomes kept for slow or late readers. The run's folder contains all outcomes."""
+"""Number of outcomes in memory for slow or late readers. The run's folder contains all outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ class Progress:
     """The counters of a run in this process, and the line or bar that shows them.
 
     A terminal shows the plan and then a bar. A notebook shows a bar with the plan as its label. A log file or
-    a pipe gets a plain line every 15 seconds. Output goes to standard error. A notebook would show that as an
-    error, so there the output goes to standard output. `line` is the plan, for example
+    a pipe gets a plain line every 15 seconds. Output goes to standard error. In a notebook the output goes to
+    standard output, because a notebook shows standard error as an error. `line` is the plan, for example
     ``generate on local: 3 rows, 12 credits``.
     """
 
@@ -64,14 +68,15 @@ class Progress:
         self.unit = unit  # the word for one call, such as "text"
         self.total = total  # number of calls to make, cached calls included; retakes raise it
         self.done = self.cached = self.suspect = self.failed = self.unknown = self.retries = 0
-        # Counts by error code. Failed calls include calls that may have been billed without an answer.
+        # Counts of retries and of failed calls by error code. Calls that may have been billed without an
+        # answer count as failed here.
         self.retried_by: Counter[str] = Counter()
         self.failed_by: Counter[str] = Counter()
         # Number of warnings, and one example, by kind.
         self.warned: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        # The run's spending in thousandths of a credit when this process began, and now. Each amount is the
-        # sum of the run's ledger at that time.
+        # The run's spending in thousandths of a credit, when this process began and now. It is the sum over
+        # all attempts of the run.
         self.spent_before = self.credits_millis = 0
         self.audio_seconds = 0.0
         self.balance: int | None = None  # characters left on the key, if known
@@ -79,9 +84,9 @@ class Progress:
         self.money_per_credit, self.currency = 0.0, ""
         self.started = self._drawn = time.monotonic()
         self.finished: float | None = None
-        # One function per reader of the outcomes, which wakes that reader.
+        # For each reader of the outcomes, a function that wakes the reader.
         self.followers: list[Callable[[], object]] = []
-        # A run whose caller waits for its end has no readers of outcomes.
+        # If the caller waits for the end of the run, nobody reads its outcomes, and none are kept.
         self._kept: deque[Outcome] = deque(maxlen=0 if options.wait else MOST_KEPT)
         self._count = 0
         self._lock = threading.Lock()
@@ -91,7 +96,7 @@ class Progress:
         self._bar: Any = None
         on_page = self._draws and is_notebook()
         if not on_page:
-            # As the label of a terminal's bar the line would be cut off before its end, the price.
+            # In a terminal the line is not the label of the bar. There its end, the price, would be cut off.
             say(line, shown=self._shown)
         if on_page or (self._draws and total and sys.stderr is not None and sys.stderr.isatty()):
             label = line if on_page else self._name
@@ -103,7 +108,7 @@ class Progress:
         name = "unknown" if outcome.status == CHARGED_UNKNOWN else outcome.status
         setattr(self, name, getattr(self, name) + 1)
         if outcome.error is not None:
-            # Frames keep the request and answer of the call in memory, and there may be many outcomes.
+            # The frames of a traceback would keep the request and the answer of each failed call in memory.
             outcome.error.__traceback__ = None
             if name in {"failed", "unknown"}:
                 self.failed_by[code_of(outcome.error)] += 1
@@ -119,12 +124,15 @@ class Progress:
     def wake(self) -> None:
         """Wake all readers, because there is another outcome or the run has ended."""
         for wake in tuple(self.followers):
-            # The event loop of a reader may have been closed before its reader.
+            # The event loop of a reader may already be closed.
             with contextlib.suppress(RuntimeError):
                 wake()
 
     def outcomes_since(self, position: int) -> tuple[list[Outcome], int]:
-        """Return the kept outcomes after the first `position`, and the number of all outcomes so far."""
+        """Return the outcomes after the first `position`, and the number of all outcomes so far.
+
+        Outcomes that are no longer kept are left out.
+        """
         with self._lock:
             missing = min(self._count - position, len(self._kept))
             # Read from the right end, because access to the middle of a deque is slow.
@@ -136,7 +144,7 @@ class Progress:
         self.retried_by[code] += 1
 
     def warn(self, kind: str, words: str) -> None:
-        """Count a warning about an answer. The first warning of a kind is shown as an example."""
+        """Count a warning about an answer. Show the first warning of each of the first few kinds."""
         kind, words = printable(kind), printable(words)
         self.warned[kind] += 1
         if kind not in self.examples:
@@ -156,7 +164,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Ended calls per second."""
+        """Number of ended calls per second, since the first call was allowed to start."""
         return self.ended / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -183,18 +191,18 @@ class Progress:
         }
 
     def money_of(self, credits: float) -> str:
-        """Return the cost of `credits` in words, at the plan's price, or an empty text for no price."""
+        """Return the cost of `credits` in money as text. The text is empty if the plan has no price."""
         amount = credits * self.money_per_credit
         return money_in_words(amount, self.currency) if self.money_per_credit else ""
 
     def note(self, line: str) -> None:
-        """Write one line to the log, and also beside the bar if progress is shown."""
+        """Write one line to the log. If progress is shown, also write the line above the bar."""
         line = printable(line)
         log.info("%s", line)
         say(line, shown=self._shown)
 
     def close(self, end_line: str = "") -> None:
-        """Show the last state, and then `end_line`, or without one the number of warnings."""
+        """Show the last state of the bar, and then `end_line`. If `end_line` is empty, show the warnings."""
         self.finished = time.monotonic()
         if self._bar is not None:
             self._draw()
@@ -223,10 +231,10 @@ class Progress:
 
 
 class Live:
-    """A run that this process is making. Create it in the event loop of the run.
+    """A run that this process is making. Create this object in the event loop that makes the run.
 
     `stop(drain=..., reason=...)` is called in this loop to end the run early. The run then starts no further
-    call. With `drain` the calls in flight finish.
+    call. If `drain` is True, the calls in flight finish.
     """
 
     def __init__(self, progress: Progress, options: Options, stop: Callable[..., None]) -> None:
@@ -237,7 +245,7 @@ class Live:
         self._waiting: list[None] = []  # one entry per task that waits for the end
 
     def start(self, making: Coroutine[Any, Any, None], name: str) -> None:
-        """Start the task that makes the run, and note its end."""
+        """Start the task that makes the run. When the task ends, set :attr:`ended`."""
         hold(self)
         # Keep a reference, because an event loop holds its tasks by weak references only.
         self._task = asyncio.create_task(making, name=f"speechframe-run-{name}")
@@ -245,7 +253,8 @@ class Live:
 
     def _close(self, task: "asyncio.Task[None]") -> None:
         release(self)
-        # A run that was cancelled with its loop counts as stopped, as after a kill. All answers are kept.
+        # The task is cancelled when its event loop ends. The run then counts as stopped, as after a kill,
+        # and all answers are kept.
         error = None if task.cancelled() else task.exception()
         if error is None:
             self.ended.set_result(None)
@@ -259,15 +268,15 @@ class Live:
         Any thread may call this method.
         """
         if not self.ended.done():
-            # The run's loop may have been closed before the end of the run.
+            # The event loop may have been closed before the end of the run.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(partial(self._stop, drain=drain, reason=because))
 
     def check_loop(self, *, blocks: str = "") -> None:
         """Raise RuntimeError if the run cannot end.
 
-        The run cannot end if its loop is closed, or if the caller would block this loop with a wait. The
-        second check needs `blocks`, the message of the error.
+        The run cannot end if its event loop is closed, or if the caller would block this loop with a wait.
+        `blocks` is the message for the second case. If `blocks` is empty, this case is not checked.
         """
         if self.ended.done():
             return
@@ -285,13 +294,14 @@ class Live:
     ) -> None:
         """Wait for the end of the run, in any event loop, and raise the run's error if it has one.
 
-        A cancellation stops the run and lets the calls in flight finish. A second cancellation cancels these
-        calls. The cancellation is raised after the end of the run. `cancelled` is the first cancellation if
-        the caller has already received it.
+        A cancellation of the caller stops the run and lets the calls in flight finish. A second cancellation
+        cancels these calls. The cancellation is raised after the end of the run. `cancelled` is the first
+        cancellation if the caller has already received this cancellation. TimeoutError is raised if the run
+        has not ended after `timeout_s`, and the run goes on.
         """
         self.check_loop()
         ended = asyncio.wrap_future(self.ended)
-        # Retrieve the exception, so that asyncio does not log it if no task waits any more.
+        # Retrieve the exception. Otherwise asyncio logs it if no task waits any more.
         ended.add_done_callback(asyncio.Future.exception)
         if cancelled is not None:
             self.end(drain=True)
@@ -308,7 +318,7 @@ class Live:
                         raise TimeoutError(f"the run has not ended in {timeout_s:g} s; it goes on")
         finally:
             self._waiting.pop()
-        # SIGTERM ends the program next, so the caller must not continue as after a normal end.
+        # After SIGTERM the program ends soon, so the caller must not continue as after a normal end.
         await until_terminated()
         if cancelled is not None:
             raise cancelled
@@ -318,9 +328,9 @@ class Live:
     def reader(
         self, loop: asyncio.AbstractEventLoop
     ) -> Iterator[Callable[[], Coroutine[Any, Any, list[Outcome]]]]:
-        """Yield a coroutine function that waits in `loop` for the next outcomes and returns them.
+        """Yield a coroutine function that waits in `loop` for the next outcomes and returns these outcomes.
 
-        At the end of the run it returns an empty list.
+        After the end of the run the coroutine function returns an empty list.
         """
         arrived, position = asyncio.Event(), 0
 
@@ -328,7 +338,7 @@ class Live:
             nonlocal position
             while True:
                 arrived.clear()
-                # Check for the end before reading, so that outcomes in between are read the next time.
+                # Check for the end before reading. So an outcome that arrives in between is read next time.
                 has_ended = self.ended.done()
                 found, position = self.progress.outcomes_since(position)
                 if found or has_ended:
@@ -361,14 +371,16 @@ class Outcomes:
         self._live = live
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Yield each outcome as soon as it is there. Block until then."""
-        self._live.check_loop(blocks="this would block the loop that makes the run: use `async for`")
+        """Yield each outcome as soon as its call has ended. Block until then."""
+        self._live.check_loop(
+            blocks="a plain `for` would block the event loop that makes the run: use `async for`"
+        )
         with self._live.reader(background_loop()) as more:
             while found := run_sync(more()):
                 yield from found
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Yield each outcome as soon as it is there, in any event loop."""
+        """Yield each outcome as soon as its call has ended, in any event loop."""
         with self._live.reader(asyncio.get_running_loop()) as more:
             while found := await more():
                 for outcome in found:
@@ -377,10 +389,13 @@ class Outcomes:
 
 
 def say(line: str, *, shown: bool) -> None:
-    """Write one line beside any bar to standard error, or to standard output in a notebook."""
+    """Write one line above any bar to standard error, or in a notebook to standard output.
+
+    Write nothing if `shown` is False.
+    """
     if shown:
         line = printable(line)
-        # The reader of a pipe may have left (`2>&1 | head`). The run goes on without this reader.
+        # The program at the other end of a pipe may have ended (`2>&1 | head`). The run goes on without it.
         with contextlib.suppress(BrokenPipeError):
             _tqdm().write(line, file=_output())
 
@@ -394,19 +409,22 @@ def _tqdm() -> Any:
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
-        # Without ipywidgets tqdm warns and shows a text bar, which is good enough.
+        # If ipywidgets is missing, tqdm warns and shows a text bar. The text bar is good enough.
         warnings.simplefilter("ignore", TqdmWarning)
         from tqdm.auto import tqdm
     return tqdm
 
 
 def code_of(error: SpeechframeError) -> str:
-    """Return the code for counting an error, either the service's code or the name of the class."""
+    """Return the service's code of an error, or the name of its class if it has no code."""
     return str(getattr(error, "code", None) or type(error).__name__)
 
 
 def warnings_in_words(counts: Counter[str], examples: dict[str, str]) -> str:
-    """Return the number of warnings of each kind in words, with one example each, or an empty text."""
+    """Return the number of warnings of the most frequent kinds in words, with an example of each.
+
+    Return an empty text if there are no warnings.
+    """
     if not counts:
         return ""
     kinds = counts.most_common(_KINDS_SHOWN)

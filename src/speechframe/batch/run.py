@@ -1,4 +1,4 @@
-"""Start a run for a table, and continue a run."""
+"""Start a run for a table, or continue an earlier run."""
 
 import asyncio
 import contextlib
@@ -51,10 +51,11 @@ NOTHING_PAID = {"attempt": 0, "credits": 0.0, "credits_basis": "none", "computed
 
 
 async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Run:
-    """Plan a table and make the missing calls. Every verb calls this function.
+    """Plan the calls for a table, make the missing calls, and return the run.
 
-    `backend` is not open yet. `arguments` of the rows are constants, columns, or lists with one value for
-    each row. `given` contains run options.
+    Every verb (a public function such as `generate`) calls this function. `backend` must not be open yet.
+    `arguments` are the arguments of the rows: constants, columns, or lists with one value for each row.
+    `given` contains run options.
     """
     options = Options.of(**given)
     sources = {**arguments, "take": options.take}
@@ -67,16 +68,16 @@ async def make(backend: Backend, table: Any, arguments: Mapping[str, Any], given
 async def open_backend(
     backend: Backend, options: Options, stack: contextlib.AsyncExitStack
 ) -> tuple[Opened, SpendingRules, int | None]:
-    """Open a backend. Return its capabilities, the spending rules, and the run's limit.
+    """Open a backend. Return facts about its service, the spending rules, and the run's limit.
 
-    `stack` closes the backend. The limit is in thousandths of a credit, or None for no limit. SettingsError
-    is raised if the options exceed the rules.
+    `stack` closes the backend. The spending rules come from the settings. The limit is in thousandths of a
+    credit, or None for no limit. SettingsError is raised if the options break the rules.
     """
     rules = spending_rules(_settings(options))
     rules.check_tags(options.tags)
     credits = rules.of_run(options.max_credits)
-    # Round down, so that the run never spends more than `max_credits`. First repair the error of floats, such
-    # as 1.001 * 1000 < 1001.
+    # Round down, so that the run never spends more than `max_credits`. First remove the rounding error of
+    # floats, such as 1.001 * 1000 < 1001.
     limit = None if credits is None or math.isinf(credits) else math.floor(round(credits * 1000, 6))
     if options.max_answer_mb is not None:
         backend.max_answer_bytes = round(1e6 * options.max_answer_mb)
@@ -93,8 +94,8 @@ def _settings(options: Options) -> Settings:
 async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
     """Run `function` in a thread and return its result.
 
-    The function gets a callable that returns True once this task was cancelled. Wait for the end of the
-    function even then, because it writes under a lock that must stay held until the end.
+    The argument of `function` is a callable that returns True once this task was cancelled. Even then this
+    coroutine waits for the end of `function`, because `function` writes under a lock that must stay held.
     """
     stopped, cancelled = threading.Event(), None
     task = asyncio.ensure_future(asyncio.to_thread(function, stopped.is_set))
@@ -105,7 +106,7 @@ async def in_thread(function: Callable[[Callable[[], bool]], T]) -> T:
             stopped.set()
             cancelled = cancelled or order
     if cancelled is not None:
-        await asyncio.gather(task, return_exceptions=True)  # so that asyncio does not log its exception
+        await asyncio.gather(task, return_exceptions=True)  # otherwise asyncio logs the exception
         raise cancelled
     return task.result()
 
@@ -122,9 +123,9 @@ class EarlierRun:
     folder, operation
         The run's folder, and the operation of its backend.
     sources
-        The arguments of the run's rows.
+        The arguments of the run's rows: the constant, column or list behind each argument.
     options
-        The options in force, which are the new options or else those of the run.
+        The run options: the new options, completed by options that the run's folder stores.
     """
 
     folder: Folder
@@ -139,7 +140,7 @@ class EarlierRun:
 
 
 def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> EarlierRun:
-    """Return a run to continue. `given` contains the new run options."""
+    """Read a run's folder and return the run to continue. `given` contains the new run options."""
     folder = run.folder if isinstance(run, StoredRun) else open_folder(run)
     manifest = read_manifest(folder)
     options = Options.of(**given)
@@ -162,9 +163,10 @@ def read_run(run: Run | str | PathLike[str], given: Mapping[str, Any]) -> Earlie
 async def continue_run(
     earlier: EarlierRun, backend: Backend, table: Any, redo: str | Sequence[Any] | None
 ) -> Run:
-    """Make the missing calls of a run, for the run's own table or for a new `table`.
+    """Make the missing calls of a run, for a new `table`, or for the run's own table if `table` is None.
 
-    `redo` selects rows of the run's own table that get another take. `backend` is not open yet.
+    `redo` selects rows of the run's own table that get another take (another rendering of the same content).
+    `backend` must not be open yet.
     """
     if table is None:
         prepare_run = partial(reopen, earlier.folder, redo)
@@ -178,22 +180,25 @@ async def continue_run(
 
 @dataclass
 class _Begun:
-    """A planned run. A run that sends calls also has a journal and usually a ledger."""
+    """A planned run. A dry run has no journal and no ledger."""
 
     prepared: Prepared
     plan: Plan
     estimate: Estimate
     cache: Cache | None
     journal: Journal | None = None
-    ledger: Ledger | None = None
-    budget: Budget | None = None  # None if the run has no limit
-    update_budget: Callable[[], None] | None = None  # adds the new spending of other machines
-    limit_credits: float | None = None  # the run's `max_credits`, or the limit of a spending rule
+    ledger: Ledger | None = None  # also None if the default ledger is not writable
+    budget: Budget | None = None  # None if no limit applies to the run
+    update_budget: Callable[[], None] | None = None  # function that adds the new spending of other machines
+    limit_credits: float | None = None  # the run's `max_credits`, or the limit in a spending rule
     spent_before: int = 0  # spending of the run so far, in thousandths of a credit
 
 
 async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[..., Prepared]) -> Run:
-    """Plan a run and carry it out. Return the run as a plan, live, or at its end, as `options` request."""
+    """Plan a run, and make its calls unless it is a dry run. Return the run.
+
+    The run is at its end, or still live if the option ``wait`` is False.
+    """
     async with contextlib.AsyncExitStack() as stack:
         opened, rules, limit = await open_backend(backend, options, stack)
         begin = partial(_begin, prepare_run, backend, opened, options, rules, limit, stack)
@@ -201,7 +206,8 @@ async def _carry_out(backend: Backend, options: Options, prepare_run: Callable[.
         prepared, planned, folder = begun.prepared, begun.estimate, begun.prepared.folder
         line = f"{backend.operation} on {backend.service}: {planned.line()}"
         if begun.journal is None:
-            # A notebook shows the returned run, which contains the same line.
+            # Do not show the line in a notebook, because a notebook shows the returned run with the same
+            # line.
             shown = bool(options.progress) and not is_notebook()
             say(f"{line} (dry run: nothing was sent)", shown=shown)
             for note in prepared.notes:
@@ -262,15 +268,15 @@ def _begin(
 ) -> _Begun:
     """Prepare and plan a run. Unless it is a dry run, also open its journal, ledger and budget.
 
-    CancelledError is raised once `is_stopped` returns true.
+    CancelledError is raised once `is_stopped` returns True.
     """
     prepared = prepare_run(backend, opened, options, stack, is_stopped)
     folder, manifest = prepared.folder, prepared.manifest
     shared = cache_rules(_settings(options))
     asked = shared["folder"] if options.cache is None else options.cache
     cache = open_cache(asked, **shared) if asked and not backend.leaves_files else None
-    # Tags with one value for all rows. Other tags are stored with the rows. Values from a list are not kept
-    # in the manifest, because they belong to one table.
+    # `tags` has the tags with one value for all rows. Other tags are stored with the rows. The manifest
+    # (run.json) has no lists of values, because a list belongs to one table.
     tags = {name: str(tag) for name, tag in options.tags.items() if not hasattr(tag, "name")}
     kept: dict[str, dict[str, Any]] = {name: {"constant": tag} for name, tag in tags.items()}
     kept |= {name: {"column": tag.name} for name, tag in options.tags.items() if isinstance(tag, Column)}
@@ -291,7 +297,8 @@ def _begin(
         "host": socket.gethostname(),
         "tags": tags,
     }
-    # Recover before planning, so that the plan finds all outcomes of earlier processes in parts.
+    # Recover before planning. The journals of killed processes become parts (Parquet files), and the plan
+    # reads outcomes only from parts.
     parts.recover(folder, backend.columns, header, time.time(), ledger)
     journal = Journal(folder, parts.next_number(folder), header)
     stack.callback(journal.close)
@@ -348,7 +355,7 @@ def _begin_ledger(folder: Folder, rules: SpendingRules, prepared: Prepared) -> L
 
 
 def _take_from_cache(begun: _Begun, progress: Progress) -> None:
-    """Copy answers from the cache into the run. A call with a damaged entry is made as usual."""
+    """Copy answers from the cache into the run. If an entry is damaged or gone, plan its call again."""
     plan, cache, journal = begun.plan, begun.cache, begun.journal
     for place, request in zip(np.flatnonzero(plan.cached), plan.requests(plan.cached), strict=False):
         if cache is None or journal is None or (kept := cache.get(request.key)) is None:
@@ -378,7 +385,10 @@ async def _drive(
     backend: Backend,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Make the calls and always write the run's end to run.json. Raise the error for the caller, if any."""
+    """Make the calls. Write the end of the run to run.json, even after an error.
+
+    Raise the error of a call only with ``on_error="raise"``. Always raise other errors, such as a full disk.
+    """
     reason: StopReason | None = StopReason.FAILED
     error: SpeechframeError | None = None
     try:
@@ -396,7 +406,8 @@ async def _drive(
                 manifest.state = "finished" if reason is None else "stopped"
                 manifest.stopped_because = None if reason is None else reason.value
                 manifest.stopped_words = None if error is None else str(error)
-                with contextlib.suppress(SpeechframeError):  # the error that ended the run is more useful
+                # If run.json cannot be written, the error that ended the run is still the more useful one.
+                with contextlib.suppress(SpeechframeError):
                     manifest.write(run.folder)
     finally:
         live.progress.close("" if error is None else str(error))
@@ -407,7 +418,7 @@ async def _drive(
 async def _hand_over(run: Run, live: Live) -> Run:
     """Return the live run at its end, or at once with ``wait=False``.
 
-    ``progress="dashboard"`` shows the dashboard in the notebook's cell meanwhile.
+    If ``progress="dashboard"``, show the run's dashboard in the notebook first.
     """
     show = dashboard(live.options.progress)
     shown = None if show is None else asyncio.create_task(asyncio.to_thread(show, run))

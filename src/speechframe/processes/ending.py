@@ -1,7 +1,7 @@
-"""The handling of SIGTERM during runs: calls in flight get eight seconds to finish, then the process ends.
+"""Handle SIGTERM during runs: calls in flight get eight seconds to finish, then the process ends.
 
-A live run is registered here from its beginning to its end, so the signal handler finds it at any time. If
-the program ends in another way, the next process still finds everything that was paid.
+A live run is registered here from its beginning to its end, so the signal handler finds the run at any time.
+If the program ends in another way, the next process still finds all answers that were paid.
 """
 
 import asyncio
@@ -16,27 +16,33 @@ from types import FrameType
 from typing import Any, Protocol
 
 TERM_DRAIN_S = 8.0
-"""Seconds that calls in flight get after SIGTERM. Containers are killed ten seconds after it."""
+"""Time in seconds that calls in flight get after SIGTERM. Containers are killed ten seconds after SIGTERM."""
 
 _WAKE_S = 0.1
+"""Length in seconds of the steps in which the main thread waits."""
 
 
 class Terminated(SystemExit):
-    """Raised after SIGTERM. The process ends once live runs have stopped in good order."""
+    """Exception that ends the process after SIGTERM, once live runs have stopped in good order."""
 
 
 class Unfinished(Protocol):
-    """Work that continues in an event loop after the call that began it, until `ended` is done."""
+    """Work in the event loop `loop`, such as a live run. It has ended once the future `ended` is done."""
 
     loop: asyncio.AbstractEventLoop
     ended: "Future[None]"
 
     def end(self, *, drain: bool) -> None:
-        """Begin nothing more. Finish calls in flight if `drain` is True, else cancel them. Thread-safe."""
+        """Begin no more calls. Let calls in flight finish if `drain` is True, otherwise cancel them.
+
+        Any thread may call this method.
+        """
 
 
 _unfinished: set[Unfinished] = set()
+"""All registered work."""
 _endings: dict[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = {}
+"""For each event loop that SIGTERM interrupted, the task that ends its work."""
 _blocks: list[None] = []
 """One entry for each open :func:`gentle_termination` of the main thread."""
 
@@ -49,14 +55,17 @@ def hold(work: Unfinished) -> None:
 
 
 def release(work: Unfinished) -> None:
-    """Remove work that has ended."""
+    """Remove `work`, which has ended, from the registered work."""
     _unfinished.discard(work)
     _restore_default()
 
 
 @contextlib.contextmanager
 def gentle_termination() -> Iterator[None]:
-    """Raise :class:`Terminated` on SIGTERM in the block, unless the program handles the signal itself."""
+    """Raise :class:`Terminated` on SIGTERM within the block.
+
+    This has no effect outside the main thread, or if the program has its own handler of SIGTERM.
+    """
     if not _is_main() or signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, _handle_sigterm}:
         yield
         return
@@ -70,7 +79,7 @@ def gentle_termination() -> Iterator[None]:
 
 
 def have_ended(futures: Collection["Future[Any]"], limit_s: float | None = None) -> bool:
-    """Wait until all futures are done, for `limit_s` at most, and return whether they are."""
+    """Wait until all futures are done, for at most `limit_s` seconds. Return whether all are done."""
     end = None if limit_s is None else time.monotonic() + limit_s
     # Wait in short steps, because on some platforms Ctrl-C cannot end a wait without a time limit.
     while (left := wait(futures, timeout=_WAKE_S).not_done) and (end is None or time.monotonic() < end):
@@ -79,9 +88,9 @@ def have_ended(futures: Collection["Future[Any]"], limit_s: float | None = None)
 
 
 def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
-    """End `works` and wait. After `limit_s` or Ctrl-C, cancel the calls in flight.
+    """End all `works` and wait for their ends. After `limit_s` seconds or Ctrl-C, cancel calls in flight.
 
-    Cancelled calls get `limit_s` again. A second Ctrl-C stops the waiting.
+    Then wait for at most `limit_s` seconds again. A second Ctrl-C ends this wait. None means no limit.
     """
     futures = [work.ended for work in works]
     for work in works:
@@ -95,16 +104,16 @@ def end_in_order(works: Collection[Unfinished], limit_s: float | None) -> None:
 
 
 async def until_terminated() -> None:
-    """Wait for the end of the program if SIGTERM has begun it. Otherwise return at once.
+    """Wait for the end of the program if SIGTERM is ending it. Otherwise return at once.
 
-    Without this wait, code that waits for a run would continue as if the run had ended by itself.
+    Without this wait, code that waits for a run would continue as if the run had ended normally.
     """
     if (ending := _endings.get(asyncio.get_running_loop())) is not None:
         await asyncio.wait({ending})
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs this code, if any."""
+    """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -126,11 +135,12 @@ def _handle_sigterm(number: int, _: FrameType | None) -> None:
     if _blocks:
         raise order
     if not works:
-        # The work has ended in a thread. Only the main thread can restore the default handler.
+        # The last work ended in another thread, and only the main thread can restore the default handler. Do
+        # so now, and let the default handler end the process.
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     elif loop is not None and any(work.loop is loop for work in works):
-        # Do not raise here, because this would end the event loop that calls in flight need.
+        # Do not raise here, because an exception would end the event loop, which calls in flight need.
         for work in works:
             work.end(drain=True)
         loop.call_soon_threadsafe(_end_beside, loop, works, order)
@@ -143,7 +153,7 @@ def _end_beside(loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], 
     """End `works` in a thread while their loop continues. Then raise `order` out of the loop."""
 
     async def end() -> None:
-        # Use a new thread, because those of the loop may all be busy.
+        # Use a new thread, because all threads of the loop's own pool may be busy.
         await loop.run_in_executor(ThreadPoolExecutor(1), end_in_order, works, TERM_DRAIN_S)
 
     def leave(_: object) -> None:
@@ -156,7 +166,7 @@ def _end_beside(loop: asyncio.AbstractEventLoop, works: Collection[Unfinished], 
 
 
 def _after_fork() -> None:
-    # These runs belong to the parent process.
+    # The registered work belongs to the parent process, not to the forked child.
     for held in (_blocks, _unfinished, _endings):
         held.clear()
 

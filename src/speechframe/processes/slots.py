@@ -1,8 +1,8 @@
-"""Numbered slots that the processes of one machine share. The slots of a dead process are free.
+"""Numbered slots that the processes of one machine share. The slots of a dead process are free again.
 
-A slot is a locked byte of an empty file. The kernel frees the locks of a dead process. The locks are open
-file description locks, so each opening of the file has its own locks. Two runs in one process share slots as
-two processes do.
+A taken slot is a locked byte of an empty file. The kernel frees the locks of a dead process. The locks are
+open file description locks, so they belong to one opening of the file. So two runs in one process share slots
+like two processes.
 """
 
 import functools
@@ -20,20 +20,22 @@ if sys.platform == "linux":
 CAN_SHARE = sys.platform == "linux"
 
 SLOTS, USERS = (0, 1 << 33), (1 << 33, 1 << 34)
-"""Ranges of bytes of the file. Each slot is a byte of SLOTS. Each user locks one byte of USERS."""
+"""First byte of two ranges of the file, and the byte after their last. The bytes of `SLOTS` are slots. Each
+user, which is one :class:`Slots` object, locks one byte of `USERS`."""
 _PIDS = 1 << 22
-"""A number above all process ids of Linux. Users with equal ids (in containers) lock bytes this far apart."""
+"""A number above all process ids of Linux. If processes in different containers have the same id, the bytes
+of their users are a multiple of this number apart."""
 _FLOCK = struct.Struct("hhqqi0q")
-"""C's ``struct flock``: kind, whence, start, length and process id."""
+"""Layout of C's ``struct flock``: kind, whence, start, length and process id."""
 
 
 def shared_folder() -> Path | None:
-    """Return the folder of this user's slots on this machine. Creates it if necessary.
+    """Create the folder for slots of the system's current user if necessary, and return it.
 
     The folder is ``speechframe-UID`` in the machine's temporary folder, because several machines may share a
-    home folder. Returns None, and logs the reason once, if processes cannot share slots safely. Reasons are a
-    system other than Linux, a symbolic link, or a folder of another user. Each run then counts only its own
-    calls.
+    home folder. If processes cannot share slots safely, log the reason once and return None. Each run then
+    counts only its own calls. Reasons are a system other than Linux, a symbolic link, or a folder of another
+    user.
     """
     folder = Path(tempfile.gettempdir()) / f"speechframe-{os.getuid() if CAN_SHARE else ''}"
     reason = "" if CAN_SHARE else "this system has no locks that end with their process"
@@ -46,7 +48,7 @@ def shared_folder() -> Path | None:
                 return folder
             reason = f"{folder} is a link or belongs to another user. Remove it, or set TMPDIR."
     except OSError as error:
-        reason = f"the folder for it cannot be used: {error}"
+        reason = f"the folder of the slots cannot be used: {error}"
     _log_alone(reason)
     return None
 
@@ -58,7 +60,10 @@ def _log_alone(reason: str) -> None:
 
 
 class Slots:
-    """The slots of one file, seen by one of its users. Creates the file. With None, no slots are shared."""
+    """One user of the slots in a file, which is created if necessary.
+
+    If the path is None or the file cannot be used, this object counts its own slots and shares none.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._mine: set[int] = set()
@@ -69,14 +74,14 @@ class Slots:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             os.utime(self._file)  # because cleaners of temporary folders delete files by age
         except OSError as error:
-            _log_alone(f"the file for it cannot be used: {error}")
+            _log_alone(f"the file of the slots cannot be used: {error}")
             return
         member = USERS[0] + os.getpid()
         while not self._lock(member):
             member += _PIDS
 
     def take(self, limit: int) -> int | None:
-        """Lock the lowest free slot below `limit` and return its number. None if all are taken."""
+        """Take the lowest free slot below `limit` and return its number. Return None if all are taken."""
         for slot in range(limit):
             if slot not in self._mine and self._lock(slot):
                 self._mine.add(slot)
@@ -90,7 +95,7 @@ class Slots:
             self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, slot, 1)
 
     def close(self) -> None:
-        """Free all slots. Safe to call twice."""
+        """Free all slots of this user. A second call has no effect."""
         if self._file >= 0:
             # Unlock explicitly. A forked child shares the open file, so closing it would keep the locks.
             self._order(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
@@ -105,12 +110,12 @@ class Slots:
             return False
 
     def _order(self, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int]:
-        """Set, free or query a lock on bytes. Return kind, whence, start and length of a lock there."""
+        """Set, free or query a lock on some bytes. Return kind, whence, start and length of the answer."""
         order = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         return _FLOCK.unpack(fcntl.fcntl(self._file, command, order))[:4]
 
     def count_others(self, what: tuple[int, int]) -> int:
-        """Return the number of slots that other users hold (`SLOTS`), or of other users (`USERS`)."""
+        """Return the number of slots that other users hold (for `SLOTS`), or of other users (for `USERS`)."""
         count, gaps = 0, [what]
         while self._file >= 0 and gaps:
             start, stop = gaps.pop()
@@ -118,6 +123,7 @@ class Slots:
             if kind != fcntl.F_UNLCK:
                 end = min(first + length, stop)
                 count += end - max(first, start)
-                # The kernel returns any one lock in the range. Others may lie on both sides of it.
+                # The kernel returns one lock in the range. Search for further locks on both sides of this
+                # lock.
                 gaps += [(low, high) for low, high in ((start, first), (end, stop)) if low < high]
         return count

@@ -1,4 +1,4 @@
-"""Limits and prices of credits, from the settings, ``budgets.toml`` and ``prices.toml``."""
+"""Read limits on spending and prices of credits, from the settings, ``budgets.toml`` and ``prices.toml``."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,36 +20,37 @@ BUDGETS_FILE = "budgets.toml"
 PRICES_FILE = "prices.toml"
 Period = Literal["day", "week", "month", "year", "total"]
 ALERTS = (0.8, 1.0)
+"""Shares of a limit at which an alert is sent, by default."""
 _RESERVED = ("run", "max_credits", "max_credits_per_month")
-"""Names of other limits in errors and alerts."""
+"""Names that a budget must not have, because errors and alerts use them for other limits."""
 OPERATIONS = ("generate", "translate", "change_voice", "dub")
-"""Operations of our verbs. A user's own backend may have another operation."""
+"""Operations of the public functions of speechframe. A user's own backend may have another operation."""
 
 
-# -- budgets over many runs ------------------------------------------------------------
+# -- budgets that many runs share ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """A limit on the spending, in each period, of runs with some tags.
+    """A budget: a limit on the spending of all calls with some tags in each period.
 
     Attributes
     ----------
     name, max_credits
-        Name of the budget, and its credits in each period.
+        Name of the budget, and its credits for each period.
     match
-        Tags that a call needs to count. If empty, every call counts.
+        Tags that a call must have to count. If empty, all calls count.
     period, cycle_day
         ``day``, ``week`` (from Monday), ``month`` (from day `cycle_day` on), ``year`` or ``total``. All in
         UTC.
     alerts
         Shares of `max_credits` at which an alert is sent.
     hard
-        Whether a call that would pass the limit is refused. Otherwise it is only counted.
+        True if a call that would exceed the limit is refused. False if the call is only counted.
     account
-        Service and key fingerprint whose calls count. None for all keys.
+        Service and fingerprint of the key whose calls count. None for all keys.
     set_in
-        Place where the budget was set, in words.
+        Place where the budget was set, as text for messages.
     """
 
     name: str
@@ -66,9 +67,9 @@ class BudgetRule:
 
     @property
     def id(self) -> str:
-        """Name of the stored count. It changes if the budget counts other calls or other periods.
+        """Name under which the spending of the budget is stored.
 
-        The name contains the account only as a hash.
+        The name depends on which calls and periods the budget counts. It contains the account only as a hash.
         """
         counts = (*sorted(self.match.items()), self.period, self.cycle_day, self.account)
         return f"{self.name} {blake2b(repr(counts).encode(), digest_size=16).hexdigest()}"
@@ -79,11 +80,11 @@ class BudgetRule:
         return math.floor(round(self.max_credits * 1000, 6))
 
     def matches(self, tags: Mapping[str, Any]) -> bool:
-        """Return whether a call with these tags counts."""
+        """Return whether a call with these tags counts in this budget."""
         return all(name in tags and str(tags[name]) == value for name, value in self.match.items())
 
     def start(self, unix_time: float) -> date:
-        """Return the first day of the period at a time. The period ``total`` starts at the first date of all.
+        """Return the first day of the period that contains a time. For ``total`` return ``date.min``.
 
         Examples
         --------
@@ -110,12 +111,12 @@ class _SpendingFile:
 
 
 def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
-    """Return the budgets in a file.
+    """Read a file of budgets, and return its budgets.
 
     Raises
     ------
     SettingsError
-        If the file cannot be read, or has a value that is not allowed.
+        If the file cannot be read, has a value that is not allowed, or has two budgets with the same name.
     """
     taken, found = {*_RESERVED, ""}, []
     for number, rule in enumerate(read_toml(path, _SpendingFile).budget, 1):
@@ -132,20 +133,20 @@ def read_budgets(path: Path) -> tuple[BudgetRule, ...]:
 
 @dataclass(frozen=True)
 class SpendingRules:
-    """The limits for runs from the settings. :func:`spending_rules` makes it.
+    """The limits on runs from the settings, as :func:`spending_rules` returns them.
 
     Attributes
     ----------
     max_credits_per_run, max_credits_per_month
         Limits in credits. None for no limit.
     run_rule_from, month_rule_from
-        Place where the limit was set, in words.
+        Places where these limits were set, as text for messages.
     budgets
-        Budgets of the file of budgets.
+        Budgets in the file of budgets.
     require_tags
         Names of tags that every run must have.
     ledger
-        Folder for the attempts of every run, or its address.
+        Folder for the attempts and costs of all runs, or its address.
     """
 
     max_credits_per_run: float | None
@@ -165,7 +166,10 @@ class SpendingRules:
             )
 
     def over_runs(self, service: str, key_fingerprint: str) -> list[BudgetRule]:
-        """Return the budgets over many runs that apply to a key of a service."""
+        """Return the budgets that a run with this key on this service shares with other runs.
+
+        ``max_credits_per_month`` is one of them.
+        """
         if self.max_credits_per_month is None:
             return [*self.budgets]
         name, account = "max_credits_per_month", (service, key_fingerprint)
@@ -199,7 +203,7 @@ class SpendingRules:
 
 
 def spending_rules(service: Settings) -> SpendingRules:
-    """Return the limits for runs on `service`, from given or configured settings.
+    """Return the limits for runs on `service`. Its own values come before those of other places.
 
     Raises
     ------
@@ -224,7 +228,7 @@ def _limit(credits: float | None) -> float | None:
 
 
 def cache_rules(service: Settings) -> dict[str, Any]:
-    """Return folder and limits of the cache for runs on `service`, as arguments of `open_cache`.
+    """Return the folder and the limits of the cache for runs on `service`, as arguments of `open_cache`.
 
     Raises
     ------
@@ -257,7 +261,7 @@ def _day(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DatedPrice:
-    """A price for a number of units from a day on. An empty operation or service means all of them."""
+    """The `price` of `per` units from a day on. An empty operation or service means all of them."""
 
     valid_from: Annotated[date, BeforeValidator(_day), Field(alias="from")]
     unit: Literal["credit", "character", "second", "minute", "request"]
@@ -268,7 +272,10 @@ class DatedPrice:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def amount(self, quantities: Mapping[str, Decimal]) -> Decimal | None:
-        """Return the cost of quantities by unit (minutes as seconds). None without a quantity in the unit."""
+        """Return the cost of some quantities, which are given by unit, with minutes as seconds.
+
+        Return None if `quantities` lacks the unit of this price.
+        """
         unit, size = ("second", 60 * self.per) if self.unit == "minute" else (self.unit, self.per)
         return self.price * quantities[unit] / size if unit in quantities else None
 
@@ -286,9 +293,10 @@ class Prices:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     def of(self, operation: str | None, service: str | None, day: date) -> DatedPrice | None:
-        """Return the price of an operation of a service on a day. None if no price applies.
+        """Return the price of an operation on a service on a day, or None if no price applies.
 
-        A price for one service or operation comes before a price for all. Among equal prices the newest
+        A price for one service comes before a price for all services. Then a price for one operation comes
+        before a price for all operations. Of the prices that are left, the one with the latest first day
         applies.
         """
         found = [
@@ -302,19 +310,19 @@ class Prices:
 
 
 def prices_in_force(service: Any = None) -> Prices:
-    """Return the prices in the configured file, or in ``prices.toml`` in the working directory.
+    """Return the prices in the file of the settings, or else in ``prices.toml`` in the working directory.
 
-    Without either file, only the local service has a price: zero.
+    If neither file exists, only the local service has a price, which is zero.
 
     Parameters
     ----------
     service
-        Settings given to the call. Their file of prices comes before the configured file.
+        Settings that were given to the call, if any. Their file of prices comes before the configured file.
 
     Raises
     ------
     SettingsError
-        If the file cannot be read, or has a value that is not allowed.
+        If the file cannot be read, has a value that is not allowed, or has two prices for the same calls.
     """
     named = for_runs_on(service)[0].prices
     path = named or Path(PRICES_FILE)

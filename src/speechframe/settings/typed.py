@@ -1,7 +1,7 @@
-"""Types of settings and run options, which pydantic checks, and the messages of their refusals.
+"""Types of settings and run options, which pydantic checks, and the messages for values that are refused.
 
-A message gives the name, the value and the allowed values. Keys and addresses may contain secrets, so a
-message gives only their type.
+A message contains the name, the value and the allowed values. Keys and addresses may contain secrets, so for
+them a message contains only the type of the value.
 """
 
 import os
@@ -41,34 +41,36 @@ from speechframe.spec.limits import REGIONS
 _T = TypeVar("_T")
 
 CONFIG = ConfigDict(extra="forbid", hide_input_in_errors=True)
+"""Configuration of checked dataclasses: unknown names are refused, and pydantic's errors show no values."""
 
 _AN_ADDRESS = "an address as text, such as 'https://api.example.com'"
 _ADDRESSES = "region to address, such as {'us-east': 'https://us.example.com'}"
 _A_PATH = "a path of this machine"
-# Two letters at least, because one letter is a drive of Windows.
+# A protocol has at least two letters here, because a single letter is a drive of Windows.
 _SHORTENED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-# -- how a refusal reads ---------------------------------------------------------------
+# -- messages for refused values -------------------------------------------------------
 
-# Types of pydantic errors. ALLOWED: the message lists the allowed values. _MASKED: the value stays secret.
+# Types of pydantic errors. The message of `ALLOWED` lists the allowed values. The value behind `_MASKED`
+# stays secret. `_UNKNOWN` is pydantic's own type for a name that does not exist.
 ALLOWED, _MASKED = "allowed", "masked"
 _UNKNOWN = "unexpected_keyword_argument"
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Annotation of a type with words for its allowed values. Any refusal of the type shows these words."""
+    """Annotation of a type with words for its allowed values. The words are the message of each refusal."""
 
     words: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the check of the type, with these words in each of its errors."""
+        """Return the check of the type, changed so that each of its errors has these words."""
         return core_schema.custom_error_schema(handler(source), ALLOWED, custom_error_message=self.words)
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> SettingsError:
-    """Return the error for an unknown name, with the nearest known name."""
+    """Return the error for an unknown name. It contains the nearest known name and all known names."""
     known = [*known]
     return SettingsError(f"there is no {what} {name!r}; {nearest(name, known)}there are {', '.join(known)}")
 
@@ -81,9 +83,10 @@ def refused(
     *,
     hint: str = "",
 ) -> SettingsError:
-    """Return a SettingsError for a refusal by pydantic.
+    """Return a SettingsError for an error of pydantic.
 
-    `set_in` gives the place where each name was set. `hint` is added if the name is not in `known`.
+    `what` is a word for the kind of value, such as ``setting``. `known` are the allowed names. `set_in`
+    contains the place where a name was set. `hint` is added if the name is unknown.
     """
     first = _first(error)
     (name, *inner), kind, words = first["loc"], first["type"], first["msg"].removeprefix("Value error, ")
@@ -98,14 +101,15 @@ def refused(
 
 
 def _first(error: ValidationError) -> Any:
-    # A mistyped name comes first, because the right name is then missing too.
+    # An unknown name comes first. It may be a mistyped name, and the error for the missing name would
+    # confuse.
     return min(error.errors(), key=lambda one: one["type"] != _UNKNOWN)
 
 
 def read_toml(path: Path, kind: type[_T]) -> _T:
-    """Return the content of a TOML file as a dataclass that checks it.
+    """Read a TOML file and return its content as a dataclass of type `kind`, which checks the content.
 
-    Raises SettingsError if the file cannot be read, or has a value that is not allowed.
+    Raise SettingsError if the file cannot be read, or has a value that is not allowed.
     """
     adapter = TypeAdapter(kind)
     try:
@@ -168,7 +172,7 @@ def _each_once(regions: tuple[str, ...]) -> tuple[str, ...]:
     return regions
 
 
-# A bound on its length makes pydantic check the text. It refuses lone surrogates, which no file can contain.
+# With a bound on the length, pydantic refuses texts with lone surrogates, which no file in UTF-8 can contain.
 Text = Annotated[str, Strict(), Field(min_length=0)]
 Name = Annotated[Text, Allowed("a name as text")]
 Key = Annotated[SecretStr, AfterValidator(_key)]
@@ -187,9 +191,9 @@ Regions = Annotated[
 
 
 def is_address(path: "str | os.PathLike[str]") -> bool:
-    """Return whether a path is an address such as ``s3://bucket/run``, also if a Path has dropped one slash.
+    """Return whether a path is an address such as ``s3://bucket/run``, even if a Path has removed one slash.
 
-    A relative folder ``s3:/bucket`` counts as an address too, because Arrow would read it as one.
+    A relative folder ``s3:/bucket`` counts as an address, too, because Arrow would read it as an address.
 
     Examples
     --------
@@ -203,11 +207,11 @@ def is_address(path: "str | os.PathLike[str]") -> bool:
 
 
 def expanded(path: "str | os.PathLike[str]") -> Path:
-    """Return a path with its ``~`` replaced. Raises ValueError if the user has no home folder."""
+    """Replace ``~`` or ``~user`` at the start of a path. Raise ValueError if this user has no home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ValueError("the user named after ~ has no home folder here; give the path without ~") from None
+        raise ValueError("~ names a user who has no home folder here; give the path without ~") from None
 
 
 def _local_path(value: Any) -> Path:
@@ -232,12 +236,12 @@ PathOrAddress = Annotated[Path | str, PlainValidator(_path_or_address)]
 
 
 def _whole(value: Any) -> Any:
-    # Counts are often integers of numpy.
+    # Accept integers of other libraries, because counts are often integers of NumPy.
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def _at_most(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    # A number beyond all floats converts to infinity, which would lift the limit. So refuse it.
+    # A number above the largest float becomes infinity, which would mean no limit. So refuse the number.
     credits = check(value)
     if credits > MOST_CREDITS and value != inf:
         raise ValueError
@@ -245,7 +249,7 @@ def _at_most(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole), Strict()]
-# Strict accepts numbers of all kinds (numpy, Decimal, Fraction) but not text. Each bound also refuses NaN.
+# Strict accepts all types of numbers (NumPy, Decimal, Fraction) but no text. The bounds also refuse NaN.
 Limit = Annotated[float, Strict(), Field(ge=0), Allowed("a number of at least 0, inf for no limit")]
 Credits = Annotated[
     float,

@@ -2,11 +2,11 @@
 
 A cache is a folder::
 
-    cache.json              its layout; written first
-    entries/ab/<key>        an answer by the request_key of its call
+    cache.json              number of the layout, written before all entries
+    entries/ab/<key>        an answer; <key> is the request_key of its call and begins with ab
 
-An entry gets its name once it is complete, and every hit checks its sha256. A damaged entry does not count as
-a hit and is removed. So any number of processes may share a folder, be killed at any moment, or lose the last
+An entry gets its name once it is complete, and each read checks its sha256. A damaged entry is removed and
+counts as missing. So any number of processes may share a folder, be killed at any moment, or lose the last
 writes to the disk. The modification time of an entry is the time of its last use. The cache never follows
 symbolic links to read, write or remove files.
 """
@@ -34,28 +34,32 @@ log = logging.getLogger(__name__)
 
 GB = 2**30
 LAYOUT = 2
+"""Number of the layout of the folder. A folder with another number is refused."""
 MARKER, ENTRIES = "cache.json", "entries"
 _MARK = json.dumps({"layout": LAYOUT}).encode()
 
 KEY = re.compile(r"[0-9a-f]{32}")
-"""The only allowed file names of entries."""
+"""Pattern of the file name of an entry, which is the request_key of its call."""
 
 _NOT_KEPT = frozenset(CALL_COLUMNS.names) - {
     "trace_id", "service", "model", "voice_id", "locale", "warnings", "sha256", "take", "finished_at",
 } | {"text"}  # fmt: skip
-"""Columns of the call that are not part of its answer. The text is left out to keep it private."""
+"""Columns of a record that entries leave out: facts about one run's call, and the text, which stays
+private."""
 
 _SHOWN = ("voice_id", "locale", "model", "format", "audio_seconds", "service")
+"""Columns of an answer that :meth:`Cache.entries` yields."""
 _PRUNED_TO, _PUT_BETWEEN_CHECKS = 0.8, 0.1
+"""Shares of the cache's limit in bytes: its size after automatic pruning, and the bytes written before the
+size is checked again."""
 
 
 class Cache:
     """A folder of answers by request_key, for any number of threads and processes.
 
-    The service's identity and the take are part of a request_key, so answers of two services never mix.
-
-    The first :meth:`put` creates the folder, readable for its owner only. StoreError is raised if the folder
-    contains other files, or a cache of another layout.
+    A request_key depends on the service and on the take, so answers of two services never mix. The first
+    :meth:`put` creates the folder, readable only for its owner. StoreError is raised if the folder contains
+    other files, or a cache of another layout.
     """
 
     def __init__(
@@ -73,7 +77,8 @@ class Cache:
         # Start at a random point, so that many short processes together prune as often as a long process.
         self._until_check = random.random() * self._bytes_between_checks  # noqa: S311 - no secret
         with storing(self.folder, "opening the cache"):
-            # Check this first, because another process may be creating the cache.
+            # List the files before the marker is read. Another process may be creating the cache, and it
+            # writes the marker first.
             is_empty = all(item.name.startswith(".") for item in _scan(self.folder))
             marker = self.folder / MARKER
             if marker.read_bytes() != _MARK if marker.exists() else not is_empty:
@@ -83,16 +88,17 @@ class Cache:
                 )
 
     def has(self, keys: Sequence[str]) -> list[bool]:
-        """Return for each key whether it has an entry. Entries are not read or verified."""
+        """Return for each key whether an entry exists. Entries are neither read nor verified."""
         wanted, there = set(keys), set[str]()
         for shard in {key[:2] for key in wanted}:
             there.update(item.name for item in _scan(self.folder / ENTRIES / shard) if item.name in wanted)
         return [key in there for key in keys]
 
     def get(self, key: str) -> tuple[Row, bytes | None] | None:
-        """Return the values and the audio of a call's answer, or None for no entry.
+        """Return the values and the audio of a call's answer.
 
-        The sha256 of the entry is verified, and a damaged entry is removed.
+        Return None if there is no entry, or no usable entry. The sha256 of the entry is verified, and a
+        damaged entry is removed.
         """
         try:
             path = self._path(key)
@@ -138,7 +144,7 @@ class Cache:
         except (OSError, StoreError) as error:
             if not self._has_complained:
                 self._has_complained = True
-                log.warning("the cache %s takes nothing (%s): runs go on without it", self.folder, error)
+                log.warning("the cache %s cannot be written (%s): runs go on without it", self.folder, error)
             return False
         return True
 
@@ -148,7 +154,7 @@ class Cache:
             self._path(key).unlink(missing_ok=True)
 
     def entries(self) -> Iterator[Row]:
-        """Yield the metadata of every entry, never its text."""
+        """Yield the metadata of every entry. Entries contain no text."""
         for item, said in self._files():
             with suppress(OSError, ValueError, LookupError, TypeError), Path(item).open("rb") as file:
                 file.readline()
@@ -168,9 +174,10 @@ class Cache:
     def prune(
         self, *, max_bytes: float | None = None, max_age_days: float | None = None, dry_run: bool = False
     ) -> dict[str, int]:
-        """Remove entries, least recently used first, until the limits hold. Return their number and sizes.
+        """Remove entries, least recently used first, until the cache is within its limits.
 
-        Unfinished files of killed processes count as entries. Symbolic links and their targets stay.
+        Return the number of removed and of remaining entries, and their sizes in bytes. A `dry_run` removes
+        nothing. Unfinished files of killed processes count as entries. Symbolic links and their targets stay.
         Arguments replace the limits of the cache. Infinity means no limit.
         """
         most_bytes = self.max_bytes if max_bytes is None else max_bytes
@@ -190,10 +197,12 @@ class Cache:
         return {"entries": removed, "bytes_freed": before - left, "entries_left": kept, "bytes_left": left}
 
     def _path(self, key: str) -> Path:
-        """Return the path of an entry. Raise StoreError for an invalid name or a symbolic link."""
+        """Return the path of an entry. Raise StoreError for an invalid key or a symbolic link in the path."""
         path = self.folder / ENTRIES / key[:2] / key
         if not KEY.fullmatch(key) or any(place.is_symlink() for place in (path, *path.parents[:2])):
-            raise StoreError(f"{path} is not a path of a cache entry, or is a link")
+            raise StoreError(
+                f"{path} is not a file of the cache: a key has 32 hex digits, and no folder may be a link"
+            )
         return path
 
     def _files(self) -> "Iterator[tuple[os.DirEntry[str], os.stat_result]]":
@@ -227,7 +236,7 @@ def open_cache(
 
 
 def _write(path: Path, content: bytes) -> None:
-    # No fsync is needed. A power cut may leave an empty file, but the check on reading then finds no hit.
+    # No fsync is needed. A power cut may leave an empty file, but its sha256 is wrong, so it is never used.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(content)

@@ -1,14 +1,16 @@
 r"""The journal of a run, which survives ``kill -9``.
 
-It has numbered segments, each a file of JSON lines and a file of bytes beside it. A line is one write.
-``{"sent": ...}`` stands before every attempt and ``{"ended": ..., "rows": [...]}`` after it. ``{"noted":
-...}`` between them saves facts with which a later attempt goes on. A row from the cache has one line,
-``{"kept": ...}``. The audio of a row is appended to the file of bytes first, and then its line gives the
-place. So a whole line has all its bytes, and a torn last line counts for nothing.
+The journal consists of numbered segments. A segment is a file of JSON lines and a file of bytes. Each line is
+one write. The line ``{"sent": ...}`` is written before each attempt of a call, and ``{"ended": ..., "rows":
+[...]}`` after the attempt. A line ``{"noted": ...}`` between them contains data with which a later attempt
+can continue. A row from the cache has one line, ``{"kept": ...}``. The audio of a row is appended to the file
+of bytes before the line with the position of the audio is written. So the audio of a whole line is complete.
+A last line that was not written completely is ignored.
 
-One process writes, any number may read. A full segment is closed and becomes the part of the same number
-(`speechframe.store.parts`). The next segment begins with the ``sent`` and ``noted`` of each attempt without
-an end. So each segment shows by itself which attempts are open.
+One process writes the journal, and any number of processes may read it. A full segment is closed and becomes
+the part with the same number, a Parquet file (`speechframe.store.parts`). The next segment begins with a copy
+of the ``sent`` and ``noted`` lines of each attempt without an end. So each segment alone shows which attempts
+are open.
 """
 
 import base64
@@ -34,20 +36,26 @@ dumps: Callable[[Any], bytes]
 loads: Callable[[bytes | str], Any]
 try:
     import orjson
-except ImportError:  # it comes with the extra `speed`
+except ImportError:  # orjson is faster, and comes only with the extra `speed`
     dumps, loads = _to_json, json.loads
 else:
     dumps, loads = orjson.dumps, orjson.loads
 
 MOST_ROWS, MOST_BYTES = 2048, 64 << 20
-"""A segment with so many records, or so many bytes of audio, is full."""
+"""Number of records, and size of the audio in bytes, with which a segment is full."""
 
 LOG, LINES, BYTES = "log", "jsonl", "bytes"
+"""Folder of the journal, and the endings of the two files of a segment."""
 
 
 @dataclass(slots=True)
 class Ended:
-    """The end of an attempt for one row of its call: its cost, and the row's record if it has one now."""
+    """The end of an attempt for one row of its call.
+
+    `millicredits` is the cost in thousandths of a credit. `basis` is the source of that cost (see
+    ``credits_basis`` in :data:`speechframe.store.schema.LEDGER`). `row` is the record of the row, or None if
+    the call will be repeated. `audio` is the audio of the record.
+    """
 
     millicredits: int
     basis: str
@@ -57,15 +65,16 @@ class Ended:
 
 
 class Journal:
-    """The segments of a run that is written. One thread writes, another may sync and close them.
+    """The journal of a run for its writer. One thread writes lines, another may sync and close segments.
 
-    The caller has locked the run, and gives a `number` above that of every earlier segment. `header` has the
-    columns of the ledger that are the same for all attempts of this process.
+    The caller must have locked the run. `number` is the number of the first segment to write, above those of
+    all earlier segments. `header` contains the ledger columns with the same value for all attempts of this
+    process.
     """
 
     def __init__(self, folder: Folder, number: int, header: Row) -> None:
         self._folder, self._header = folder, header
-        self._open: dict[str, list[bytes]] = {}  # by call: lines of an attempt that has not ended
+        self._open: dict[str, list[bytes]] = {}  # lines of each attempt without an end, by call key
         self._begin(number)
 
     def _begin(self, number: int) -> None:
@@ -73,7 +82,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
         with storing(self._folder, "writing the journal"):
             self._folder.inside(LOG).mkdir(parents=True, exist_ok=True)
-            # The file of lines is made first and removed last, so it is there as long as the segment.
+            # A segment exists if its file of lines exists. So this file is created first and removed last.
             self._lines = os.open(file_of(self._folder, number, LINES), flags, 0o644)
             self._blobs = os.open(file_of(self._folder, number, BYTES), flags, 0o644)
         # Sync in this order, so that bytes are on disk before the lines that name them.
@@ -83,16 +92,18 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment is due to become a part."""
+        """True if the current segment is full and should become a part."""
         return self._records >= MOST_ROWS or self._audio_bytes >= MOST_BYTES
 
     def write_sent(
         self, call: str, attempt: int, lane: str, time: float, entries: Sequence[Row], **facts: Any
     ) -> None:
-        """Write that an attempt of a call begins, before it does. `call` is the key of its request.
+        """Write that an attempt of a call begins. Call this method before the attempt.
 
-        `entries` has columns of the ledger for each row, among them ``request_key``, ``take``, ``price`` and
-        ``millicredits``, the cost if no end is ever written. `facts` has columns that all rows share.
+        `call` is the key of the request, and `time` is Unix time. `entries` contains the ledger columns of
+        each row of the call. Among them are ``request_key``, ``take``, ``price`` and ``millicredits``, which
+        is the cost if no end is ever written. `facts` contains ledger columns with the same value for all
+        rows.
         """
         sent = {"call": call, "attempt": attempt, "lane": lane, "time": time, **facts, "entries": entries}
         line = dumps({"sent": sent}) + b"\n"
@@ -100,13 +111,13 @@ class Journal:
         self._write(self._lines, line)
 
     def write_note(self, call: str, data: bytes) -> None:
-        """Write data with which a later attempt goes on. After :meth:`sync` it survives a power cut."""
+        """Write data with which a later attempt can continue. After :meth:`sync` it survives a power cut."""
         line = dumps({"noted": {"call": call, "data": base64.b64encode(data).decode()}}) + b"\n"
         self._open[call].append(line)
         self._write(self._lines, line)
 
     def write_end(self, call: str, status: str, ends: Sequence[Ended], **facts: Any) -> None:
-        """Write how an attempt ended. A row with a record in `ends` counts from here on.
+        """Write the end of an attempt. Each row with a record in `ends` has its result from now on.
 
         `ends` has one item for each row of the call. `facts` are further columns of the ledger, such as
         ``latency_ms``, ``trace_id``, ``balance_after`` and ``error_code``.
@@ -120,11 +131,11 @@ class Journal:
         self._open.pop(call, None)
 
     def cached(self, row: Row, audio: bytes | None, entry: Row) -> None:
-        """Write the record of a row from the cache, which needs no attempt, and its `entry` in the ledger."""
+        """Write the record of a row whose answer is from the cache, and its `entry` for the ledger."""
         self._write(self._lines, dumps({"kept": self._write_audio(row, audio), "entry": entry}) + b"\n")
 
     def _write_audio(self, row: Row, audio: bytes | None) -> Row:
-        """Count a record, write its audio, and return the record with the place of its audio."""
+        """Write the audio of a record. Return the record with the position of its audio, and count it."""
         self._records += 1
         if audio is None:
             return row
@@ -138,18 +149,21 @@ class Journal:
             while data:
                 data = data[os.write(file, data) :]
         except OSError:
-            # Enter `storing` only after an error, because it would slow down every write.
+            # Use `storing` only after an error, because entering it at each write takes time.
             with storing(self._folder, "writing the journal"):
                 raise
 
     def sync(self) -> None:
-        """Make all lines so far survive a power cut."""
+        """Wait until all lines so far are on disk, so that they survive a power cut."""
         with storing(self._folder, "writing the journal"):
             for file in self._files:
                 os.fsync(file)
 
     def roll(self) -> Callable[[], int]:
-        """Begin a new segment. Return a function that closes the old one, in any thread, for its number."""
+        """Begin a new segment. Return a function that closes the old segment and returns its number.
+
+        Any thread may call this function.
+        """
         number, files = self._number, self._files
         self._begin(number + 1)
         return lambda: self._close(number, files)
@@ -169,25 +183,26 @@ class Journal:
 
 @dataclass(slots=True)
 class Contents:
-    """The contents of segments."""
+    """The contents of some segments."""
 
-    attempts: list[Row] = field(default_factory=list)  # rows of the ledger
+    attempts: list[Row] = field(default_factory=list)  # ledger rows of the attempts that have ended
     rows: list[Row] = field(default_factory=list)  # records; `audio` is [offset, length, name]
     open: dict[str, tuple[Row, bytes | None]] = field(default_factory=dict)
-    """By call: the ``sent`` of an attempt without an end, and its note.
+    """For each attempt without an end, its ``sent`` line and its note or None, by call key.
 
-    ``sent`` has the columns of its segment's header, too: the key, the user and the tags that sent it.
+    The ``sent`` line is completed with the header of its segment: the key, the user and the tags of the
+    sender.
     """
 
 
 def read_contents(folder: Folder, *numbers: int) -> Contents:
-    """Return the contents of segments. FileNotFoundError if one has become a part."""
+    """Return the contents of some segments together. Raise FileNotFoundError if one has become a part."""
     contents, header = Contents(), {}
     for number in numbers:
         with file_of(folder, number, LINES).open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # torn, or still being written
+                    break  # the line was not written completely, or is still being written
                 written = loads(line)
                 if "header" in written:
                     header = written["header"]
@@ -206,7 +221,7 @@ def read_contents(folder: Folder, *numbers: int) -> Contents:
 
 
 def if_billed(sent: Row) -> list[Row]:
-    """Return an attempt without an end as rows of the ledger, with its cost if it was billed."""
+    """Return the ledger rows of an attempt without an end, with the cost that it has if it was billed."""
     cost = {"status": "charged_unknown", "credits_basis": "unknown"}
     return [
         {**_entry({**sent, **cost}, known), "credits": known["millicredits"] / 1000}
@@ -215,7 +230,7 @@ def if_billed(sent: Row) -> list[Row]:
 
 
 def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | None]) -> None:
-    """Add the rows of the ledger and the records of an attempt that has ended."""
+    """Add the ledger rows and the records of an attempt that has ended to `contents`."""
     attempt = {**sent, **ended}
     entries, costs = sent["entries"], ended["costs"]
     del attempt["call"], attempt["entries"], attempt["costs"]
@@ -236,11 +251,11 @@ def _add_ended(contents: Contents, sent: Row, ended: Row, rows: Sequence[Row | N
 
 
 def _correct_cost(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
-    """Return a cost and its basis; the computed price if no service can have billed that cost.
+    """Return a cost and its basis. If no service can have billed the cost, return the computed price instead.
 
-    Earlier versions wrote whatever number a service gave.
+    Earlier versions wrote any number that a service reported.
     """
-    # An attempt whose price was booked before may cost less than nothing.
+    # If the price was booked with an earlier attempt, the cost of this attempt may be negative.
     least = known["millicredits"] - known["price"]
     if basis == "reported" and not least <= millicredits <= MOST_CALL_CREDITS * CREDIT:
         return known["millicredits"], "computed"
@@ -248,13 +263,13 @@ def _correct_cost(known: Row, millicredits: int, basis: str) -> tuple[int, str]:
 
 
 def _entry(attempt: Row, known: Row) -> Row:
-    """Return the row of the ledger for one row of a call, with its own tags beside those of all rows."""
+    """Return the ledger row for one row of a call. Its tags are those of the run and those of the row."""
     tags = {**(attempt.get("tags") or {}), **(known.get("tags") or {})}
     return {**attempt, **known, "tags": [*tags.items()]}
 
 
 def segments(folder: Folder) -> list[int]:
-    """Return the numbers of the segments in the journal, the oldest first."""
+    """Return the numbers of the segments in the journal, in ascending order."""
     return sorted(int(path.stem) for path in folder.inside(LOG).glob(f"*.{LINES}"))
 
 
@@ -265,5 +280,5 @@ def remove_segment(folder: Folder, number: int) -> None:
 
 
 def file_of(folder: Folder, number: int, kind: str) -> Path:
-    """Return the path of a segment's file of one `kind`, :data:`LINES` or :data:`BYTES`."""
+    """Return the path of one file of a segment. `kind` is :data:`LINES` or :data:`BYTES`."""
     return folder.inside(f"{LOG}/{number:06d}.{kind}")

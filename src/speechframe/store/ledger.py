@@ -1,8 +1,9 @@
-"""The ledger folder has the attempts of every run, so that costs outlive run folders.
+"""The ledger folder: the attempts of all runs with their costs, kept even after a run's folder is removed.
 
-``attempts/<run id>-<segment>.parquet`` has the rows of a segment of a run's journal, as the run's own
-``attempts/<segment>.parquet`` (columns: :data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json``
-names the folder of a run, from its start until all of its attempts are in the ledger.
+A run writes its attempts to numbered segments of its journal. ``attempts/<run id>-<segment>.parquet``
+contains the attempts of one segment, equal to ``attempts/<segment>.parquet`` in the run's folder (columns:
+:data:`speechframe.store.schema.LEDGER`). ``open/<run id>.json`` names the folder of a run, from the start of
+the run until all of its attempts are in the ledger.
 """
 
 import json
@@ -28,28 +29,31 @@ ATTEMPTS, OPEN = "attempts", "open"
 AMOUNTS = ("credits", "credits_basis", "computed")
 """Columns of the ledger that :func:`billed_millis` needs."""
 _NEWEST = 8
-"""Number of files of the ledger from which the speed of calls is learned."""
+"""Number of the newest ledger files from which :func:`seconds_by_voice` learns the speed of calls."""
 
 
 class Ledger:
-    """The ledger folder for one run that writes. StoreError if it cannot be written."""
+    """The ledger folder, for one run that writes its attempts.
+
+    Methods raise OSError or StoreError if the folder cannot be written.
+    """
 
     def __init__(self, folder: Folder, run_id: str) -> None:
         self.folder, self._run_id = folder, run_id
 
     def begin(self, run: Folder) -> None:
-        """Note that the run has attempts which are not in the ledger yet."""
+        """Write a note that some attempts of the run may not be in the ledger yet."""
         note = {**this_process(), "folder": str(run.path)}
         self.folder.write(f"{OPEN}/{self._run_id}.json", json.dumps(note).encode())
 
     def add(self, number: int, attempts: pa.RecordBatch) -> None:
-        """Put the attempts of a segment there. A second time changes nothing."""
+        """Write the attempts of a segment to the ledger. A second call for a segment changes nothing."""
         name = f"{ATTEMPTS}/{self._run_id}-{number:06d}.parquet"
         pq.write_table(pa.Table.from_batches([attempts]), self.folder.temporary(name), compression="zstd")
         self.folder.publish(name)
 
     def end(self) -> None:
-        """Note that all attempts of the run are in the ledger."""
+        """Remove the note of :meth:`begin`, because all attempts of the run are in the ledger."""
         self.folder.remove(f"{OPEN}/{self._run_id}.json")
 
 
@@ -61,10 +65,11 @@ def scan(
     *,
     files: Iterable[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in `attempts/` of a ledger or of a run, some thousand at a time, in no order.
+    """Yield the attempts of a ledger or of a run in batches of some thousand rows, in no order.
 
-    Only rows whose ``time`` is at least `start` and before `end`, of these `files` there, or of all. Columns
-    that were added after a file was written are null. StoreError if a file cannot be read.
+    The batches contain only rows whose ``time`` is at least `start` and before `end`. None means no bound.
+    `files` are names in ``attempts/``, by default all. Columns that were added after a file was written are
+    null. StoreError is raised if a file cannot be read.
     """
     from pyarrow.dataset import ParquetFileFormat
 
@@ -80,7 +85,7 @@ def scan(
         except (OSError, ValueError, pa.ArrowException) as error:
             raise StoreError(
                 f"{folder.path}/{ATTEMPTS}/{name} of the ledger cannot be read ({error}): restore it from a "
-                "copy (the run's own folder has the same), or move it away to count without it"
+                "copy (the run's own folder has an equal file), or move it away to count without it"
             ) from error
 
 
@@ -93,7 +98,7 @@ def _check_layout(schema: pa.Schema) -> None:
 
 
 def within(start: datetime | None, end: datetime | None) -> Any:
-    """Return a filter for rows whose ``time`` is at least `start` and before `end`."""
+    """Return a filter for rows whose ``time`` is at least `start` and before `end`. None means no bound."""
     time: Any = pc.field("time")
     wanted = time.is_valid()
     wanted = wanted if start is None else wanted & (time >= start)
@@ -101,21 +106,21 @@ def within(start: datetime | None, end: datetime | None) -> Any:
 
 
 def is_amount(amounts: Any) -> Any:
-    """Return which values are numbers whose thousandths fit into 64 bits."""
+    """Return for each value whether it is a number small enough that its thousandths fit into 64 bits."""
     return pc.fill_null(pc.less(pc.abs(amounts), pa.scalar(float(MOST_CREDITS))), pa.scalar(False))
 
 
 def millis(amounts: Any) -> Any:
-    """Return whole thousandths of each number, and 0 for every other value."""
+    """Return each amount in whole thousandths, and 0 for each value that :func:`is_amount` rejects."""
     finite: Any = pc.if_else(is_amount(amounts), amounts, pa.scalar(0.0))
     return pc.cast(pc.round(pc.multiply(finite, pa.scalar(float(CREDIT)))), pa.int64())
 
 
 def billed_millis(attempts: Any) -> Any:
-    """Return the bill of each attempt in whole thousandths. `attempts` has the columns :data:`AMOUNTS`.
+    """Return the cost of each attempt in thousandths of a credit. `attempts` has the columns :data:`AMOUNTS`.
 
-    Earlier versions wrote any amount that a service gave. The computed price replaces an amount that no
-    service can have billed.
+    Earlier versions wrote any amount that a service reported. If no service can have billed the reported
+    amount, the computed price counts instead.
     """
     credits, basis, computed = (attempts.column(name) for name in AMOUNTS)
     is_below: Any = pc.and_(pc.less(credits, pa.scalar(0.0)), pc.greater(computed, pa.scalar(0.0)))
@@ -125,12 +130,13 @@ def billed_millis(attempts: Any) -> Any:
 
 
 def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str | None, float]:
-    """Return how many seconds a character took in the newest files of a ledger, by voice id.
+    """Return the mean seconds per character in the newest files of a ledger, by voice id.
 
-    Each call counts as one character more, because some calls have none. The id is None for calls without a
-    voice. Calls of several rows that went in one attempt share its time.
+    Each call counts as one character more, because some calls have no characters. The id is None for calls
+    without a voice. If one attempt was for several rows, its time counts once. Return an empty dict if the
+    ledger is remote.
     """
-    if folder.work != folder.path:  # at a remote address files have no age
+    if folder.work != folder.path:  # a remote folder does not give the age of its files
         return {}
     files = [folder.inside(f"{ATTEMPTS}/{name}") for name in folder.names(ATTEMPTS)]
     attempt = ["run_id", "time", "latency_ms", "voice_id"]
@@ -138,7 +144,7 @@ def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str |
     wanted &= (pc.field("status") == "done") & pc.field("latency_ms").is_valid()
     characters, busy_ms = Counter[str | None](), Counter[str | None]()
     for path in sorted(files, key=lambda path: path.stat().st_mtime)[-_NEWEST:]:
-        with suppress(OSError, pa.ArrowException):  # `usage` reports damage
+        with suppress(OSError, pa.ArrowException):  # skip a damaged file; `usage` reports the damage
             answered = pq.read_table(path, columns=[*attempt, "characters"], filters=wanted)
             attempts = answered.group_by(attempt).aggregate([("characters", "sum"), ([], "count_all")])
             for row in attempts.to_pylist():
@@ -148,14 +154,17 @@ def seconds_by_voice(folder: Folder, service: str, operation: str) -> dict[str |
 
 
 def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
-    """Return by run id the notes of runs that have attempts which are not in the ledger yet."""
+    """Return the notes in ``open/`` by run id, of runs with attempts that may not be in the ledger yet.
+
+    Raise StoreError if a note is damaged.
+    """
     found = {}
     for name in folder.names(OPEN, ".json"):
         try:
             found[name.removesuffix(".json")] = note = parse_json(folder.read(f"{OPEN}/{name}"))
-            # Compared with times in UTC.
+            # Callers compare this time with times in UTC. Here only check that it is a time.
             datetime.fromisoformat(note["since"]).astimezone()
-        except FileNotFoundError:  # it has ended meanwhile
+        except FileNotFoundError:  # the run has ended meanwhile
             continue
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise StoreError(f"{folder.path}/{OPEN}/{name} is damaged ({error}): remove it") from error
@@ -163,5 +172,5 @@ def open_runs(folder: Folder) -> dict[str, dict[str, Any]]:
 
 
 def is_here(note: dict[str, Any]) -> bool:
-    """Return whether a run that :func:`open_runs` found is made by this machine."""
+    """Return whether this machine makes the run of a note from :func:`open_runs`."""
     return bool(note.get("host") == socket.gethostname())

@@ -1,8 +1,9 @@
-"""The dataset of a run. Each journal segment becomes one file each of rows, failures and attempts.
+"""Convert the journal of a run to its dataset. Each segment of the journal becomes up to three Parquet files.
 
-This conversion is called a cut. A second cut of a segment writes the same files, and a file is whole or
-missing. So recovery after a kill at any moment just cuts all segments again. ``attempts/`` is written last,
-so a segment with a file in ``attempts/`` is already cut.
+The files contain results (``parts/``), failures (``failed/``) and attempts (``attempts/``). A second
+conversion of a segment writes the same files, and each file is either complete or missing. So recovery after
+a kill at any moment converts all segments again. The file in ``attempts/`` is written last, so a segment with
+this file needs no conversion.
 """
 
 import base64
@@ -38,23 +39,25 @@ from speechframe.store.schema import (
 )
 
 GROUP_ROWS, GROUP_BYTES = 64, 4 << 20
-"""Size of a full row group. Reading one clip reads a whole group. Writing needs three times its memory."""
+"""Number of rows, and size of the audio in bytes, of a full row group of a Parquet file. To read one clip, a
+whole group is read. To write a group needs three times its memory."""
 
 PARTS, FAILED, ATTEMPTS = "parts", "failed", "attempts"
+"""Folders of the files of results, failures and attempts."""
 
 RECORDS = "spf:records"
-"""Footer entry of ``attempts/``, in Base64. It contains the 16-byte key of each record of the segment, with
-the records of ``failed/`` first. Then follows one byte per record for the status, an index into
-:data:`STATUSES`. The row groups of parts are small, so reading a million keys from them takes over a second.
-Reading the footers takes a tenth of that."""
+"""Name of an entry in the footer of each file in ``attempts/``. The entry, in Base64, contains the 16-byte
+key of each record of the segment, with the records of ``failed/`` first. Then follows one byte per record,
+its status as an index into :data:`STATUSES`. To read a million keys from the small row groups of parts takes
+over a second. To read them from the footers takes a tenth of that time."""
 
 
-# `datasets` takes the features named here from the file's schema and infers the others from Arrow types.
+# The library `datasets` reads the types of these columns here, and infers the others from Arrow types.
 _FEATURES = json.dumps({"info": {"features": {AUDIO: {"_type": "Audio"}}}})
 
 
 def part_schema(backend: pa.Schema) -> pa.Schema:
-    """Return the columns of a part. They are the backend's and all other columns of :data:`CALL_COLUMNS`."""
+    """Return the columns of a part: those of the backend, and all other columns of :data:`CALL_COLUMNS`."""
     kept = [field for field in CALL_COLUMNS if field.name not in backend.names]
     return pa.schema(
         [*backend, *kept], metadata={"huggingface": _FEATURES} if AUDIO in backend.names else None
@@ -62,23 +65,24 @@ def part_schema(backend: pa.Schema) -> pa.Schema:
 
 
 def file_name(kind: str, number: int) -> str:
-    """Return the name of a file of a segment, such as ``parts/000001.parquet``."""
+    """Return the name of the file of a segment in the folder `kind`, such as ``parts/000001.parquet``."""
     return f"{kind}/{number:06d}.parquet"
 
 
 def next_number(folder: Folder) -> int:
-    """Return the number of the next segment, which has no file yet."""
+    """Return the number for the next segment, above the numbers of all existing files."""
     cut = map(folder.numbers, (PARTS, FAILED, ATTEMPTS))
     return max([0, *itertools.chain(*cut), *journal.segments(folder)]) + 1
 
 
 def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Ledger | None = None) -> None:
-    """Make a closed segment a part. The run is locked, and its backend keeps `columns` of an answer.
+    """Convert a closed segment to Parquet files. The caller must have locked the run.
 
-    Its attempts are put into `ledger`, too.
+    `columns` are the stored columns of the backend. The attempts are also added to `ledger`.
     """
     with storing(folder, "writing a part"):
-        # If it exists, an earlier process was killed after it wrote the part. Only remove the segment then.
+        # If the last file exists, an earlier process was killed after the conversion. Only remove the
+        # segment.
         if not folder.exists(file_name(ATTEMPTS, number)):
             contents = journal.read_contents(folder, number)
             attempts = table_of(contents.attempts, LEDGER)
@@ -86,7 +90,7 @@ def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Led
             finished = [row for row in contents.rows if row["status"] in FINISHED]
             others = [row for row in contents.rows if row["status"] not in FINISHED]
             schema = part_schema(columns)
-            # `failed/` also has the columns with which a failed call is repeated.
+            # `failed/` has further columns, which are needed to repeat a failed call.
             repeat = [(NOTED, pa.string()), (PACK, pa.string()), (WAIT_UNTIL, pa.float64())]
             failed_schema = pa.schema([*schema, *repeat])
             for kind, rows, file_schema in ((PARTS, finished, schema), (FAILED, others, failed_schema)):
@@ -101,17 +105,17 @@ def convert_segment(folder: Folder, number: int, columns: pa.Schema, ledger: Led
                     ledger.add(number, attempts)
                 _write(folder, file_name(ATTEMPTS, number), LEDGER, [attempts], **{RECORDS: records})
         journal.remove_segment(folder, number)
-    # Release memory that writing used and Arrow's pool would keep: 30 MB after answers of 60 KB.
+    # Release the memory that Arrow's pool would keep after writing: 30 MB after answers of 60 KB each.
     pa.default_memory_pool().release_unused()
 
 
 def recover(
     folder: Folder, columns: pa.Schema, header: Row, time: float, ledger: Ledger | None = None
 ) -> None:
-    """Cut the segments of earlier writers, and end each attempt without an end as ``charged_unknown``.
+    """Convert the segments of earlier writers. An attempt without an end becomes ``charged_unknown``.
 
-    These ends get a segment of their own, with the `header` of this process. The attempts stay those of the
-    key, the user and the tags that sent them. `time` is in seconds since 1970.
+    These ends are written to a new segment, which has the `header` of this process. But each attempt keeps
+    the key, the user and the tags of its sender. `time` is the Unix time of the ends.
     """
     with storing(folder, "reading the journal"):
         earlier = journal.segments(folder)
@@ -139,23 +143,24 @@ def recover(
                 costs.append(journal.Ended(entry["millicredits"], "unknown", row))
             log.write_sent(**sent)
             log.write_end(sent["call"], "charged_unknown", costs)
-    # Close this segment, and so sync it, before cutting the segments it refers to.
+    # First close the new segment, which also syncs it. Only then remove the segments with its attempts.
     for number in (*earlier, log.close()):
         convert_segment(folder, number, columns, ledger)
 
 
 def failures(folder: Folder) -> dict[str, Row]:
-    """Return the last record of each call that ended without an answer, by ``request_key``.
+    """Return the last failed record of each call, by ``request_key``.
 
-    Each has ``status``, ``finished_at``, ``credits``, :data:`NOTED`, :data:`PACK` and :data:`WAIT_UNTIL`.
-    Rows of one pack are in its order. A pending call has failed for now and waits, as the service asked.
+    A record has ``status``, ``finished_at``, ``credits``, :data:`NOTED`, :data:`PACK` and :data:`WAIT_UNTIL`.
+    Rows of a pack (one call for several rows) keep their order in the pack. The status ``pending`` means that
+    the service required a wait. A call may have been answered after its failed record.
     """
     found: dict[str, Row] = {}
     columns = ["request_key", "status", "finished_at", "credits", NOTED, PACK, WAIT_UNTIL]
     with storing(folder, "reading the failed calls"):
         for name in folder.names(FAILED):
             with pq.ParquetFile(folder.source(f"{FAILED}/{name}")) as file:
-                for row in file.read(columns).to_pylist():  # an older file has no WAIT_UNTIL
+                for row in file.read(columns).to_pylist():  # files of older versions have no WAIT_UNTIL
                     found.pop(row["request_key"], None)
                     found[row["request_key"]] = row
     return found
@@ -164,12 +169,12 @@ def failures(folder: Folder) -> dict[str, Row]:
 def read_notes(folder: Folder) -> dict[str, bytes]:
     """Return the last note of each call that is under way or failed, by ``request_key``.
 
-    A failed call may have been repeated since, and have its answer by now.
+    A note is data with which a later attempt can continue. A failed call may have been answered since.
     """
     found = {key: row[NOTED] for key, row in failures(folder).items() if row[NOTED] is not None}
     with storing(folder, "reading the journal"):
         for number in journal.segments(folder):
-            with contextlib.suppress(FileNotFoundError):  # the segment has become a part meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the segment was converted meanwhile
                 contents = journal.read_contents(folder, number)
                 found |= {row["request_key"]: row[NOTED] for row in contents.rows if row.get(NOTED)}
                 for sent, data in contents.open.values():
@@ -185,7 +190,8 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records of a segment with their audio, a row group at a time.
 
-    Without ``audio`` in the schema no bytes are read. FileNotFoundError when the segment has become a part.
+    No audio is read if the schema has no column ``audio``. Otherwise FileNotFoundError is raised if the
+    segment was converted meanwhile.
     """
     group: list[Row] = []
     size = 0
@@ -207,8 +213,11 @@ def record_batches(
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -> pa.RecordBatch:
-    """Return records or rows of the ledger from the journal as Arrow, with audio from `blobs`."""
-    # Arrow makes columns of a list of dicts in a third of the time that a list for each column takes.
+    """Convert records or ledger rows of the journal to an Arrow batch.
+
+    `blobs` is the descriptor of the file with the audio, or None for no audio.
+    """
+    # Arrow converts one list of dicts three times as fast as one list for each column.
     seconds = {field.name for field in schema if field.type == TIME}
     json_fields = [field.with_type(pa.float64()) if field.name in seconds else field for field in schema]
     row_type = pa.struct([field for field in json_fields if field.name != AUDIO and field.type != WORDS_TYPE])
@@ -218,7 +227,8 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
         if field.name == AUDIO:
             arrays.append(_audio_of([row.get(AUDIO) for row in rows], blobs))
         elif field.type == WORDS_TYPE:
-            # Use tuples, which become structs eight times as fast as dicts. The lists from JSON do not.
+            # Arrow converts tuples to structs eight times as fast as dicts. It cannot convert lists to
+            # structs.
             word_lists: list[Any] = [row.get(field.name) for row in rows]
             arrays.append(pa.array([words and list(map(tuple, words)) for words in word_lists], WORDS_TYPE))
         elif field.name in seconds:
@@ -230,12 +240,12 @@ def table_of(rows: Sequence[Row], schema: pa.Schema, blobs: int | None = None) -
 
 
 def _audio_of(places: list[Any], blobs: int | None) -> "pa.Array[Any]":
-    """Return the audio of records, read straight into an Arrow buffer, so that it is copied only once."""
+    """Return the audio of records. Read it directly into an Arrow buffer, so that it is copied only once."""
     spans = [place or (0, 0, None) for place in places]
     data: Any = np.empty(sum(map(itemgetter(1), spans)), np.uint8)
     ends = [0]
     for offset, length, _ in spans:
-        # After a power cut the file may be shorter than the sizes in the journal's lines.
+        # After a power cut the file of audio may be shorter than the lines of the journal require.
         piece = data[ends[-1] : ends[-1] + length]
         ends.append(ends[-1] + (os.preadv(blobs, [piece], offset) if length and blobs is not None else 0))
     offsets: Any = np.array(ends, np.int32)
@@ -253,8 +263,8 @@ def _write(
     with pq.ParquetWriter(
         folder.temporary(name),
         schema,
-        # Nested columns get no compression or statistics. Audio is already compressed, and its statistics
-        # are useless.
+        # Nested columns, such as audio, get neither compression nor statistics. Audio is already compressed,
+        # and its statistics are useless.
         compression=dict.fromkeys(flat, "zstd"),
         write_statistics=flat,
         use_dictionary=False,

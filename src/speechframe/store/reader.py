@@ -1,4 +1,4 @@
-"""Open and read a run, with its rows, clips, ledger and reviews."""
+"""Open and read a run from its folder: its rows, clips, ledger (the attempts with costs) and reviews."""
 
 import os
 import random
@@ -34,11 +34,16 @@ if TYPE_CHECKING:
 
 _NUMBER_OR_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,:]*")
 _KIND_LENGTH = 60
+"""Longest kind of a warning in characters. A longer kind is cut off."""
 _ALWAYS_COUNTED = {"done", "failed", PENDING}
+"""Statuses that :attr:`StoredRun.stats` contains even if no row has them."""
 
 
 def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
-    """Return the folder of a run, at a local path or at an address that fsspec supports."""
+    """Return the folder of a run, at a local path or at an address that fsspec supports.
+
+    The folder need not exist. Raise StoreError if `path` cannot be a path or an address.
+    """
     if isinstance(path, Folder):
         return path
     given: Any = path
@@ -55,7 +60,7 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
         return remote_folder(text)
     if is_address(text):
         raise StoreError(
-            f"{text!r} is an address without its second slash, which a Path takes away: pass it as a string"
+            f"{text!r} is an address without its second slash, which a Path removes: pass it as a string"
         )
     try:
         # Use an absolute path, because a notebook may change its working directory during a run.
@@ -65,17 +70,17 @@ def open_folder(path: "str | os.PathLike[str] | Folder") -> Folder:
 
 
 class StoredRun(Rows):
-    """A run read from its folder, during the run or later."""
+    """A run that is read from its folder, while the run is made or later."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.path = folder, folder.path
         self.manifest: Manifest = read_manifest(folder)
         self.run_id, self.operation = self.manifest.run_id, self.manifest.operation
         self.service = self.manifest.service
-        # The columns of the run's records.
+        # The columns of the run's results.
         self.record_schema = parts.part_schema(self.manifest.schema).remove_metadata()
         self._snapshot: Snapshot | None = None
-        # The columns and the row ids of each table file. Each file is read once.
+        # The columns and the row ids of the run's tables, by file. Each file is read only once.
         self._schemas: dict[str, pa.Schema] = {}
         self._ids: dict[str, Any] = {}
 
@@ -92,32 +97,38 @@ class StoredRun(Rows):
     @property
     def short_path(self) -> str:
         """Path of the run's folder, relative to the working directory if the folder is inside it."""
-        # Use the full path for a run elsewhere or at an address, or if the working directory was removed.
+        # Otherwise, for an address, and if the working directory was removed, return the full path.
         with suppress(ValueError, AttributeError, OSError):
             return str(self.path.relative_to(Path.cwd()))
         return str(self.path)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns of the run's rows: the caller's columns, then ours with the audio."""
+        """Names of all columns: those of the caller's table, then those of speechframe, audio included."""
         return self.joined(None, audio=True).schema.names
 
     def name_of(self, column: str) -> str:
-        """Return the name of our column in this run, ``speech_...`` if the table already has this name."""
+        """Return the name that a column of speechframe has in this run.
+
+        The name is ``speech_...`` if the caller's table already has a column with this name.
+        """
         return self.joined(None, audio=False).name_of(column)
 
     def snapshot(self) -> Snapshot:
-        """Return an index of the calls that have ended so far, with the places of their records."""
+        """Return an index of the calls that have ended so far, with the positions of their records."""
         self._snapshot = found = read_snapshot(self.folder, self._snapshot)
         return found
 
     def rows_at(self, places: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows at these places of the run's table, in this order, without their audio."""
+        """Return the rows at these positions in the run's table, in this order.
+
+        Audio is included only if `columns` contains its column.
+        """
         wanted, back = np.unique(np.asarray(places, np.int64), return_inverse=True)
         return Selection(self, wanted.tolist()).to_arrow(columns).take(back)
 
     def newest(self, count: int) -> list[str]:
-        """Return the ``request_key`` of the calls whose answers came last, the newest first."""
+        """Return the ``request_key`` of the `count` calls that were answered last, the newest first."""
         index = self.snapshot().index
         return hex_keys(index.keys[index.with_status(FINISHED)[::-1][:count]])
 
@@ -159,7 +170,7 @@ class StoredRun(Rows):
             raise KeyError(f"row {row_id!r} has no audio: it is {status}") from None
 
     def clip_of_call(self, request_key: str) -> Clip:
-        """Return the clip of the call with this ``request_key``. Raise KeyError if it has no audio."""
+        """Return the clip of the call with this ``request_key``. Raise KeyError if the call has no audio."""
         snapshot = self.snapshot()
         (found,) = snapshot.take(snapshot.index.find([request_key]), self.record_schema).to_pylist()
         audio = found.get(AUDIO)
@@ -185,7 +196,7 @@ class StoredRun(Rows):
         place: int = pc.index(ids, str(row_id)).as_py()
         if place < 0:
             such = ", ".join(map(repr, ids[:3].to_pylist()))
-            raise KeyError(f"no row has the id {row_id!r}; ids of this run are such as {such}")
+            raise KeyError(f"no row has the id {row_id!r}; some ids of this run are {such}")
         return place
 
     def _row_ids(self) -> Any:
@@ -196,11 +207,11 @@ class StoredRun(Rows):
     # -- statuses, warnings and costs ------------------------------------------------
 
     def statuses(self) -> list[str]:
-        """Return the status of every row. This does not read records."""
+        """Return the status of each row, in the order of the table. Results are not read."""
         return [status for (status,) in self._values("status")]
 
     def call_counts(self) -> dict[str, int]:
-        """Return the number of the table's different calls by status."""
+        """Return the number of different calls of the table by status. Invalid rows have no call."""
         names = [self.name_of("request_key"), self.name_of("status")]
         calls = self.to_arrow(names).drop_null().group_by(names).aggregate([])
         return dict(Counter(map(str, calls.column(names[1]).to_pylist())))
@@ -218,7 +229,10 @@ class StoredRun(Rows):
 
     @property
     def warnings(self) -> "pd.DataFrame":
-        """All warnings, with ``row_id``, ``kind`` (words without numbers and quotations) and ``words``."""
+        """All warnings of the answers, with ``row_id``, ``kind`` and ``words``.
+
+        ``kind`` is ``words`` without numbers and quotations.
+        """
         import pandas as pd
 
         rows = self._values(OUR_ROW_ID, "warnings")
@@ -226,21 +240,21 @@ class StoredRun(Rows):
         return pd.DataFrame(found, columns=["row_id", "kind", "words"])
 
     def _values(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of each row in these columns of ours."""
+        """Yield the values of each row in these columns of speechframe."""
         for batch in self.batches([self.name_of(name) for name in columns]):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     @property
     def ledger(self) -> "pd.DataFrame":
-        """All attempts with their costs, in order of time. The ledger never contains text."""
+        """All attempts of the run with their costs, in order of time. The ledger contains no text."""
         frame: pd.DataFrame = records.ledger(self.snapshot()).to_pandas(maps_as_pydicts="strict")
         return frame
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Rows by status, credits, attempts and seconds of audio, as plain values.
+        """The number of rows in all and by status, credits, attempts, retries and seconds of audio.
 
-        ``retries`` counts the failed attempts after which a call was sent again. Translations have
+        ``retries`` counts the failed attempts after which a call was sent again. Runs of translations have
         ``translated_characters`` instead of ``audio_seconds``.
         """
         counts = Counter(self.statuses())
@@ -267,7 +281,7 @@ class StoredRun(Rows):
         }
 
     def verify(self) -> list[Problem]:
-        """Return all problems of the folder's files. This reads all files, audio included."""
+        """Return all problems of the folder's files. This method reads all files, audio included."""
         return verify(self.folder)
 
     # -- reviews ---------------------------------------------------------------------
@@ -312,7 +326,7 @@ class StoredRun(Rows):
         Raises
         ------
         InvalidRows
-            For any other verdict.
+            If the verdict is neither ``keep``, ``reject``, empty nor None.
         KeyError
             If no row has the id.
         StoreError
@@ -330,7 +344,8 @@ class StoredRun(Rows):
         said |= {"row_id": str(row_id), "sha256": sha256, "reviewer": reviewer}
         reviews.add_review(self.folder, said)
         if verdict == reviews.REJECT and (cache := read_manifest(self.folder).cache) is not None:
-            # The row may have other audio by now, or may be missing in the run's table.
+            # Remove the answer from the cache only if the row still has the rejected audio. The row may have
+            # other audio by now, or may be missing in the run's table.
             with suppress(KeyError):
                 now, key = self._audio_of(row_id)
                 if now == sha256:
@@ -345,20 +360,20 @@ class StoredRun(Rows):
     # -- some of the rows ------------------------------------------------------------
 
     def select(self, rows: Any) -> "Selection":
-        """Return some of the rows as a selection. A selection can be used in place of a run.
+        """Return some of the rows as a selection, which can be read or used as a table like a run.
 
         Parameters
         ----------
         rows
-            Ids of rows, a mask with a truth value for every row, a DataFrame with the column ``row_id``, or a
-            function from the run's DataFrame to one of these.
+            Ids of rows, a mask with a bool for each row, a DataFrame with the column ``row_id``, or a
+            function that gets the run's DataFrame and returns one of these.
 
         Raises
         ------
         KeyError
-            If no row has one of the ids, or if a frame has no ``row_id``.
+            If no row has one of the ids, or if a DataFrame has no column ``row_id``.
         ValueError
-            If a mask does not fit the run.
+            If a mask has another length or another index than the run.
 
         Examples
         --------
@@ -372,7 +387,7 @@ class StoredRun(Rows):
         if isinstance(rows, pd.DataFrame):
             name = self.name_of(OUR_ROW_ID)
             if name not in rows.columns:
-                raise KeyError(f"the frame does not say which rows of the run it has: it needs {name!r}")
+                raise KeyError(f"the frame has no column {name!r}: keep this column, which has the row ids")
             rows = rows[name]
         elif isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows.dtype):
             if not rows.index.equals(self.to_pandas([self.name_of("status")]).index):
@@ -395,18 +410,18 @@ class StoredRun(Rows):
         Parameters
         ----------
         count, seed
-            Number of rows (all rows if there are fewer), and the seed.
+            Number of rows (all rows with an answer if there are fewer), and the seed of the random choice.
         """
         places = [place for place, status in enumerate(self.statuses()) if status in FINISHED]
         drawn = random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311 - nothing is secret
         return Selection(self, sorted(drawn))
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's current records."""
+        """Return a reader of all rows, each with the current result of its call."""
         return Joined(self, columns, audio=audio, places=None)
 
     def table_schema(self) -> pa.Schema:
-        """Return the columns of the run's table. They are read only once."""
+        """Return the columns of the run's table. Each table file is read only once."""
         if (file := self.manifest.table.file) not in self._schemas:
             with reading(self.folder, file):
                 self._schemas[file] = pq.read_schema(self.folder.source(file))
@@ -414,7 +429,7 @@ class StoredRun(Rows):
 
 
 def warning_kind(words: str) -> str:
-    """Return the kind of a warning, which is its words without numbers and quotations.
+    """Return the kind of a warning: its words without numbers and quotations, cut off after 60 characters.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""The folder of a run, on this machine or at an address such as ``s3://bucket/run``.
+"""The folder of a run at an address such as ``s3://bucket/run``.
 
-Files at an address are immutable and uploaded whole. The journal, the lock and unfinished files stay on this
-machine, in ``~/.local/state/speechframe/remote``. So a crashed run can be read from any machine, but must be
-resumed on the machine that wrote it. A small lock file at the address names the machine that writes to the
-run, or that crashed while writing. Other machines refuse to write as long as this file exists.
+Files at an address are uploaded whole and never changed in place. The journal, the lock and unfinished files
+stay on this machine, in ``~/.local/state/speechframe/remote``. So a crashed run can be read from any machine,
+but must be resumed on the machine that wrote it. A small lock file at the address names the machine that
+writes to the run, or that crashed while it wrote. Other machines refuse to write as long as this file exists.
 """
 
 import hashlib
@@ -25,11 +25,14 @@ from speechframe.errors import RunLocked, StoreError
 from speechframe.store.folder import RUN_FILE, Folder, holder_in, storing, this_process
 
 HOLDER, TOKEN = "lock.json", "token"
+"""The lock file at the address, and the file on this machine with the random text that identifies its
+locks."""
 
 BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""Protocols of object stores. A path begins with a bucket, and a file appears only after its last byte."""
+"""Protocols of object stores. Their paths begin with a bucket, and a file appears only when it is
+complete."""
 
-# Errors about the file itself, not about the connection. A retry would get the same error.
+# Errors that a retry would get again, because they are about the file and not about the connection.
 _FINAL = (
     FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError,
 )  # fmt: skip
@@ -50,7 +53,10 @@ _again = retry(
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a run or of a file, as text for people (without a password) and on its filesystem."""
+    """The address of a run or of a file.
+
+    `text` is for people and contains no password. `on_filesystem` is the path on the filesystem of fsspec.
+    """
 
     text: str
     on_filesystem: str
@@ -89,13 +95,13 @@ class RemoteFolder(Folder):
         return bytes(self._ask("cat_file", name))
 
     def source(self, name: str) -> Any:
-        """Return a file object for pyarrow."""
+        """Return what pyarrow needs to read a file, here a file object."""
         size = self._ask("info", name)["size"]
         return _RangeFile(lambda start, end: self._ask("cat_file", name, start=start, end=end), size)
 
     def publish(self, name: str) -> None:
         """Upload the temporary file whole, under its final name."""
-        if self._is_held:  # a user may have removed the lock file meanwhile
+        if self._is_held:  # check again, because a user may have removed the lock file meanwhile
             self._check_holder()
         self._put(self.temporary(name), self._on(name))
         self.temporary(name).unlink()
@@ -126,7 +132,7 @@ class RemoteFolder(Folder):
 
     @_again
     def _ask(self, method: str, name: str, *args: Any, **options: Any) -> Any:
-        """Call a method of the filesystem for a file, after clearing its cached listing of the file."""
+        """Clear the filesystem's cache of a file, then call a method of the filesystem for the file."""
         path = self._on(name)
         self.filesystem.invalidate_cache(path)
         return getattr(self.filesystem, method)(path, *args, **options)
@@ -135,20 +141,22 @@ class RemoteFolder(Folder):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the only write lock of all machines. Raise RunLocked, naming the holder, if it is taken."""
+        """Lock the run for this writer, against all machines. Raise RunLocked if the lock is taken."""
         with super().lock():
             with storing(self, "taking the run's lock"):
                 self._take()
                 log = self.work / "log"
                 if log.exists() and not self.exists(RUN_FILE):
-                    # The run was removed at its address, so no other run may continue its journal.
+                    # The run was removed at its address. Put its journal aside, so that no other run
+                    # continues it.
                     log.rename(self.work / f"log-of-a-removed-run-{secrets.token_hex(4)}")
             self._is_held = True
             try:
                 yield
             finally:
                 self._is_held = False
-                with suppress(OSError, RunLocked):  # otherwise only this machine can take the lock again
+                # If the lock file cannot be removed, only this machine can lock the run again.
+                with suppress(OSError, RunLocked):
                     self._check_holder()
                     self._ask("rm_file", HOLDER)
 
@@ -165,19 +173,20 @@ class RemoteFolder(Folder):
         said = json.dumps({**this_process(), "token": self._token}).encode()
         with suppress(FileExistsError):
             self._ask("pipe_file", HOLDER, said, mode="create")
-        # This machine's lock file may come from a killed process, or from an attempt whose answer was lost.
+        # The lock file may exist already. It may be this machine's, from a killed process or from an attempt
+        # whose answer was lost.
         self._check_holder()
 
     def _check_holder(self) -> None:
         if self._holder().get("token") != self._token:
             raise RunLocked(
                 f"{self._held_by()}; if it is dead and the run cannot be resumed on that machine, remove "
-                f"{HOLDER}: what was paid for and not put there yet is paid for again"
+                f"{HOLDER}: answers that were paid but not uploaded yet are then paid again"
             )
 
     @property
     def _token(self) -> str:
-        """Random text that identifies locks of this machine. It is created once, beside the run's journal."""
+        """Random text that identifies locks of this machine for this run. Empty before the first lock."""
         token = self.work / TOKEN
         return token.read_text() if token.exists() else ""
 
@@ -189,7 +198,7 @@ class RemoteFolder(Folder):
 
 
 class _RangeFile(io.RawIOBase):
-    """A remote file for pyarrow. Each read is one request, with retries."""
+    """A remote file that pyarrow can read. Each read is one request, which is retried after errors."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self._size, self._position = read, size, 0
@@ -214,10 +223,10 @@ class _RangeFile(io.RawIOBase):
 def remote_folder(address: str) -> Folder:
     """Return the folder at an address of any filesystem that fsspec supports."""
     protocol, _, rest = address.partition("://")
-    if re.match("[^/]*:[^/]*@", rest):  # the message leaves out the address, because it contains a password
+    if re.match("[^/]*:[^/]*@", rest):  # the message leaves out the rest, because it contains a password
         raise StoreError(
-            f"the address of a run ({protocol}://...) is protocol://host/folder and holds no password: "
-            "configure that where fsspec looks for it"
+            f"the address of a run ({protocol}://...) must be protocol://host/folder, with no password: give "
+            "the password in the configuration of fsspec"
         )
     try:
         import fsspec
@@ -225,8 +234,8 @@ def remote_folder(address: str) -> Folder:
         found = fsspec.url_to_fs(f"{protocol.lower()}://{rest}")
     except Exception as error:  # some filesystems connect or read here, and raise any type of error
         raise StoreError(
-            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it; "
-            "it may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
+            f"{address} cannot be used as the address of a run ({type(error).__name__}: {error}): check it. "
+            "It may need a library: pip install 'speechframe[s3]' for s3://, for others what fsspec names"
         ) from error
     return folder_on(*found)
 
@@ -241,7 +250,7 @@ def folder_on(filesystem: Any, path: str) -> Folder:
     text = filesystem.unstrip_protocol(stripped.lstrip("/"))
     bucket, _, key = stripped.lstrip("/").partition("/")
     if key.startswith("/") and not BUCKETS.isdisjoint(protocols):
-        # Such a folder is listed as empty, so paid answers would never be found again.
+        # Object stores list a folder without a name as empty, so paid answers would never be found again.
         raise StoreError(
             f"{text} has a folder without a name; likely meant: {protocols[0]}://{bucket}/{key.lstrip('/')}"
         )
@@ -249,6 +258,6 @@ def folder_on(filesystem: Any, path: str) -> Folder:
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """Return the protocols of a filesystem, with which its addresses begin."""
+    """Return the protocols of a filesystem. Its addresses begin with one of them."""
     said = filesystem.protocol
     return (said,) if isinstance(said, str) else tuple(said)

@@ -1,4 +1,4 @@
-"""``reviews.parquet``: every review of a run's rows, the newest last."""
+"""Write and read ``reviews.parquet``, which contains all reviews of a run's rows, the newest last."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,17 +19,21 @@ FILE, LOCK = "reviews.parquet", "reviews.lock"
 KEEP, REJECT = "keep", "reject"
 VERDICTS = (KEEP, REJECT)
 _LOCK_S = 60.0
+"""Longest wait in seconds for another writer of the file."""
 
 _SAID = ["verdict", "comment", "corrected_text"]
 _TEXTS = dict.fromkeys(["row_id", *_SAID, "reviewer"], pa.string())
 SCHEMA = columns(**_TEXTS, reviewed_at=TIME, sha256=pa.string())
-"""One review of one row. Null leaves an earlier review as it is, an empty text takes it back."""
+"""Columns of a review of one row. A null leaves the value of an earlier review. An empty text withdraws
+it."""
 
 
 def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
-    """Write a review with the columns of :data:`SCHEMA`. It is on the disk when this returns.
+    """Add a review with the columns of :data:`SCHEMA`. The review is on disk when this function returns.
 
-    Several people and processes may review a run at once. Review a remote run from one machine at a time.
+    Several people and processes on one machine may review a run at once. A remote run must be reviewed from
+    one machine at a time. Raise InvalidRows for an unknown verdict, and StoreError if the file cannot be
+    written.
     """
     if said["verdict"] and said["verdict"] not in VERDICTS:
         problem = {"row": None, "row_id": said["row_id"], "field": "verdict", "problem": "is not a verdict"}
@@ -37,7 +41,7 @@ def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
     reviewer = user_name() if said["reviewer"] is None else said["reviewer"]
     line = pa.Table.from_pylist([{**said, "reviewer": reviewer, "reviewed_at": datetime.now(UTC)}], SCHEMA)
     with storing(folder, "writing a review"):
-        # First, because taking the lock would make the folder.
+        # Check this before the lock, because the lock would create the folder.
         if not folder.exists(RUN_FILE):
             raise StoreError(
                 f"{folder.path} holds no run any more: nothing was written; put the run back there"
@@ -48,12 +52,12 @@ def add_review(folder: Folder, said: Mapping[str, Any]) -> None:
                 every = pa.concat_tables([read_reviews(folder), line])
                 pq.write_table(every, folder.temporary(FILE), compression="zstd")
                 folder.publish(FILE)
-        except Timeout:  # an OSError, but not one of the folder
+        except Timeout:  # Timeout is an OSError, but `storing` would give wrong advice for it
             raise StoreError(f"{folder.path}/{FILE} was being written for {_LOCK_S:g} s: try again") from None
 
 
 def read_reviews(folder: Folder) -> pa.Table:
-    """Return every review, the newest last."""
+    """Return all reviews, the newest last."""
     if not folder.exists(FILE):
         return SCHEMA.empty_table()
     with reading(folder, FILE):
@@ -61,7 +65,7 @@ def read_reviews(folder: Folder) -> pa.Table:
 
 
 def rejected(folder: Folder) -> set[str]:
-    """Return the SHA-256 of each audio whose last verdict is a rejection, whichever row it was given on."""
+    """Return the SHA-256 of each audio whose last verdict, on any row, is a rejection."""
     said = read_reviews(folder).select(["sha256", "verdict"]).to_pylist()
     last = {line["sha256"]: line["verdict"] for line in said if line["verdict"] is not None}
     return {sha256 for sha256, verdict in last.items() if sha256 is not None and verdict == REJECT}
@@ -70,9 +74,10 @@ def rejected(folder: Folder) -> set[str]:
 def last_words(folder: Folder) -> "pd.DataFrame":
     """Return the latest review of each row, by row id."""
     told = read_reviews(folder).to_pandas().astype(dict.fromkeys(_SAID, object))
-    # last() skips nulls, so each column has its latest value.
+    # `last` skips nulls, so each column gets its latest value.
     newest = told.groupby("row_id", sort=False).last()
-    # A verdict belongs to the audio that was heard, even if later reviews are of other audio.
+    # A verdict is about the audio of its review. So take the audio, the reviewer and the time from that
+    # review, even if a later review has other audio.
     judged = told[told["verdict"].notna()].groupby("row_id", sort=False).last()
     for name in ("sha256", "reviewer", "reviewed_at"):
         newest.loc[judged.index, name] = judged[name]

@@ -1,4 +1,4 @@
-"""Rows of a run with their results, in the order of its table and in bounded memory."""
+"""Read the rows of a run with their results, in the order of its table and with limited memory."""
 
 import json
 from abc import ABC, abstractmethod
@@ -20,21 +20,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BATCH_ROWS, AUDIO_BATCH_ROWS, FIRST_AUDIO_ROWS, BATCH_BYTES = 4096, 64, 8, 32 << 20
+"""Largest number of rows of a batch without and with audio, number of rows of the first batch with audio, and
+intended size of later batches with audio in bytes."""
 MOST_AUDIO_BYTES = 2 << 30
 """Largest amount of audio in bytes that :meth:`Rows.to_pandas` reads into memory."""
 
 OUR_ROW_ID, WORDS_BASIS = "row_id", "words_basis"
+"""Columns that readers get but that no file contains: the id of a row, and the source of its words."""
 NO_WORDS = "no words were found in the audio"
+"""Warning for audio in which alignment found no words."""
 
 
 class Joined:
-    """Some rows and columns of a run's table, joined to the records of its calls, in the table's order."""
+    """Reader of some rows and columns of a run: its table, joined to the results of its calls.
+
+    `places` are the positions of the rows in the table in ascending order, or None for all rows.
+    """
 
     def __init__(
         self, run: Any, columns: Sequence[str] | None, *, audio: bool, places: Sequence[int] | None
     ) -> None:
         if not run.manifest.tables:
-            raise StoreError(f"{run.path}: the run was given no table yet")
+            raise StoreError(f"{run.path}: the run has no table yet; pass a table to the verb that made it")
         entry, self._snapshot = run.manifest.table, run.snapshot()
         self.file, self.places = entry.file, places
         table, kept, has_words = run.table_schema(), run.record_schema, bool(self._snapshot.words_files)
@@ -64,7 +71,7 @@ class Joined:
         self.schema = pa.schema([fields[name] for name in columns], metadata)
 
     def name_of(self, column: str) -> str:
-        """Return the name of our column beside the caller's columns."""
+        """Return the name that a column of speechframe has beside the caller's columns."""
         return next((name for name, ours in self._ours.items() if ours == column), column)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -80,7 +87,7 @@ class Joined:
                 while start < rows.num_rows:
                     yield (batch := self._join(rows.slice(start, step)))
                     start += step
-                    if self.has_audio:  # aim at batches of 32 MB, if the next rows are as large as these
+                    if self.has_audio:  # aim at `BATCH_BYTES`, as if the next rows were as large as these
                         step = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
 
     def _table_rows(
@@ -105,7 +112,7 @@ class Joined:
         if self._read.names:
             found = self._snapshot.take(positions, self._read)
             for name, column in zip(self._read.names, found.columns, strict=True):
-                # Batches are far below the 2 GB above which this would be several arrays.
+                # A batch is far below 2 GB, so `combine_chunks` returns one array.
                 ours[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if "error_message" in ours:
             ours["error_message"] = pc.coalesce(ours["error_message"], rows.column(PROBLEM))
@@ -117,7 +124,7 @@ class Joined:
 
 
 def _add_words(ours: dict[str, Any], found: Any) -> None:
-    """Add the words that alignment found, their basis, and a warning if there were none."""
+    """Add the words that alignment found (`found`), their source, and a warning if there are no words."""
     told = ours[WORDS]
     ours[WORDS] = pc.if_else(told.is_valid(), told, found)
     counts = [pc.fill_null(pc.list_value_length(words), -1).to_numpy() for words in (told, found)]
@@ -130,16 +137,18 @@ def _add_words(ours: dict[str, Any], found: Any) -> None:
 
 
 class Rows(ABC):
-    """Rows of a run for reading, all of them or a selection."""
+    """Base of the readers of a run's rows: of all rows (a run), or of some rows (a selection)."""
 
     @abstractmethod
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's records as they are now."""
+        """Return a reader of the rows, each with the current result of its call."""
 
     def batches(
         self, columns: Sequence[str] | None = None, *, audio: bool = True, batch_rows: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the table's order, our columns beside the caller's, in bounded memory.
+        """Yield the rows in the table's order, with limited memory.
+
+        The columns are those of the caller's table and those of speechframe.
 
         Parameters
         ----------
@@ -157,11 +166,11 @@ class Rows(ABC):
         joined = self.joined(columns, audio=audio)
         size, batches = 0, []
         for batch in joined.batches():
-            # Rows with equal calls share one answer on disk, and have one each in a frame.
+            # Rows with equal calls share one answer on disk, but in a frame each row has a copy of the audio.
             size += batch.nbytes if joined.has_audio else 0
             if size > MOST_AUDIO_BYTES:
                 raise StoreError(
-                    f"these rows hold more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one "
+                    f"these rows have more than {MOST_AUDIO_BYTES >> 30} GB of audio, too much for one "
                     "frame: read them with batches(), or leave audio out"
                 )
             batches.append(batch)
@@ -195,10 +204,12 @@ class Rows(ABC):
         for name in frame.columns.intersection(table.column_names):
             is_object = kinds.get(name) == "object" and frame[name].dtype.kind in "fiu"
             if is_object or pa.types.is_nested(table.schema.field(name).type):
-                # Without this, pandas converts a 1 in a list or beside None to 1.0.
+                # Build the column from Python values. Otherwise pandas converts a 1 in a list or beside None
+                # to 1.0.
                 frame[name] = pd.Series(table[name].to_pylist(), index=frame.index, dtype=object)
         if joined.places is not None and isinstance(levels[0], dict):
-            # An index that is only counted is in no column: Arrow would count the rows that are left.
+            # The caller's index is a range, so no column contains it. Arrow would number only the selected
+            # rows.
             places = np.asarray(joined.places, np.int64)
             frame.index = pd.Index(levels[0]["start"] + levels[0]["step"] * places)
         return frame
@@ -206,7 +217,7 @@ class Rows(ABC):
     def as_batches(
         self, named: Iterable[str] = (), batch_rows: int | None = None
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[Any]]]]:
-        """Return the rows as a table for another run: a schema, and batches with the ids of their rows.
+        """Return the rows as the table of another run: a schema, and batches with the ids of their rows.
 
         Audio, status, credits and other columns about the calls are included only if `named` contains them.
         """
@@ -216,7 +227,7 @@ class Rows(ABC):
         row_id = whole.name_of(OUR_ROW_ID)
         schema = self.joined(names, audio=True).schema
         if whole.places is not None:
-            schema = schema.remove_metadata()  # pandas would count an index that has gaps now
+            schema = schema.remove_metadata()  # it describes a range as the index, which now has gaps
 
         def batches() -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
             for batch in self.batches(list(dict.fromkeys([*names, row_id])), batch_rows=batch_rows):
@@ -230,7 +241,7 @@ class Selection(Rows):
     """Some rows of a run, in the run's order. :meth:`Run.select` and :meth:`Run.sample` return selections."""
 
     def __init__(self, run: Any, positions: Sequence[int]) -> None:
-        self.run, self.positions = run, tuple(positions)  # in the table, ascending
+        self.run, self.positions = run, tuple(positions)  # positions in the table, ascending
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -243,5 +254,5 @@ class Selection(Rows):
         return self.run.clip(row_id)
 
     def joined(self, columns: Sequence[str] | None, *, audio: bool) -> Joined:
-        """Return the rows joined to the run's records as they are now."""
+        """Return a reader of these rows, each with the current result of its call."""
         return Joined(self.run, columns, audio=audio, places=self.positions)

@@ -8,16 +8,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 AUDIO = "audio"
+"""Column with the audio of an answer."""
 WORDS = "word_durations"
+"""Column with the words of an answer and their times."""
 
 AUDIO_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-"""The type Audio of the library `datasets`, which does not recognise ``large_binary``."""
+"""Type of a column of audio, as the library `datasets` expects it. The library does not accept
+``large_binary``."""
 
 WORDS_TYPE = pa.list_(pa.struct([("word", pa.string()), ("start_ms", pa.int32()), ("end_ms", pa.int32())]))
+"""Type of a column of words: for each word its text, and its times in milliseconds."""
 
 TIME = pa.timestamp("us", tz="UTC")
+"""Type of all columns of times."""
 
-# The first and last microsecond of the years 1 to 9999, relative to 1970, with a day's margin for time zones.
+# Microseconds from 1970 to the beginning of the year 1 and the end of 9999, each with a day's margin for time
+# zones.
 _FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 Row = dict[str, Any]
@@ -28,7 +34,7 @@ written as 32 hex digits."""
 
 
 def call_key(base_key: str, take: int) -> str:
-    """Return the key of a take of a call. Take 0 has the base key."""
+    """Return the key of a take (one rendering of the same content). The key of take 0 is `base_key`."""
     if not take:
         return base_key
     digest = hashlib.blake2b(f"{base_key} take {take}".encode(), digest_size=KEY_BYTES, person=PERSON)
@@ -40,7 +46,7 @@ def columns(**kinds: pa.DataType) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-# Statuses of a row. They are plain strings, because reading an enum's value is a Python call for every row.
+# Statuses of a row. They are plain strings, because the value of an enum would cost a Python call per row.
 PENDING, DONE, CACHED, SUSPECT = "pending", "done", "cached", "suspect"
 FAILED, CHARGED_UNKNOWN, INVALID = "failed", "charged_unknown", "invalid"
 
@@ -48,7 +54,7 @@ STATUSES = (PENDING, DONE, CACHED, SUSPECT, FAILED, INVALID, CHARGED_UNKNOWN)
 """All statuses, in the order of a summary."""
 
 FINISHED = frozenset({DONE, CACHED, SUSPECT})
-"""Statuses of calls with a record in ``parts/``. Records of other ended calls are in ``failed/``."""
+"""Statuses of records in ``parts/``. Records with other statuses are in ``failed/``."""
 
 
 class StopReason(StrEnum):
@@ -65,7 +71,7 @@ class StopReason(StrEnum):
 
 
 def check_times(table: pa.Table | pa.RecordBatch) -> None:
-    """Raise ValueError for a time that Python's datetime cannot represent, such as the year 290000."""
+    """Raise ValueError if a table has a time that Python's datetime cannot represent, such as year 290000."""
     column: Any
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if column.type == TIME and len(column):
@@ -96,7 +102,8 @@ CALL_COLUMNS = columns(
     take=pa.int32(),
     finished_at=TIME,
 )
-"""Columns of every part, for all verbs. They describe the call behind each answer."""
+"""Columns of every part (a Parquet file of results), whatever the backend. They describe the call of a
+row."""
 
 BOOKKEEPING = frozenset(CALL_COLUMNS.names) - {"locale"}
 """Columns that describe the call, not the content of its answer."""
@@ -148,18 +155,19 @@ was not paid, because other rows of the table share the call or because the answ
 Rows never change. A later correction is a further row. The metadata contain the number of the layout.
 """
 
-# Prefix of this package's columns in `input/`, beside the caller's columns.
+# Prefix of columns that speechframe adds to the caller's columns in `input/`, and of columns in `failed/`.
 PREFIX = "spf:"
 NOTED, PACK, WAIT_UNTIL = PREFIX + "noted", PREFIX + "pack", PREFIX + "wait_until"
-"""Columns of ``failed/``. NOTED is the note of an attempt, in hex digits, with which a later attempt can
-continue. PACK is the key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time of the
-service's Retry-After."""
+"""Columns of ``failed/``. NOTED is data in hex digits with which a later attempt can continue. PACK is the
+key of the call that the row shared with other rows. WAIT_UNTIL is the Unix time before which the service
+accepts no call (Retry-After). Each may be null."""
 ROW_ID, BASE_KEY, TAKE, PRICE, REQUEST, TAGS, PROBLEM = (
     PREFIX + name for name in ("row_id", "base_key", "take", "price", "request", "tags", "problem")
 )
-"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of the first take, or null for an
-invalid row. TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST is null for an
-invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of an invalid row."""
+"""Columns of ``input/``. ROW_ID is the row's id. BASE_KEY is the key of take 0, or null for an invalid row.
+TAKE is the number of the take. PRICE is in thousandths of a credit. REQUEST has the facts and the body of the
+request, or null for an invalid row. TAGS are the row's tags as JSON, or null. PROBLEM describes the fault of
+an invalid row."""
 
 _INPUT: dict[str, pa.DataType] = {
     ROW_ID: pa.string(),

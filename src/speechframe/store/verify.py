@@ -1,4 +1,4 @@
-"""Check the files of a run's folder, and remove them."""
+"""Check the files of a run's folder, and remove the files of a run."""
 
 import hashlib
 import re
@@ -24,27 +24,28 @@ _OURS = re.compile(
     rf"|{CLIPS_FOLDER}/[0-9a-f]{{64}}(\.\w+)?|{DUBS_FOLDER}/[^/]+|reviews\.(parquet|lock)|([\w/]+/)?\.[^/]+\.tmp"
 )
 _AGAIN = "restore it from a copy of the folder"
-_ROWS = 64  # read at once, because audio may be large
+_ROWS = 64  # number of rows in memory at a time, because audio may be large
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a run folder that is not as it should be."""
+    """One fault of a file in a run's folder."""
 
-    file: str  # below the run folder
-    request_key: str | None  # the call concerned; None for a file as a whole
-    words: str
+    file: str  # name of the file, relative to the run's folder
+    request_key: str | None  # key of the call concerned, or None if the whole file is concerned
+    words: str  # the fault and advice, to be read after the name of the file
 
 
 def verify(folder: Folder) -> list[Problem]:
-    """Return everything that is wrong with the files of a run, reading each of them whole."""
+    """Read all files of a run completely, and return all problems."""
     with storing(folder, "verifying the run"):
         return list(_problems(folder))
 
 
 def _problems(folder: Folder) -> Iterator[Problem]:
     manifest = read_manifest(folder)
-    # Read the journal first, because a segment that leaves it is in parts then.
+    # Read the journal before the Parquet files. A segment that leaves the journal meanwhile is then found
+    # there.
     live = journal.segments(folder)
     names = {kind: folder.names(kind) for kind in (parts.PARTS, parts.FAILED)}
     cut = folder.numbers(parts.ATTEMPTS)
@@ -65,13 +66,13 @@ def _problems(folder: Folder) -> Iterator[Problem]:
         if hashlib.sha256(folder.read(name)).hexdigest() != path.name.partition(".")[0]:
             changed = f"is not the clip that was handed in: {_AGAIN}, or hand the table in again"
             yield Problem(name, None, changed)
-    waits = "is the journal of a run that was interrupted: nothing is lost, resume(run) takes it up"
+    waits = "is the journal of a run that was interrupted: nothing is lost, and resume(run) continues the run"
     for number in [] if live and folder.is_locked else live:
         yield Problem(f"{journal.LOG}/{number:06d}.jsonl", None, waits)
 
 
 def _check(folder: Folder, name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Yield the problems of a file. A file that cannot be read is one more problem."""
+    """Yield the problems of a file. If the file cannot be read, yield this as a further problem."""
     try:
         with reading(folder, name):
             yield from problems
@@ -88,7 +89,7 @@ def _segment(folder: Folder, number: int, columns: list[str]) -> Iterator[Proble
             check_times(batch)
             for row in batch.select(["request_key", "status"]).to_pylist():
                 if row["status"] in FINISHED and row["request_key"] not in noted:
-                    yield Problem(name, row["request_key"], "was answered, and its record was never written")
+                    yield Problem(name, row["request_key"], "has an answer, but its result was never written")
     for kind in (parts.PARTS, parts.FAILED):
         wanted = {key for key, status in noted.items() if (status in FINISHED) is (kind == parts.PARTS)}
         file_name = parts.file_name(kind, number)
@@ -107,13 +108,17 @@ def _records(folder: Folder, name: str, wanted: set[str], columns: list[str]) ->
                 audio = batch.column(AUDIO)[row].as_py() if AUDIO in columns else None
                 content, sha256 = audio and audio["bytes"], batch.column("sha256")[row].as_py()
                 if content is not None and hashlib.sha256(content).hexdigest() != sha256:
-                    yield Problem(name, key, f"the audio is not what came: its sha256 differs; {_AGAIN}")
+                    yield Problem(name, key, f"the audio has changed, because its sha256 differs: {_AGAIN}")
     for key in sorted(wanted):
         yield Problem(name, key, f"its record is missing: {_AGAIN}")
 
 
 def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
-    """Check a table of `rows` rows; of another file (None) only that it can be read."""
+    """Yield the problems of a file other than the results. Reading the file checks that it is readable.
+
+    `rows` is the number of rows of a table of the run, whose keys are checked, too. It is None for other
+    files.
+    """
     count = wrong = 0
     with pq.ParquetFile(folder.source(name)) as file:
         for batch in file.iter_batches(_ROWS):
@@ -121,18 +126,19 @@ def _table(folder: Folder, name: str, rows: int | None) -> Iterator[Problem]:
             if rows is not None:
                 wrong += int((packed(batch.column(BASE_KEY).drop_null()) == b"").sum())
     if rows is not None and count != rows:
-        yield Problem(name, None, f"has {counted(count, 'row')}, run.json says {rows:,}: {_AGAIN}")
+        yield Problem(name, None, f"has {counted(count, 'row')}, but {rows:,} in run.json: {_AGAIN}")
     if wrong:
-        yield Problem(name, None, f"has {counted(wrong, 'row')} whose key is none: {_AGAIN}")
+        yield Problem(name, None, f"has {counted(wrong, 'row')} with an invalid key: {_AGAIN}")
 
 
-# -- taking it away ------------------------------------------------------------------
+# -- remove a run ------------------------------------------------------------------
 
 
 def remove_run(folder: Folder) -> list[str]:
-    """Remove the files of a run on this machine, and its folder if it is empty. Return the files left.
+    """Remove the files of a run on this machine, and its folder if no other files are left.
 
-    Links are never followed, and stay. After an error it is still a run, so that it can be tried again.
+    Return the names of the files that are left. Links are not followed and stay. After an error the folder is
+    still a run, so that the removal can be repeated.
     """
     path = folder.path
     if path.is_symlink():
@@ -142,7 +148,8 @@ def remove_run(folder: Folder) -> list[str]:
     except (NotARun, RunMismatch):
         raise
     except StoreError:
-        # A damaged run.json may be somebody else's file of that name.
+        # Another program may have written a run.json that this version cannot read. Continue only if the
+        # folder also has the folders of a run.
         if not all((path / name).is_dir() for name in ("input", parts.ATTEMPTS)):
             raise
     with storing(folder, "removing the run"):
@@ -151,9 +158,10 @@ def remove_run(folder: Folder) -> list[str]:
                 if not (path / name).is_symlink():
                     (path / name).unlink()
             for name in (*_TABLE_FOLDERS, journal.LOG, CLIPS_FOLDER, DUBS_FOLDER):
-                with suppress(OSError):  # a link, or not empty
+                with suppress(OSError):  # the folder is a link, is not empty, or does not exist
                     (path / name).rmdir()
-            # Remove run.json last, and after it the lock, which keeps others from writing.
+            # Remove run.json late, so that an error leaves a run. The lock is last, because it keeps others
+            # from writing.
             for name in (RUN_FILE, HOLDER, LOCK):
                 (path / name).unlink(missing_ok=True)
         left = sorted(_files(path))
@@ -163,7 +171,7 @@ def remove_run(folder: Folder) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield the files and links in a folder at any depth, by their names below it."""
+    """Yield the names of the files and links in a folder, at any depth, relative to the folder."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir():
             yield path.relative_to(folder).as_posix()

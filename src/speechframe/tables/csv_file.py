@@ -1,7 +1,7 @@
 """Read CSV and TSV files with any quoting, as people and spreadsheet programs write them.
 
-A file is read twice. The first pass finds the separator, the use of quotes, and the empty columns. The second
-pass gives Arrow the rows without the empty ones.
+A file is read twice. The first pass finds the separator, the use of quotes, and the empty rows and columns.
+The second pass leaves out the empty rows and gives the other rows to Arrow.
 """
 
 import csv
@@ -21,48 +21,52 @@ from speechframe.tables.table import check_names, problem
 from speechframe.writing.words import counted
 
 _BLOCK_BYTES = 1 << 20
+"""Number of characters that are read at a time, and smallest block of Arrow in bytes."""
 _SEPARATORS = ",\t;|"
+"""Characters that are recognised as the separator of a file."""
 _SEP_LINE = re.compile(r'"?sep=(.)"?[,;\t|]*\s*', re.IGNORECASE)
-"""First line of a file for Excel that names the separator of the file."""
+"""Pattern of a first line such as ``sep=;``, which names the separator for Excel."""
 
 
 class _Record(NamedTuple):
     """One record of a file. A quoted field may contain line ends, so a record may have several lines."""
 
-    number: int  # number of its first line
+    number: int  # number of the record's first line; the first line of a file is 1
     lines: list[str]
     fields: list[str]
-    is_broken: bool  # True if a quote begins a field without an end
+    is_broken: bool  # True if a quote that begins a field is not closed
 
     @property
     def text(self) -> str:
-        """The record as it stands in the file."""
+        """The text of the record in the file, line ends included."""
         return self.lines[0] if len(self.lines) == 1 else "".join(self.lines)
 
 
 class _Layout(NamedTuple):
     """The result of the first pass over a file."""
 
-    skipped: int  # lines before the first record
+    skipped: int  # number of lines before the first record
     header_end: int  # number of the header's last line
-    is_even: bool  # True if no row has surplus fields or separators alone
+    is_even: bool  # True if no row has surplus fields, and no row consists only of separators
     sep: str
     is_quoted: bool  # False if quotes are ordinary characters
     header: list[str]
-    width: int  # number of fields up to the last one with a name or a value
-    blank: set[int]  # positions of fields without a name and without any value
-    longest: int  # characters of the longest record
-    breaks: int  # lines inside a quoted field that begins on an earlier line
+    width: int  # number of columns up to the last column with a name or a value
+    blank: set[int]  # positions of columns without a name and without any value
+    longest: int  # number of characters of the longest record
+    breaks: int  # number of lines inside a quoted field that begins on an earlier line
 
 
 def csv_batches(
     path: Path, encoding: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
 ) -> pa.RecordBatchReader:
-    """Return the rows of a CSV file, as texts. Raise SettingsError if its quotes may swallow lines.
+    """Return a reader of the rows of a CSV file, whose values are all texts.
 
-    `usual` separates the fields unless `sep`, a first line ``sep=;`` or the header shows another separator.
-    Unless `is_quoted`, quotes are ordinary characters. Remarks on left out lines and columns are appended to
-    `notes`.
+    `sep` separates the fields if it is given. Otherwise a first line ``sep=;`` or the header may show the
+    separator, and `usual` is the default. If `is_quoted` is False, quotes are ordinary characters. Remarks on
+    lines and columns that are left out are appended to `notes`. Raise SettingsError if the quotes are so
+    unclear that lines may be lost inside a field. Raise InvalidRows if the file has no header or equal names
+    in it.
     """
     with path.open(encoding=encoding, newline="") as file:
         layout = _layout(file, path.name, notes, usual, sep, is_quoted=is_quoted)
@@ -72,7 +76,7 @@ def csv_batches(
         words, allowed = f"{path.name} has no header", "a first line with the names of the columns"
         raise InvalidRows([problem("table", words, allowed=allowed)])
     check_names(names)
-    # Arrow selects columns by name, so number them: columns to leave out may have equal names.
+    # Arrow selects columns by name. Use numbers as names, because columns to leave out may have equal names.
     numbers = [str(place) for place in range(layout.width)]
     kept_numbers = [str(place) for place in kept]
     reader = arrow_csv.open_csv(
@@ -101,19 +105,18 @@ def csv_batches(
 
 
 class _Quotes:
-    """The use of quotes in a file, after some of its records."""
+    """What the records so far show about the use of quotes in a file."""
 
     def __init__(self) -> None:
-        self.breaks = 0  # lines inside a quoted field that begins on an earlier line
-        self.broken = 0  # first line with a broken quote
-        self._is_enclosed = False  # a field is in quotes
-        self._is_proven = False  # a field in quotes contains a quote or a separator
-        self._rowlike: list[
-            tuple[int, int]
-        ] = []  # first line and lines of records whose lines look like rows
+        self.breaks = 0  # number of lines inside a quoted field that begins on an earlier line
+        self.broken = 0  # number of the first line with a quote that is not closed, or 0
+        self._is_enclosed = False  # True if a field is in quotes
+        self._is_proven = False  # True if a field in quotes contains a quote or a separator
+        # First line and number of lines of each record whose lines all look like rows of their own.
+        self._rowlike: list[tuple[int, int]] = []
 
     def note(self, record: _Record, sep: str, header: list[str]) -> None:
-        """Note a record that contains a quote."""
+        """Learn from a record that contains a quote."""
         text, lines = record.text, record.lines
         if record.is_broken:
             self.broken = self.broken or record.number
@@ -126,20 +129,21 @@ class _Quotes:
         self.breaks += len(lines) - 1
 
     def check(self, name: str) -> None:
-        """Raise SettingsError if the quotes may swallow lines."""
-        # In a file that is certainly quoted, two lines that look like rows may still be one text.
+        """Raise SettingsError if lines may be lost inside a quoted field."""
+        # A record of two lines that look like rows is accepted if other fields prove that the file uses
+        # quotes.
         doubts = [line for line, count in self._rowlike if count > 2 or not self._is_proven]  # noqa: PLR2004
         if self.broken and self._is_enclosed:
             doubts.append(self.broken)
         if doubts:
             raise SettingsError(
                 f"{name}: on line {min(doubts)} a field begins with a quote, and its end is not clear. So "
-                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise mend '
-                "that line, or save the table as Parquet or XLSX. Nothing was sent."
+                'lines may be swallowed. If quotes are plain characters, set quoting="none". Otherwise '
+                "repair that line, or save the table as Parquet or XLSX. Nothing was sent."
             )
 
     def in_words(self, name: str) -> list[str]:
-        """Return the remarks on the use of quotes."""
+        """Return remarks for the user on the use of quotes."""
         breaks, broken = self.breaks, self.broken
         inside = (
             f"{counted(breaks, 'line')} of {name} inside a quoted field that begins on an earlier line, so "
@@ -163,7 +167,7 @@ def _start(file: IO[str], usual: str, sep: str | None) -> tuple[int, str]:
 def _layout(
     file: IO[str], name: str, notes: list[str], usual: str, sep: str | None, *, is_quoted: bool
 ) -> _Layout:
-    """Return the layout of a file. Raise SettingsError if its quotes may swallow lines."""
+    """Read a file and return its layout. Raise SettingsError if lines may be lost inside a quoted field."""
     skipped, sep = _start(file, usual, sep)
     quotes, header, header_end = _Quotes(), list[str](), 0
     nameless = set[int]()  # positions of fields without a name, and so far without a value
@@ -203,7 +207,7 @@ def _layout(
 
 
 def left_out(name: str, rows: int, columns: int) -> list[str]:
-    """Return the remark on rows and columns of a file that are left out, if there are any.
+    """Return a list with the remark on the rows and columns of a file that are left out, or an empty list.
 
     Examples
     --------
@@ -222,7 +226,10 @@ def left_out(name: str, rows: int, columns: int) -> list[str]:
 
 
 def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Iterator[_Record]:
-    """Yield the records of a file after its first lines. A broken quote is a character like all others."""
+    """Yield the records of a file after the first `skipped` lines.
+
+    A quote that is not closed counts as an ordinary character.
+    """
     file.seek(0)
     for _ in range(skipped):
         file.readline()
@@ -240,14 +247,15 @@ def _records(file: IO[str], skipped: int, sep: str, *, is_quoted: bool) -> Itera
                 number += len(taken) - 1
                 continue
             except csv.Error:
-                # A quote is not closed, or neither a separator nor the line's end follows a closing quote.
+                # A quote is not closed, or a closing quote is followed by other text than a separator or line
+                # end.
                 put_back.extendleft(reversed(taken[1:]))
                 is_broken = True
         yield _Record(number, [line], line.rstrip("\r\n").split(sep), is_broken)
 
 
 def _collect_lines(taken: list[str], lines: Iterator[str]) -> Iterator[str]:
-    """Yield the first line of a record and the lines after it. Append these lines to `taken`."""
+    """Yield the first line of a record, `taken[0]`, and then further lines, which are appended to `taken`."""
     yield taken[0]
     for line in lines:
         taken.append(line)
@@ -259,7 +267,7 @@ def _is_blank(text: str, separators: str) -> bool:
 
 
 def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
-    """Yield the rows of a file, without rows of separators and without empty fields after the last column."""
+    """Yield the text of a file for Arrow, without the header, empty rows, and surplus separators."""
     yield "\n"  # Arrow refuses a file without any line
     with path.open(encoding=encoding, newline="") as file:
         if layout.is_even:
@@ -278,7 +286,7 @@ def _mended(path: Path, encoding: str, layout: _Layout) -> Iterator[str]:
 
 
 class _TextFile(io.RawIOBase):
-    """A binary file in UTF-8 of some texts, for Arrow."""
+    """A binary file that Arrow can read. Its content is some texts in UTF-8."""
 
     def __init__(self, texts: Iterator[str]) -> None:
         self._texts, self._rest = texts, b""

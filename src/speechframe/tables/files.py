@@ -19,16 +19,22 @@ from speechframe.writing.words import counted
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES, ".parquet", ".pq", ".xlsx")
+"""Endings of the names of files that can be read as tables."""
 
 _BLOCK_CHARACTERS = 1 << 20
+"""Number of characters that are decoded at a time."""
 _WESTERN = "cp1252"
+"""Python's name of Windows-1252, the encoding of Western European Windows."""
 _NOT_WESTERN = re.compile(r"[^\W\d_a-zA-Z]{3}|[^\W\d_][¡-¦¨-³¶¸-¿×÷†‡‰][^\W\d_]")  # noqa: RUF001
-"""Three letters with accents in a row, or a sign inside of a word. Words in other Windows code pages, such as
-1251 for Russian, look so in Windows-1252."""
+"""Pattern of text that is not Western European: three letters with accents in a row, or a sign inside a word.
+Text in another Windows code page, such as 1251 for Russian, looks like this if it is read as Windows-1252."""
 
 
 def table_file(path: str | PathLike[str]) -> Path:
-    """Return the path of a table file, without reading it. Raise InvalidRows if it is not a regular file."""
+    """Return the path of a table file, with ``~`` replaced. The file is not read.
+
+    Raise InvalidRows if the ending of the name is unknown, or if there is no regular file at the path.
+    """
     if Path(path).suffix.lower() not in SUFFIXES:
         words = f"{str(path)[:60]!r} is not a table file"
         allowed = f"a file that ends in {', '.join(SUFFIXES)}; for one line: ['a line'], say()"
@@ -48,9 +54,10 @@ def table_file(path: str | PathLike[str]) -> Path:
 
 
 def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: str | None = None) -> Any:
-    """Return the content of a file as a frame, an Arrow reader, or a generator of texts or rows.
+    """Return the content of a table file: a pandas frame, an Arrow reader, or a generator of texts or dicts.
 
-    Remarks on skipped lines are appended to `notes`.
+    `sep` and `quoting` apply to CSV and TSV files (see `RunOptions`). Remarks for the user, such as on
+    skipped lines, are appended to `notes`.
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
@@ -71,10 +78,11 @@ def contents(path: Path, notes: list[str], *, sep: str | None = None, quoting: s
 
 
 def text_encoding(path: Path, notes: list[str]) -> str:
-    """Return the encoding of a text file. If it is a guess, append a remark to `notes`.
+    """Return the encoding of a text file. If the encoding is a guess, append a remark to `notes`.
 
-    The encoding is UTF-8, UTF-16 if the file begins with its mark, or otherwise Windows-1252. Raise
-    InvalidRows if the text would have no Western European words.
+    A file with a byte order mark of UTF-16 is in UTF-16. Otherwise the encoding is UTF-8, or Windows-1252 if
+    the file is not valid UTF-8. Raise InvalidRows if the text would not look Western European in
+    Windows-1252.
     """
     with path.open("rb") as file:
         if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
@@ -92,7 +100,7 @@ def text_encoding(path: Path, notes: list[str]) -> str:
 
 
 def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) -> bool:
-    """Return whether a file can be decoded, without any text that `refused` finds."""
+    """Return whether a file can be decoded, and contains no match of the pattern `refused`."""
     try:
         with path.open(encoding=encoding) as file:
             while block := file.read(_BLOCK_CHARACTERS):
@@ -104,7 +112,10 @@ def _is_text(path: Path, encoding: str, refused: re.Pattern[str] | None = None) 
 
 
 def _sheet(path: Path, notes: list[str]) -> Any:
-    """Return the first sheet of an XLSX file as texts. The first row with a value is the header."""
+    """Return the first sheet of an XLSX file as a frame of texts. The first row with a value is the header.
+
+    Rows without a value, and columns without a name and a value, are left out, with a remark in `notes`.
+    """
     import pandas as pd
     from openpyxl.utils.escape import unescape
 

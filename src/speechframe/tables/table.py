@@ -1,7 +1,9 @@
-"""A table as Arrow batches with row ids, and the sources of the values of a verb's arguments.
+"""A table as Arrow batches with row ids, and the source of the values of each argument.
 
-A bare string of a data argument (``text``) names a column. A bare string of any other argument (``voice``) is
-the value itself. ``col("x")`` always names a column. A Series, list or array contains one value per row.
+An argument of a verb (a public function such as `generate`) gets one value per row. If a data argument
+(``text``) is a plain string, the string names a column. If any other argument (``voice``) is a plain string,
+the string is the value for all rows. ``col("x")`` always names a column. A Series, list or array contains one
+value per row.
 """
 
 import inspect
@@ -22,15 +24,18 @@ from speechframe.tables.column import Column
 from speechframe.writing.words import counted
 
 BATCH_ROWS = 4096
+"""Largest number of rows of a batch without audio."""
 CARRIED_ROWS = 64
-"""Rows of a batch that carries audio."""
+"""Largest number of rows of a batch that carries audio."""
 
 HALF = "half a character (a lone surrogate)"
+"""Words for a character that no file in UTF-8 can contain."""
 
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Errors that Arrow raises for values without an Arrow type."""
 
 _VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""The plain type for each Arrow type of views."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Source:
 
     constant: Any = None
     column: str | None = None
-    # Values from a list, or from a `column` that is not stored with the table.
+    # Values of the rows in order, from a list, or from a `column` that the stored table lacks.
     values: Iterator[Any] | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +57,8 @@ class Source:
     def from_json(cls, argument: str, kept: Mapping[str, Any]) -> "Source":
         """Return the source for an entry from :meth:`to_json`.
 
-        The values of a list belong to one table, so reading them from such a source raises InvalidRows.
+        The values of a list are not stored. If the entry is for a list, reading values from the source raises
+        InvalidRows.
         """
         if "values" in kept:
             return cls(values=_of_another_table(argument))
@@ -60,7 +66,7 @@ class Source:
 
 
 def column_of(value: Any, *, is_data: bool) -> str | None:
-    """Return the name of the argument's column, or None for other arguments."""
+    """Return the name of the column from which an argument gets its values, or None if it has no column."""
     if isinstance(value, Column):
         return value.name
     if isinstance(value, Source):
@@ -69,16 +75,17 @@ def column_of(value: Any, *, is_data: bool) -> str | None:
 
 
 def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """Return the arguments of each row. None and NaN count as not given.
+    """Return the arguments of each row of a batch. Arguments whose value is None or NaN are left out.
 
-    Call this once for each batch of a table, in order, because each call takes the next values of lists.
+    Call this function once for each batch of a table, in order, because each call takes the next values of
+    lists.
     """
     constants: dict[str, Any] = {}
     columns: dict[str, list[Any]] = {}
     for name, source in sources.items():
         if source.values is not None:
             values = [None if is_missing(value) else value for value in islice(source.values, batch.num_rows)]
-            # If a list is too short, `Table.batches` raises an error at the end of the table.
+            # A list may be too short. Then `Table.batches` raises InvalidRows at the end of the table.
             columns[name] = values + [None] * (batch.num_rows - len(values))
         elif source.column is not None:
             columns[name] = values_of(batch.column(source.column), source.column)
@@ -97,7 +104,7 @@ def rows(batch: pa.RecordBatch, sources: Mapping[str, Source]) -> list[dict[str,
 
 
 def our_names(schema: pa.Schema, ours: Iterable[str]) -> dict[str, str]:
-    """Return the name of each of our columns beside the caller's columns.
+    """Return, for the names `ours` of columns of speechframe, names that the caller's columns do not have.
 
     Examples
     --------
@@ -123,7 +130,7 @@ def problem(
     row: int | None = None,
     row_id: str | None = None,
 ) -> dict[str, Any]:
-    """Return one problem, as an entry for :attr:`InvalidRows.problems`."""
+    """Return a problem of an argument or column, as an entry for :attr:`InvalidRows.problems`."""
     where = {"row": row, "row_id": row_id, "field": name}
     return {**where, "problem": words, "value": value, "allowed": allowed}
 
@@ -139,8 +146,8 @@ def is_per_row(value: Any) -> bool:
 
 
 def has_columns(value: Any) -> bool:
-    """Return whether `value` is a frame of any library. Its items are then the names of its columns."""
-    # Looked up without a call, because polars warns about a call of LazyFrame.columns.
+    """Return whether `value` is a frame (a table with named columns) of any library."""
+    # Look the attribute up without reading it, because polars warns when LazyFrame.columns is read.
     return inspect.getattr_static(value, "columns", None) is not None
 
 
@@ -172,7 +179,7 @@ def _of_another_table(argument: str) -> Iterator[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a constant converted to JSON types. Return other values unchanged, for the verb to refuse."""
+    """Return a constant converted to JSON types. Return a value that JSON cannot contain unchanged."""
     try:
         return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else float(v)))
     except (TypeError, ValueError):
@@ -187,9 +194,10 @@ def resolve(
 ) -> dict[str, Source]:
     """Return the source of each argument's values. Arguments with the value None are left out.
 
-    A bare string of `data_arguments` names a column. A list of `whole_table_arguments` is one value. A
-    :class:`Source` from run.json refers to the columns of this table. `Table.batches` compares the lengths of
-    lists with the table at the end.
+    A plain string for one of `data_arguments` names a column. A list for one of `whole_table_arguments` is
+    one value. A :class:`Source` from run.json refers to the columns of this table. Raise InvalidRows if the
+    table lacks a column, or if the column contains bytes. The lengths of lists are checked later, at the end
+    of `Table.batches`.
     """
     sources: dict[str, Source] = {}
     problems = []
@@ -222,13 +230,25 @@ def resolve(
 
 
 class Table:
-    """A table that is read once, as Arrow batches.
+    """A table that can be read once, as Arrow batches.
 
-    The source yields Arrow batches or tables with the same columns. The default `schema` is the schema of the
-    first batch. Row ids come from `ids`, one per row, or from the column `id_column`. Without both, rows are
-    numbered. The verb gets the columns in `carry` with values of any kind. Only texts among them are stored.
-    `carried` contains values of further columns, which the source lacks. After the table was read, `notes`
-    contain the numbers of dropped and merged rows, with reasons. Errors call the source `name`.
+    Parameters
+    ----------
+    source
+        Arrow batches or tables with the same columns.
+    schema
+        Columns of the source. By default those of the first batch.
+    ids, id_column
+        Row ids, one per row, or the name of the column with the row ids. Without both, rows are numbered.
+    carry
+        Names of columns with values of any kind, such as audio. If such a column is not of texts, it is left
+        out of the batches, and :attr:`carried` has its values.
+    carried
+        Values of further columns, which the source lacks, by name.
+    notes
+        List for remarks to the user, such as the numbers of rows and columns that are left out.
+    name
+        Word for the source in messages of errors.
     """
 
     def __init__(
@@ -244,9 +264,9 @@ class Table:
         name: str = "its source",
     ) -> None:
         self.id_column, self._ids = id_column, None if id_column else ids
-        self.is_numbered = ids is None and id_column is None  # no two ids can be equal then
+        self.is_numbered = ids is None and id_column is None  # True if ids are numbers, so all differ
         self.notes = [] if notes is None else notes
-        self.lengths: dict[str, int] = {}  # lengths of lists by argument, compared at the table's end
+        self.lengths: dict[str, int] = {}  # lengths of lists by argument, checked at the end of the table
         self._batches = _read(source, name)
         if schema is None:
             first = next(self._batches, None)
@@ -271,7 +291,7 @@ class Table:
                     raise InvalidRows([not_stored(column.name, first_line(error))]) from None
         metadata: dict[Any, Any] = dict(schema.metadata or {})
         if b"pandas" in metadata:
-            # pandas writes names of nested types that it cannot read back.
+            # pandas writes names of nested types into the metadata that it cannot read later. Replace them.
             odd = rb'("numpy_type": )"[^"]*[<(][^"]*\[pyarrow\]"'
             metadata[b"pandas"] = re.sub(odd, rb'\1"object"', metadata[b"pandas"])
         self.schema = pa.schema(kept, metadata=metadata or None)
@@ -281,10 +301,11 @@ class Table:
             raise InvalidRows([problem("id", words, value=id_column, allowed=allowed)])
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
-        """Yield batches of at most 4096 rows, or 64 rows with audio, with the id of each row.
+        """Yield batches of at most 4096 rows, or 64 rows if audio is carried, with the id of each row.
 
-        A table without rows yields one empty batch. InvalidRows is raised if the source fails, if its batches
-        differ, if a row has no id, or if a list has another length than the table.
+        For a table without rows, yield one empty batch. Raise InvalidRows if the source fails, if batches
+        have different columns or types, if a row has no id, or if a list of an argument has another length
+        than the table.
         """
         size, count = CARRIED_ROWS if self.carried else BATCH_ROWS, 0
         for whole in self._batches:
@@ -339,7 +360,7 @@ class Table:
 
 
 def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
-    """Return the values of a column. Raise InvalidRows for a date that Python cannot represent."""
+    """Return the values of a column as Python objects. Raise InvalidRows for a date that Python lacks."""
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
@@ -348,7 +369,7 @@ def values_of(column: "pa.Array[Any]", name: str) -> list[Any]:
 
 
 def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a source. If the source fails, raise InvalidRows with the row number."""
+    """Yield the batches of a source. If the source fails, raise InvalidRows with the number of the row."""
     count = 0
     try:
         for found in source:
@@ -362,7 +383,7 @@ def _read(source: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
 
 
 def drained(queue: deque[Any]) -> Iterator[Any]:
-    """Yield the values of a queue. A reader must not take more values than the queue contains."""
+    """Yield and remove the values of a queue. The generator ends for good once the queue is empty."""
     while queue:
         yield queue.popleft()
 
@@ -373,13 +394,15 @@ def unreadable(name: str, error: Exception, row: int = 0) -> InvalidRows:
     if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
         allowed = "a file in UTF-8: save it again with that encoding"
     elif "CSV parse error" in str(error):
-        allowed = 'as many fields in every line; sep= says what is between them, quoting="none" keeps quotes'
+        allowed = (
+            'as many fields in every line: set sep= to their separator, or quoting="none" to keep quotes'
+        )
     words = f"{name} cannot be read at row {row:,}: {type(error).__name__}: {first_line(error)}"
     return InvalidRows([problem("table", words, allowed=allowed, row=row, row_id=str(row))])
 
 
 def not_stored(column: str, why: str, allowed: str = "", row: int | None = None) -> dict[str, Any]:
-    """Return the problem for a column that cannot be stored without changing its values."""
+    """Return the problem of a column that cannot be stored without a change of its values."""
     words = f"column {column!r} cannot be stored: {why}"
     row_id = None if row is None else str(row)
     allowed = allowed or "texts, numbers, times, bytes, and lists or structs of them"
@@ -410,10 +433,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type in which a file stores and returns the same values."""
+    """Return the type in which a Parquet file keeps the values of a column of type `kind`."""
     if pa.types.is_dictionary(kind):
         value: Any = _plain_type(kind.value_type)
-        # For dictionaries of other types than text, a file returns the plain values.
+        # A file keeps a dictionary type only for texts. For other types it returns the plain values.
         return pa.dictionary(kind.index_type, value, kind.ordered) if is_text(value) else value
-    # Some Arrow versions cannot filter or take views, but all can do so with plain types.
+    # Some Arrow versions cannot filter columns of views or take rows from them, so use the plain type.
     return _VIEWS.get(kind, kind)

@@ -1,10 +1,15 @@
-"""Anything that people call a table, opened.
+"""Open tables of many kinds.
 
-Taken: pandas and polars frames and Series, whatever has an Arrow stream (pyarrow tables and readers, DuckDB
-relations), Hugging Face datasets, lists and generators of texts, dicts, frames or Arrow batches, dicts of
-columns, paths of CSV, TSV, JSONL, Parquet, XLSX and text files, and runs and lists of runs. Values of CSV and
-XLSX stay texts, so that an id such as ``0007`` stays what it is. Generators are read as far as rows are asked
-for.
+- pandas and polars frames and Series
+- objects with an Arrow stream, such as pyarrow tables and readers, and DuckDB relations
+- Hugging Face datasets
+- lists and generators of texts, dicts, frames or Arrow batches
+- dicts of columns
+- paths of CSV, TSV, JSONL, Parquet, XLSX and text files
+- runs, and lists of runs
+
+Values from CSV and XLSX files stay texts, so that the id ``0007`` does not become 7. A generator is read only
+as far as its rows are needed.
 """
 
 import inspect
@@ -42,20 +47,20 @@ from speechframe.tables.table import (
 )
 
 _EXACT_TYPES = frozenset({str, int, float, bool})
-"""Types whose values Arrow gives back unchanged from a column that holds one of them alone."""
+"""Types that Arrow stores exactly: if all values of a column have one of these types, none changes."""
 
 _INTO_TABLE = ("to_pandas", "toPandas", "compute", "collect", "to_reader", "to_table", "to_dataframe")
-"""Methods of other libraries that make a table of theirs one that can be read here."""
+"""Methods of other libraries that convert their tables to tables that can be read here. Used for advice."""
 
 
 @runtime_checkable
 class AsTable(Protocol):
-    """A run: its rows go wherever a table goes."""
+    """An object whose rows can be used as a table, such as a run or a selection of its rows."""
 
     def as_batches(
         self, named: Iterable[str] = (), batch_rows: int | None = None
     ) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, list[str]]]]:
-        """Return the columns, those in `named` among them, and batches with the id of each row."""
+        """Return the columns, with those in `named` included, and batches with the id of each row."""
 
 
 def open_table(
@@ -68,21 +73,27 @@ def open_table(
     sep: str | None = None,
     quoting: str | None = None,
 ) -> Table:
-    """Return `source` as a table that can be read once.
+    """Open `source` and return it as a table that can be read once.
 
     Parameters
     ----------
     source
-        What the caller handed in.
+        The caller's table, of one of the kinds that this module lists.
     id
-        The column of row ids; by default a pandas index, the ids of a run, or the row's number.
+        The column of row ids. By default the ids are a pandas index, the ids of a run, or numbers.
     plain
-        The name of the column that a plain list becomes, or a Series whose own name is not in `named`.
+        The name of the column for the values of a plain list. A Series gets this name, too, if its own name
+        is not in `named`.
     carry, named
-        Columns whose values are handed over as they are, objects that Arrow cannot store among them, and
-        columns that arguments name.
+        Names of columns whose values are passed on unchanged, even objects that Arrow cannot store, and names
+        of columns that arguments use.
     sep, quoting
-        Of a CSV or TSV file, where the caller says them.
+        Separator and quoting of a CSV or TSV file, or None to detect them.
+
+    Raises
+    ------
+    InvalidRows
+        If `source` is not a table, or cannot be read.
 
     Examples
     --------
@@ -98,7 +109,7 @@ def open_table(
     make_table, schema = partial(Table, id_column=id, carry=carry, notes=notes, name=path.name), None
     try:
         if path.suffix.lower() in JSON_SUFFIXES:
-            # JSON is read twice, first for its columns and their types: a late row may add to them.
+            # JSON is read twice. The first pass finds all columns and types, because a late row may add some.
             schema = _schema_of(contents(path, []), plain, carry)
         source = contents(path, notes, sep=sep, quoting=quoting)
     except SpeechframeError:
@@ -147,7 +158,7 @@ def _from_object(
 
 
 def _without_series(source: Any, plain: str, named: set[str]) -> Any:
-    """Return a Series or Arrow array as a frame of one column, and other sources unchanged."""
+    """Convert a Series or Arrow array to a table of one column. Return other sources unchanged."""
     if _type_of(source) in {("pandas", "Series"), ("polars", "Series")}:
         return source.to_frame(source.name if source.name in named else plain)
     if isinstance(source, (pa.Array, pa.ChunkedArray)):
@@ -156,7 +167,7 @@ def _without_series(source: Any, plain: str, named: set[str]) -> Any:
 
 
 def _without_row_numbers(frame: Any) -> Any:
-    """Return a pandas frame without its index if the index is integers without a name."""
+    """Return a frame. If it is a pandas frame with a nameless index of integers, leave the index out."""
     if _type_of(frame) != ("pandas", "DataFrame"):
         return frame
     is_plain = frame.index.name is None and frame.index.dtype.kind in "iu"
@@ -164,7 +175,7 @@ def _without_row_numbers(frame: Any) -> Any:
 
 
 def _first(values: Iterator[Any], is_enough: Callable[[Any], bool]) -> list[Any]:
-    """Return the first values of a source, up to the first one that is enough."""
+    """Return the first values of an iterator, up to the first value that `is_enough` accepts."""
     found = []
     try:
         for value in values:
@@ -184,14 +195,14 @@ def _type_of(value: Any) -> tuple[str, str]:
 
 
 def _is_frame(value: Any) -> bool:
-    """Return whether a value is a table by itself. Arrow batches are read in another way."""
+    """Return whether a value is a frame or dataset. Arrow tables and batches do not count."""
     is_dataset = _type_of(value) in {("datasets", "Dataset"), ("datasets", "IterableDataset")}
     is_batch = isinstance(value, (pa.Table, pa.RecordBatch, pa.ChunkedArray))
     return is_dataset or (hasattr(value, "__arrow_c_stream__") and not is_batch)
 
 
 def _check_iterable(source: Any) -> None:
-    """Raise InvalidRows if a source cannot be iterated, or if its items are not its rows in order."""
+    """Raise InvalidRows with advice if a source is not an iterable of rows in order."""
     library, kind = _type_of(source)
     is_frame = has_columns(source) and not isinstance(source, Iterator)
     is_odd = is_frame or isinstance(source, (bytes, bytearray, memoryview, set, frozenset, io.IOBase))
@@ -216,9 +227,10 @@ def _from_frames(
     carry: frozenset[str],
     named: set[str],
 ) -> Table:
-    """Return frames with the same columns as one table, read one frame at a time.
+    """Return frames with the same columns as one table, which reads one frame at a time.
 
-    Row ids are the indexes of pandas frames, unless the indexes are integers without a name.
+    The indexes of pandas frames are the row ids. Nameless indexes of integers are left out, and rows are then
+    numbered.
     """
     ids: deque[str] = deque()
     queues: dict[str, deque[Any]] = {}
@@ -243,7 +255,7 @@ def _from_frames(
             yield pa.Table.from_batches(batches)
 
     tables = read()
-    # The first frame with rows decides on the types.
+    # The first frame with rows determines the types. A column without values in this frame is of texts.
     first = _first(tables, lambda table: table.num_rows > 0)
     fields = [
         field.with_type(pa.string()) if column.null_count == first[-1].num_rows > 0 else field
@@ -258,7 +270,10 @@ def _from_frames(
 
 
 def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[str]) -> Table:
-    """Return a pandas frame as a table; its index comes back with it, and is its row ids."""
+    """Return a pandas frame as a table. The index is stored with the table and gives the row ids.
+
+    If the index is the default of pandas (0, 1, 2, ...), rows are numbered.
+    """
     import pandas as pd
 
     frame = frame.set_axis(map(str, frame.columns), axis=1)
@@ -284,16 +299,16 @@ def _from_pandas(frame: Any, make_table: Callable[..., Table], carry: frozenset[
             if is_missing(value):
                 raise InvalidRows([problem("id", f"the index is missing in row {row}", allowed=allowed)])
         ids = map(str, index)
-    # Of a frame without columns Arrow makes a table without rows.
+    # Arrow converts a frame without columns to a table without rows, so make the rows separately.
     source = [read if read.num_columns else _without_columns(len(frame))]
     return make_table(source, read.schema, ids=ids, carried=carried)
 
 
 def _from_polars(frame: Any) -> Any:
     odd = [name for name, kind in frame.schema.items() if str(kind) in {"Object", "Int128", "UInt128"}]
-    if odd:  # polars would give Arrow the addresses of objects, and Arrow has no integers of 128 bits.
+    if odd:  # polars would pass the addresses of objects to Arrow, and Arrow has no integers of 128 bits
         raise InvalidRows([not_stored(name, f"it is {frame.schema[name]}") for name in odd])
-    # Not the frame's own stream: it has newer types, which not every Arrow version can filter.
+    # Do not use the frame's Arrow stream, because some Arrow versions cannot filter its newer types.
     return frame.to_arrow()
 
 
@@ -306,7 +321,7 @@ def _from_arrow(table: Any, make_table: Callable[..., Table]) -> Table:
 
 
 def _columns(given: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Return a dict of columns as lists of one length."""
+    """Convert the values of a dict of columns to lists. Raise InvalidRows unless they have equal lengths."""
     columns = {}
     for name, values in given.items():
         if not is_per_row(values):
@@ -331,7 +346,10 @@ def _schema_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> pa.S
 def _from_runs(
     runs: Sequence[AsTable], make_table: Callable[..., Table], carry: frozenset[str], named: set[str]
 ) -> Table:
-    """Return a run with its row ids, or several one after the other, numbered: two may have equal ids."""
+    """Return the rows of one run or of several runs, one after the other, as a table.
+
+    A single run keeps its row ids. Rows of several runs are numbered, because two runs may have equal ids.
+    """
     found = [run.as_batches(named, CARRIED_ROWS if carry else None) for run in runs]
     try:
         schemas = [schema if len(found) == 1 else schema.remove_metadata() for schema, _ in found]
@@ -340,7 +358,7 @@ def _from_runs(
         words = f"is several runs whose columns differ: {first_line(error)}"
         raise InvalidRows([problem("table", words)]) from None
     ids: deque[str] = deque()
-    # Joined to each batch, it adds the columns that only other runs have, as nulls.
+    # Concatenated with a batch, the empty table adds the columns that only other runs have, as nulls.
     empty = schema.empty_table()
 
     def tables() -> Iterator[pa.Table]:
@@ -354,9 +372,10 @@ def _from_runs(
 
 
 def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iterator[Any]:
-    """Yield a list or generator as dicts of columns, some rows at a time, or the Arrow batches it yields.
+    """Yield the rows of a list or generator, some rows at a time, as dicts of columns or as Arrow batches.
 
-    Its values are texts or clips (the column `plain`), dicts (one a row) or Arrow batches.
+    Its values are Arrow batches, which are yielded unchanged, dicts with one row each, or texts or clips for
+    the column `plain`.
     """
     source = iter(values)
     head = list(islice(source, 1))
@@ -365,7 +384,7 @@ def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iter
         return
     is_rows = bool(head) and isinstance(head[0], Mapping)
     if is_rows and plain in carry and plain not in head[0]:
-        # A clip as the datasets library gives it is a dict too, and no row of a table.
+        # The library `datasets` represents a clip as a dict. Such a dict is a value and not a row.
         is_rows = not {"bytes", "array"} & head[0].keys()
     # A list is one chunk, so that all its rows decide the types of its columns.
     size = None if isinstance(values, Sequence) else CARRIED_ROWS if carry else BATCH_ROWS
@@ -374,7 +393,7 @@ def _chunks_of(values: Iterable[Any], plain: str, carry: frozenset[str]) -> Iter
         chunk: list[Any] = []
         try:
             chunk.extend(islice(source, size))
-        finally:  # where the source raises, the rows before that still come: whoever counts them knows where
+        finally:  # yield the rows before an error, too, because the message contains the number of rows read
             if chunk or not head:
                 yield _columns_of_rows(chunk) if is_rows else {plain: chunk}
         if not chunk or size is None:
@@ -394,12 +413,13 @@ def _batches_of(
     carry: frozenset[str],
     carried: dict[str, Iterator[Any]],
     schema: pa.Schema | None = None,
-    start: int = 0,  # the number of the first row
+    start: int = 0,  # number of the first row, for messages
 ) -> Iterator[Any]:
-    """Yield dicts of columns as Arrow batches; Arrow batches are yielded as they are.
+    """Convert dicts of columns to Arrow batches, and yield them. Yield Arrow batches unchanged.
 
-    A column of `carry` is part of the batches if its first values are paths; otherwise it becomes an iterator
-    in `carried`, before the first batch is yielded. Types are those of `schema` or of the first rows.
+    If the first values of a column in `carry` are paths, the batches contain the column. Otherwise an
+    iterator over its values is added to `carried` before the first batch is yielded. `schema` gives the
+    types, or else the first rows do.
     """
     kinds = None if schema is None else {column.name: column.type for column in schema}
     queues: dict[str, deque[Any]] = {}
@@ -426,7 +446,7 @@ def _batches_of(
                 arrays.append(_array_of(name, values, None if kinds is None else kinds[name], start))
         if kinds is None:
             names = [name for name in columns if name not in queues]
-            # A column of which all first values are missing is taken as texts, the likeliest kind.
+            # If all first values of a column are missing, its type is text, which is the most likely type.
             arrays = [array.cast(pa.string()) if pa.types.is_null(array.type) else array for array in arrays]
             kinds = {name: array.type for name, array in zip(names, arrays, strict=True)}
         yield pa.RecordBatch.from_arrays(arrays, list(kinds)) if arrays else _without_columns(count)
@@ -434,12 +454,12 @@ def _batches_of(
 
 
 def _without_columns(count: int) -> pa.RecordBatch:
-    """Return a batch of rows that have no columns."""
+    """Return a batch with `count` rows and no columns."""
     return pa.record_batch({"row": pa.nulls(count)}).select([])
 
 
 def _as_paths(values: Sequence[Any]) -> list[str | None] | None:
-    """Return texts and paths as texts; None where other values are among them."""
+    """Convert texts and paths to texts. Return None if `values` contain values of other types."""
     if not all(is_missing(value) or isinstance(value, (str, PathLike)) for value in values):
         return None
     return [None if is_missing(value) else str(value) for value in values]
@@ -448,9 +468,10 @@ def _as_paths(values: Sequence[Any]) -> list[str | None] | None:
 def _array_of(
     column: str, values: Sequence[Any], kind: pa.DataType | None = None, start: int = 0
 ) -> "pa.Array[Any]":
-    """Return values, the first one of row `start`, as an Arrow array that gives the same values back.
+    """Convert values to an Arrow array that returns the same values.
 
-    Where Arrow would give back others, InvalidRows names the column and the first such row.
+    `start` is the number of the first row, for messages. Raise InvalidRows with the column and the first row
+    if the array would return other values.
     """
     types = set(map(type, values)) - {type(None)}
     way_out = (
@@ -464,7 +485,7 @@ def _array_of(
     except UNFIT as error:
         row, words = _odd_value(values)
         place = None if row is None else start + row
-        # Arrow shows the value, which may be a whole frame.
+        # The message of Arrow contains the whole value, perhaps a frame. Give only the type of the value.
         if unknown := re.search(r"with type (\S+): did not recognize", str(error)):
             words = words or f"it holds values of the type {unknown[1]}"
         raise InvalidRows([not_stored(column, words or first_line(error), way_out, place)]) from None
@@ -490,7 +511,11 @@ def _is_same(given: Any, kept: Any) -> bool:
 
 
 def _odd_value(values: Sequence[Any]) -> tuple[int | None, str]:
-    """Return the row of the first value that is half a character or of another type, and what is wrong."""
+    """Return the position of the first value that Arrow cannot store, and the fault in words.
+
+    Such a value contains a lone surrogate, or has another type than the values before. Without such a value,
+    return None and an empty text.
+    """
     first: Any = None
     for row, value in enumerate(values):
         if isinstance(value, str) and value != value.encode("utf-8", "ignore").decode():
