@@ -1,4 +1,4 @@
-"""Write the methods paragraph of a paper, with the design, the listeners and the statistics of a test."""
+"""Write the methods paragraph of a paper: design, screening and statistics of a listening test."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -33,18 +33,18 @@ REFERENCES = {
     "Davidson 1970": "Davidson, R. R. (1970). On extending the Bradley-Terry model to accommodate ties in "
     "paired comparison experiments. Journal of the American Statistical Association 65, 317-328.",
 }
-"""Full references, by the short form in the text."""
+"""Full references by their short forms, as the paragraph contains them."""
 
 
 def methods_text(result: Findings, *, setup: str = "") -> str:
-    """Return the paragraph, followed by the references that it cites.
+    """Return the methods paragraph, followed by a list of the references that the paragraph cites.
 
     Parameters
     ----------
     result
         The result of a listening test.
     setup
-        Sentences to insert after the design.
+        Sentences to insert after the description of the design. The default is none.
 
     Examples
     --------
