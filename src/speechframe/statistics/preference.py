@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +143,7 @@ class _Ballots:
     conditions: int
 
     @classmethod
-    def of_votes(cls, votes: Votes) -> "_Ballots":
+    def of_votes(cls, votes: Votes) -> Self:
         a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
         choice = votes.frame["choice"].to_numpy(object)
         for_first = (choice == A) == (a < b)

@@ -115,7 +115,7 @@ class RequestHandler:
         """Return the asyncio protocol for a new connection to a region."""
         return Connection(lambda request, out: self._handle(request, out, region))
 
-    # -- the ways in -----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------
 
     def _handle(self, request: HttpRequest, out: Connection, region: str) -> None:
         self._number += 1
@@ -353,7 +353,7 @@ class RequestHandler:
         odd = knobs.odd.get(wanted.text)
         return spoken.change_answer(answer, odd, trace=call.trace) if odd else answer
 
-    # -- the ways out -----------------------------------------------------------------
+    # -- refusals --------------------------------------------------------------------
 
     def _leave(self, call: _HandledCall) -> None:
         call.meter.leave(_now_s())

@@ -183,7 +183,7 @@ class FaultyService(Running):
     def __repr__(self) -> str:
         return f"<FaultyService {' '.join(self._urls.values()) or 'not started'}>"
 
-    # -- what it is ----------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -219,7 +219,7 @@ class FaultyService(Running):
         """Whether the child process runs."""
         return self._process is not None and self._process.poll() is None
 
-    # -- its life ------------------------------------------------------------------
+    # -- start and stop -------------------------------------------------------------
 
     def start(self) -> Self:
         """Start the child process. Return when the service is ready.
@@ -265,7 +265,7 @@ class FaultyService(Running):
         self.kill()
         self.start()
 
-    # -- while it runs -------------------------------------------------------------
+    # -- counts and changes of a running service --------------------------------------
 
     def books(self) -> Books:
         """Return the counts so far.

@@ -107,7 +107,7 @@ class ChangerSuite:
         ]
         pair = partial(_Pair, type(self).engine, type(self).speaker)
         here = [digest_of(self.changed()), digest_of(self.changed(self.targets[-1], variation=3, take=3))]
-        assert call_in_new_process(pair, "changed", calls[::-1], digest_of) == here[::-1]
+        assert call_in_new_process(pair, _Pair.changed.__name__, calls[::-1], digest_of) == here[::-1]
         assert digest_of(self.of(self.clip())) == here[0], "as before, after other clips"
 
     def test_without_variation_every_take_is_the_same(self) -> None:
