@@ -133,7 +133,7 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
-    """Return the options of runs, except `NOT_OFFERED` and those in `without`."""
+    """Return the options of runs, except `NOT_OFFERED` and the given names."""
     helps = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
@@ -185,7 +185,7 @@ def _kind(member: Any) -> type:
 
 
 def add(group: Any, parameters: Sequence[Parameter]) -> None:
-    """Add options for `parameters` to an argument group or parser."""
+    """Add the options of some parameters to an argument group or parser."""
     for parameter in parameters:
         if parameter.takes_column:
             either = group.add_mutually_exclusive_group(required=parameter.required)

@@ -89,8 +89,10 @@ def code_of_run(stopped_because: str | None, rows_by_status: Mapping[str, int]) 
 
     Examples
     --------
-    >>> code_of_run(None, {"done": 3}), code_of_run(None, {"done": 2, "failed": 1}), code_of_run("budget", {})
-    (0, 1, 4)
+    >>> code_of_run(None, {"done": 3}), code_of_run(None, {"done": 2, "failed": 1})
+    (0, 1)
+    >>> code_of_run("budget", {})
+    4
     """
     if stopped_because is not None:
         return _BY_REASON.get(stopped_because, ROWS_FAILED)

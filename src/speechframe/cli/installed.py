@@ -126,7 +126,7 @@ def _target(extra: str) -> str:
 def exact(command: str | None) -> str | None:
     """Adapt an install command to this environment.
 
-    ``pip install 'speechframe[x]'`` becomes :func:`install_command`. Any other command is returned unchanged.
+    ``pip install 'speechframe[x]'`` becomes :func:`install_command`. Any other command stays unchanged.
     """
     if command is None:
         return None

@@ -42,9 +42,9 @@ _COLUMNS = (
 )  # fmt: skip
 _AMOUNTS = ["computed", "reported", "credits", "low", "high"]
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
-"""Conditions for the line `PRICE`: the smallest number of calls, the share of them whose price ratios must
-agree, the largest relative difference of ratios that agree, and the smallest cost of these calls. The cost is
-in thousandths of a credit. Cheaper calls give no exact ratio, because balances are whole characters."""
+"""Conditions for the line `PRICE`. They are the smallest number of calls, the share of these calls whose
+price ratios must agree, the largest relative difference of ratios that agree, and the smallest cost of these
+calls in thousandths of a credit. Cheaper calls give no exact ratio, because balances are whole characters."""
 _MOST_APART_US = 12 * 3600 * 10**6
 """Assumed largest difference between the clocks of two hosts, in microseconds."""
 

@@ -86,7 +86,8 @@ class Findings:
         Figures without the listeners who were screened out. If nobody was screened out, `kept` is the same
         object as `everyone`. If all listeners were screened out, `kept` is None.
     screening
-        A DataFrame with one row for each listener, from :func:`~speechframe.statistics.screening.screen`.
+        A DataFrame with one row for each listener, from
+        :func:`~speechframe.statistics.screening.screen`.
     practice
         Number of votes on practice pages, which were left out.
     untouched

@@ -1,7 +1,8 @@
 """Write and read the journal, a text file with one line for each bill.
 
 The service writes the bill to the journal before it sends the answer. One system call writes the whole line,
-so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.bills` removes the line.
+so a killed process loses no line. If a full disk cut a line short, :meth:`BillsFile.bills` removes
+the line.
 """
 
 import os

@@ -211,7 +211,7 @@ def scripted_step(script: Sequence[str], attempt: int) -> Step:
 
 
 def check_script(script: Sequence[str]) -> None:
-    """Raise ValueError if a step of a script is unknown, or if the script only contains `AND_SO_ON`."""
+    """Raise ValueError if a step of a script is unknown, or if a script is only `AND_SO_ON`."""
     steps = script[:-1] if script and script[-1] == AND_SO_ON else script
     if len(steps) < len(script) and not steps:
         raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to repeat. Put a step before it.")

@@ -65,7 +65,8 @@ class Connection(asyncio.Protocol):
     """One connection of a client.
 
     The connection calls `handle` with each request and itself. `handle` must call exactly one of
-    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`, at once or later.
+    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and
+    :meth:`hold`, at once or later.
     """
 
     def __init__(self, handle: Callable[[HttpRequest, "Connection"], None]) -> None:
