@@ -143,7 +143,8 @@ def key_among(fingerprints: Any, key: Any) -> str:
     if wanted not in keys:
         raise AnalysisError(
             "the ledger contains no calls of this key in this window. It contains calls of the keys with the "
-            f"fingerprints {', '.join(keys) or NONE}. Choose one of these, or the ledger of the key's runs"
+            f"fingerprints {', '.join(keys) or NONE}. Choose one of these, or the ledger of the "
+            "key's runs"
         )
     return str(wanted)
 

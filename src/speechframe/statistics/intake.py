@@ -127,7 +127,8 @@ def check_votes(
     ----------
     votes
         A pandas DataFrame, an Arrow table, any object that exports an Arrow table, or a list of mappings,
-        with one row for each vote. :data:`~speechframe.statistics.votes.NEEDED` lists the required columns.
+        with one row for each vote. :data:`~speechframe.statistics.votes.NEEDED` lists the
+        required columns.
     method
         Name of the test method.
     reference

@@ -64,8 +64,9 @@ def _design(result: Findings) -> Iterator[str]:
     method, counts = result.method, result.everyone
     names = ", ".join(result.conditions)
     yield (
-        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by {method.title} "
-        f"({method.source}) of {len(result.conditions)} {_plural('condition', len(result.conditions))} "
+        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by "
+        f"{method.title} ({method.source}) of "
+        f"{len(result.conditions)} {_plural('condition', len(result.conditions))} "
         f"({names}) with {counts.items} {_plural('item', counts.items)}."
     )
     if result.reference is not None:
@@ -73,8 +74,8 @@ def _design(result: Findings) -> Iterator[str]:
     if result.anchors:
         count, names = len(result.anchors), _both(result.anchors)
         yield (
-            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, made from the reference "
-            "with a low-pass filter."
+            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, "
+            "made from the reference with a low-pass filter."
         )
     votes = counted(counts.votes, "vote")
     if method.has_scores:
@@ -90,7 +91,8 @@ def _design(result: Findings) -> Iterator[str]:
         untouched = f"{counted(result.untouched, 'vote')} {_were(result.untouched)}"
         yield f"{untouched} left untouched and counted as missing."
     if result.practice:
-        yield f"{counted(result.practice, 'vote')} on practice pages {_were(result.practice)} left out."
+        practice = counted(result.practice, "vote")
+        yield f"{practice} on practice pages {_were(result.practice)} left out."
 
 
 def _screening(result: Findings) -> Iterator[str]:
@@ -143,9 +145,10 @@ def _statistics(result: Findings) -> Iterator[str]:
     if result.method.has_scores:
         yield f"Mean scores have {percent} intervals, {clustering}. The intervals use {with_t}."
         yield (
-            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were heard in both "
-            "conditions. The t tests use the same clustering. Signed-rank tests use the listeners' mean "
-            "differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs (Holm 1979)."
+            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were "
+            "heard in both conditions. The t tests use the same clustering. Signed-rank tests use the "
+            "listeners' mean differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs "
+            "(Holm 1979)."
         )
         if result.compared != result.conditions:
             yield "Anchors were left out of the comparisons."

@@ -2,8 +2,8 @@
 
 A *vote* is a listener's score of one clip (``mos``, ``multi``, ``mushra``) or choice between two clips
 (``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis requires only the
-columns of :data:`NEEDED`, so it accepts votes from other tools. An analysis ignores further columns,
-such as answers to questions.
+columns of :data:`NEEDED`, so it accepts votes from other tools. An analysis ignores further
+columns, such as answers to questions.
 
 Columns of every method
 

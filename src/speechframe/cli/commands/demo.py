@@ -90,9 +90,9 @@ def _table(options: argparse.Namespace) -> Path:
             options.parser.error(str(error))
     if not TABLE.exists():
         options.parser.error(
-            f"{TABLE} is not here, because it comes with the repository, not with the package. Run this in a "
-            "clone, or name your own table with --table. The table is a CSV file with the columns "
-            f"{TEXT} and {VOICE}, for example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
+            f"{TABLE} is not here, because it comes with the repository, not with the package. "
+            "Run this in a clone, or name your own table with --table. The table is a CSV file with the "
+            f"columns {TEXT} and {VOICE}, for example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
         )
     return TABLE
 

@@ -45,9 +45,8 @@ def run(options: argparse.Namespace) -> int:
     ]
     show.write(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
     if any("*" in row[-2] for row in rows):
-        show.write(
-            f"\nerror: share of words that a recogniser gets wrong, for Japanese of characters\n*: {_CLEAR}"
-        )
+        show.write("\nerror: share of words that a recogniser gets wrong, for Japanese of characters")
+        show.write(f"*: {_CLEAR}")
     return exits.OK
 
 
