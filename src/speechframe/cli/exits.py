@@ -26,7 +26,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         INVALID: "rows are invalid. Nothing was sent and nothing was spent",
         STOPPED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
         SERVICE: "the service cannot be used, because of the key, address, settings or network",
-        FOLDER: "a run folder, cache or --out is unusable (no run, in use, other service, read-only)",
+        FOLDER: "run folder, cache or --out is unusable (no run, in use, other service, read-only)",
         ALERT: "usage --check: a budget has reached an alert (4 if it is exceeded)",
         RUNNING: "dub --no-wait, jobs: dubbing jobs still run at the service",
         INTERRUPTED: "interrupted. Finished rows are kept",

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-wait",
         action="store_true",
-        help=f"return when all jobs are created, with exit code {exits.RUNNING}. Fetch the dubs with resume",
+        help=f"return once every job exists, with exit code {exits.RUNNING}. Fetch the dubs with resume",
     )
 
 
