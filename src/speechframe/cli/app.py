@@ -31,7 +31,7 @@ class _Entry(NamedTuple):
 
 
 _OWN = MappingProxyType({"dub": "dub"})
-"""The module of a verb that has a command module of its own. The commands of all other verbs share one."""
+"""Verb to the module of its command. All other verbs (such as `generate`) share the module `verb`."""
 
 _FIRST: Mapping[str, _Entry] = MappingProxyType(
     {
@@ -41,6 +41,8 @@ _FIRST: Mapping[str, _Entry] = MappingProxyType(
         "say": _Entry("Speak one line into a file.", "say"),
     }
 )
+"""The commands that ``--help`` lists before the verbs."""
+
 _LAST: Mapping[str, _Entry] = MappingProxyType(
     {
         "resume": _Entry(
@@ -60,6 +62,7 @@ _LAST: Mapping[str, _Entry] = MappingProxyType(
         "doctor": _Entry("Check the installation, and show how to install missing parts.", "doctor"),
     }
 )
+"""The commands that ``--help`` lists after the verbs."""
 
 _DESCRIPTION = (
     "DataFrames in, speech datasets out. If no key and no address are set, an embedded local service speaks."
@@ -76,7 +79,7 @@ def commands() -> dict[str, _Entry]:
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser for `argv`. Load the module and options of the named command only."""
+    """Return the parser for `argv`. Only the command that `argv` names gets its options."""
     parser = argparse.ArgumentParser(
         prog="speechframe",
         description=_DESCRIPTION,
@@ -93,7 +96,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         command = below.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         if name != meant:
             continue
-        # Use SUPPRESS, because a default here would override a --debug before the command's name.
+        # Use SUPPRESS. A default of this option would override a --debug before the name of the command.
         command.add_argument(
             "--debug",
             action="store_true",
@@ -111,18 +114,18 @@ def _module(name: str) -> Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code (:data:`speechframe.cli.exits.EXIT_CODES`).
+    """Run a command and return its exit code (see :data:`speechframe.cli.exits.EXIT_CODES`).
 
-    SystemExit is raised for ``--help``, ``--version`` and wrong usage.
+    Wrong usage, ``--help`` and ``--version`` raise SystemExit.
 
     Parameters
     ----------
     argv
-        The words after ``speechframe``. Default: those of this process.
+        The arguments after ``speechframe``. The default is the arguments of this process.
     """
     show.settle_output()
     if argv is None:
-        # The process runs this command only, so settings of the whole process may be changed.
+        # This process runs only this command, so settings of the whole process may change.
         tune_allocator()
         raise_descriptor_limit()
     try:
@@ -141,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hidden_keys(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command line, with keys hidden from detailed tracebacks."""
+    """Return the arguments. API keys are wrapped, so that tracebacks with values do not show the keys."""
     if not any(map(_is_of_key, argv)):
         return list(argv)
     from speechframe.settings.hidden import Hidden
@@ -153,7 +156,7 @@ def _hidden_keys(argv: Sequence[str]) -> list[str]:
 
 
 def _is_of_key(word: str) -> bool:
-    # Also match a misspelt option such as "--apikey KEY", because its error would show the key.
+    # Also match a misspelt option such as "--apikey KEY", because the error message would show the key.
     return word.startswith("-") and "key" in word.partition("=")[0]
 
 
@@ -165,13 +168,13 @@ def _main(argv: list[str]) -> int:
     except SystemExit as ended:
         code, options = ended.code, None
     if options is None:
-        # Raise a new error without the frames of argparse, because their locals
-        # contain the command line, which may contain a key.
+        # Raise a new error without the frames of argparse. Their local variables contain the command line,
+        # which may contain a key.
         raise SystemExit(code)
     if unknown:
-        # argparse would show the usage of speechframe, which does not list the options of the command.
+        # Report the error here, because argparse would show the usage of speechframe, not of the command.
         meant: argparse.ArgumentParser = getattr(options, "parser", parser)
-        # Mask hidden words, such as the key of "--apikey KEY".
+        # Mask wrapped arguments, such as the key of "--apikey KEY".
         words = " ".join(word if type(word) is str else "***" for word in unknown)
         known = [name for action in meant._actions for name in action.option_strings]  # noqa: SLF001 - argparse has no public list of options
         misspelt = [word.partition("=")[0] for word in unknown if type(word) is str and word.startswith("--")]

@@ -1,4 +1,4 @@
-"""The checks of `doctor`. Each function checks one thing and returns its findings."""
+"""The checks of the command `doctor`. Each function checks one part and returns or yields the results."""
 
 import json
 import platform
@@ -24,9 +24,13 @@ from speechframe.writing.words import counted
 OK, INFO, MISSING, LEFT_OUT, FAILED = "ok", "info", "missing", "left out", "failed"
 
 _PROBE = "speechframe.cli.probe"
+"""Module that tries one engine, or counts voices, in a process of its own."""
 _PROBE_S = 60.0
+"""Time limit in seconds for one probe. Loading a large model may take many seconds."""
 _NEEDED = "pip install 'speechframe[local]'"
+"""Command that installs the parts that the local service itself needs. All other commands are optional."""
 _TONE_HZ, _RATE_HZ = 440.0, 44_100
+"""Pitch and sample rate of the tone that is written in every audio format."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,14 @@ class Check:
     Parameters
     ----------
     group, name
-        The part that was checked.
+        The heading under which the check is printed, and the part that was checked.
     state
         ``ok``, ``info``, ``missing`` (not needed for the present settings), ``left out`` (a voice, model or
-        file that cannot be used, and that costs nothing else) or ``failed``.
+        file that cannot be used, while everything else works) or ``failed``.
     words
-        The finding.
+        The finding, as text for people.
     command
-        The command that mends it.
+        Shell command that installs or repairs the part. None if there is no such command.
     """
 
     group: str
@@ -54,7 +58,7 @@ class Check:
 
 
 def all_checks() -> Iterator[Check]:
-    """Yield every check as soon as it is made."""
+    """Run all checks, and yield each result as soon as it is known."""
     yield from extras()
     found, settings = _settings()
     yield from found
@@ -70,7 +74,7 @@ def all_checks() -> Iterator[Check]:
 
 
 def extras() -> Iterator[Check]:
-    """Yield whether each extra of the package is installed."""
+    """Yield a result for each extra of the package. If the package is not installed, yield one failure."""
     try:
         found = installed.extras()
     except PackageNotFoundError:
@@ -110,17 +114,19 @@ def _settings() -> tuple[list[Check], Settings | None]:
 
 
 def service_folder(settings: Settings | None) -> Path:
-    """Return the folder of the embedded service's data."""
+    """Return the data folder of the embedded service: the folder in the settings, or else the default."""
     return (settings.service if settings is not None else None) or default_service_folder()
 
 
 def engines(*, needed: bool) -> Iterator[Check]:
-    """Yield whether each engine works, tried in a process of its own, and then each part that is left out.
+    """Try each engine in a process of its own, and yield the results.
+
+    Then yield each voice, model or file that the engines cannot use.
 
     Parameters
     ----------
     needed
-        Whether calls go to the embedded service, so that an engine that fails matters.
+        Whether calls go to the embedded service. Otherwise a broken engine is ``missing``, not ``failed``.
     """
     trouble = FAILED if needed else MISSING
     left_out: dict[str, str] = {}
@@ -138,19 +144,19 @@ def engines(*, needed: bool) -> Iterator[Check]:
                 )
             else:
                 yield Check(_group(kind), name, OK, _works(kind, result))
-            # Two engines may search the same folder.
+            # Two engines may search the same folder and report the same file. Yield each report once.
             left_out |= {words: name for words in result.get("left_out", ()) if words not in left_out}
     for words, name in left_out.items():
         yield Check("left out", name, LEFT_OUT, words)
 
 
 def _group(kind: Kind) -> str:
-    # Speech engines have the plain name, because everything needs them.
+    # Speech engines are simply called engines, because every use of the service needs one of them.
     return "engines" if kind is SPEAKERS else f"{kind.name}s"
 
 
 def _is_optional(command: str | None) -> bool:
-    """Return whether a command installs an optional part, one that the service itself does not need."""
+    """Return whether a command installs a part that the local service can do without."""
     if command is None or not command.startswith(("pip install ", "apt install ")):
         return False
     return "--upgrade" not in command and command != _NEEDED
@@ -166,12 +172,15 @@ def _works(kind: Kind, result: dict[str, Any]) -> str:
 
 
 def catalogues() -> Iterator[Check]:
-    """Yield the number of voices of each model in the embedded service, and each voice left out."""
+    """Yield the number of voices of each model of the embedded service.
+
+    Also yield each unusable voice folder, and each voice that is left out because its name is taken.
+    """
     for folder in voice_folders():
         try:
             check_folder(folder)
         except EngineFault as error:
-            # The service does not start, because the folder of a setting must exist.
+            # With this setting the service cannot start, so the check fails.
             yield Check("voices", "folder", FAILED, f"{error}. Correct {FOLDERS_VARIABLE}")
     result = _probe()
     if "problem" in result:
@@ -196,7 +205,7 @@ def _probe(*names: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"problem": f"did not answer within {_PROBE_S:.0f} s"}
     try:
-        # A native library may print, too, but the last line is ours.
+        # Libraries may print other lines before. The last line is the JSON of the probe.
         result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
@@ -209,7 +218,7 @@ def _end_of(code: int) -> str:
 
 
 def hosted(settings: Settings) -> Check:
-    """Return whether the service of the settings accepts the key. Listing its voices costs nothing."""
+    """List the voices of the configured service, which costs nothing, and return whether this worked."""
     from speechframe import api
 
     started = time.perf_counter()
@@ -224,7 +233,10 @@ def hosted(settings: Settings) -> Check:
 
 
 def writable(name: str, folder: Path) -> Check:
-    """Return whether files can be made in `folder`, or in the nearest folder above it. No file stays."""
+    """Return whether `folder` is writable. If it does not exist, check the nearest existing parent.
+
+    The check writes a temporary file and removes it.
+    """
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -237,7 +249,7 @@ def writable(name: str, folder: Path) -> Check:
 
 
 def audio() -> Iterator[Check]:
-    """Yield whether every audio format can be written and read back."""
+    """Write and read a tone in every audio format, and yield which formats work and which fail."""
     import numpy as np
     import soundfile
 

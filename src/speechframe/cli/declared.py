@@ -1,10 +1,10 @@
-"""Options of a command, read from the signature and docstring of the function behind it.
+"""Derive the options of a command from the signature and docstring of the function that it calls.
 
-- A parameter that takes a constant or a column becomes ``--voice X`` and ``--voice-col c``.
-- A parameter that names a column of the table becomes ``--text COLUMN``.
-- Run options come from :class:`speechframe.RunOptions`.
+- A parameter that takes a constant or a column becomes two options: ``--voice X`` and ``--voice-col c``.
+- A parameter that names a column of the table becomes one option: ``--text COLUMN``.
+- Options of runs, such as ``--run-dir``, come from :class:`speechframe.RunOptions`.
 
-The function gets only the options that were given, so its signature alone states the defaults.
+Only options on the command line are passed to the function, so all defaults are in the function's signature.
 """
 
 import argparse
@@ -27,50 +27,51 @@ from speechframe.cli.docstrings import option_name
 from speechframe.tables.column import Column, col
 
 NOT_OFFERED = frozenset({"wait", "service", "on_alert"})
-"""Run options that commands do not offer. A command waits, prints alerts and has its own service options."""
+"""Run options that are not derived, because commands always wait, print alerts, and have service options."""
 
 _OWN_HELP: Mapping[str, str] = MappingProxyType(
     {
         "cache": "Folder of answers that runs share. A call whose answer is in it is free. Default: "
-        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Each of them applies to every run.",
+        "SPEECHFRAME_CACHE, or cache in speechframe.toml. Both apply to every run.",
         "progress": "Show a progress bar (default). Without a terminal, print a line now and then.",
         "tags": "Label of every attempt in the ledger, such as team=ads.",
     }
 )
-"""Help of run options whose docstring mentions Python values, which a shell cannot pass."""
+"""Help texts that replace docstrings, because these docstrings mention Python values."""
 
 _PAIRS = "tags"
-"""The run option that is written as ``name=value``, once for each pair."""
+"""The run option whose value is ``NAME=VALUE``. Users may repeat this option."""
 
 _PREFIX = "value"
+"""Prefix of the attributes in which argparse stores derived options, such as ``value.voice.column``."""
 _METAVARS = {int: "N", float: "NUMBER"}
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a function, as the command line offers it.
+    """One parameter of a function, with the facts from which its options are made.
 
     Parameters
     ----------
     name
-        The name in the function's signature.
+        The name of the parameter in the function's signature.
     kind
         The type of the value: ``str``, ``int``, ``float``, ``bool``, ``list`` (repeatable) or ``dict``
         (JSON).
     help
-        The description of the parameter in the docstring, or words of the command.
+        The help text, usually the description of the parameter in the docstring.
     required
-        True if it has no default.
+        Whether the parameter lacks a default.
     is_data
-        True if it names a column of the table.
+        Whether the value is the name of a column of the table.
     takes_column
-        True if it takes a constant or a column.
+        Whether the value may be a constant or a column.
     choices
-        The words of a ``Literal`` in the type. They apply only to text. Empty if any word is allowed.
+        The allowed values of a ``Literal`` type. Empty if any value is allowed.
     is_path
-        True if it names a folder or file.
+        Whether the value is the path of a folder or file.
     can_be_off
-        True if it takes False, too.
+        Whether False is allowed besides another type. Then there is an option ``--no-NAME``.
     """
 
     name: str
@@ -85,9 +86,9 @@ class Parameter:
 
 
 def verb_of(name: str) -> Callable[..., Any]:
-    """Return an empty function with the docstring and the named parameters of a verb.
+    """Return a function with the docstring and the named parameters of a verb, but without its body.
 
-    They are read from the source, because the verb's module loads Arrow and the web client.
+    The source file is parsed, not imported, because the import would load Arrow and the web client.
     """
     source = (resources.files("speechframe.verbs") / f"{name}.py").read_text(encoding="utf-8")
     statements = ast.parse(source).body
@@ -117,9 +118,10 @@ def command_name(verb: str) -> str:
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return the keyword parameters of `function`, with types from annotations and help from the docstring.
+    """Return the keyword-only parameters of `function`.
 
-    A parameter whose default equals its name, such as ``text="text"``, takes the name of a column.
+    Types come from the annotations, and help texts from the docstring. A parameter whose default equals its
+    name, such as ``text="text"``, is the name of a column.
     """
     helps = docstrings.read(function.__doc__).parameters
     signature = inspect.signature(function, eval_str=True)
@@ -131,7 +133,7 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def run_options(*, without: Sequence[str] = ()) -> list[Parameter]:
-    """Return the run options that commands offer, except those in `without`."""
+    """Return the options of runs, except `NOT_OFFERED` and the given names."""
     helps = docstrings.read(RunOptions.__doc__).parameters
     left_out = {*NOT_OFFERED, *without}
     return [
@@ -183,7 +185,7 @@ def _kind(member: Any) -> type:
 
 
 def add(group: Any, parameters: Sequence[Parameter]) -> None:
-    """Add options for `parameters` to an argument group or parser."""
+    """Add the options of some parameters to an argument group or parser."""
     for parameter in parameters:
         if parameter.takes_column:
             either = group.add_mutually_exclusive_group(required=parameter.required)
@@ -212,10 +214,10 @@ def add(group: Any, parameters: Sequence[Parameter]) -> None:
 def _add(group: Any, parameter: Parameter, *, required: bool) -> None:
     names, words = [option_name(parameter.name)], parameter.help.replace("%", "%%")
     if parameter.kind is list or parameter.name == _PAIRS:
-        # A list option also accepts the argument's own name, in the plural.
+        # The option has the singular name. For a list, the plural name of the parameter works, too.
         own = names if parameter.kind is list else []
         names, words = [names[0].removesuffix("s"), *own], f"{words.rstrip('.')}; repeatable"
-    # An exclusive group of argparse refuses an option that is required.
+    # Pass `required` only if it is true, because a mutually exclusive group of argparse refuses the argument.
     needed = {"required": True} if required else {}
     dest = f"{_PREFIX}.{parameter.name}"
     group.add_argument(
@@ -248,7 +250,9 @@ def _pair(words: str) -> tuple[str, str]:
 
 
 def json_object(words: str) -> dict[str, Any]:
-    """Return the JSON object in `words`, or in the file that ``@name`` names.
+    """Return the JSON object in `words`. If `words` is ``@NAME``, read the object from the file NAME.
+
+    Any other text raises ``argparse.ArgumentTypeError``.
 
     Examples
     --------
@@ -268,7 +272,7 @@ def json_object(words: str) -> dict[str, Any]:
 
 
 def required_usage(parameters: Sequence[Parameter]) -> str:
-    """Return the required options in the form of a usage line."""
+    """Return the required options for a usage line, such as ``(--voice VOICE | --voice-col COLUMN)``."""
     words = ""
     for parameter in parameters:
         if parameter.required:
@@ -283,7 +287,7 @@ def required_usage(parameters: Sequence[Parameter]) -> str:
 
 
 def values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the values that were given on the command line, as arguments of the function."""
+    """Return the options on the command line as keyword arguments of the function."""
     given: dict[str, Any] = {}
     for dest, value in vars(options).items():
         prefix, _, rest = dest.partition(".")

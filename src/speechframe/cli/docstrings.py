@@ -1,4 +1,4 @@
-"""Read the summary and the parameters of NumPy docstrings, as help for a command."""
+"""Read the summary and the parameters of NumPy docstrings, and convert them into help texts of commands."""
 
 import inspect
 import re
@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _RULE = re.compile(r"^-{3,}$")
+"""The line under the heading of a section."""
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
+"""A reference of reStructuredText, such as ``:class:`~speechframe.Run```."""
 _LITERAL = re.compile(r"``?([^`]+)``?")
 _COLUMN = re.compile(r"""(?:\w+=)?col\(["'](\w+)["']\)""")
+"""A column in a docstring or message, such as ``voice=col("speaker")``."""
 _OF_COLUMNS = re.compile(r"; --[\w-]+-col .*$", re.DOTALL)
+"""The end of a help text from its first mention of an option for columns."""
 _RETURNS = re.compile(r"^Return an? \S+ with ")
 
 
@@ -20,11 +24,11 @@ class Help:
     Parameters
     ----------
     summary
-        The first paragraph as one line, without "Return a ... with" at its start.
+        The first paragraph as one line. If it starts with "Return a ... with", these words are left out.
     body
         The paragraphs between the summary and the first section.
     parameters
-        Parameter name to its description on one line.
+        Description of each parameter on one line, by the name of the parameter.
     """
 
     summary: str = ""
@@ -33,12 +37,12 @@ class Help:
 
 
 def read(docstring: str | None) -> Help:
-    """Return the parts of `docstring`, as plain words.
+    """Return the parts of `docstring`, without markup.
 
     Examples
     --------
     >>> read(read.__doc__).summary
-    'Return the parts of docstring, as plain words.'
+    'Return the parts of docstring, without markup.'
     """
     lines = inspect.cleandoc(docstring or "").splitlines()
     sections = [i for i in range(len(lines) - 1) if lines[i] and _RULE.match(lines[i + 1])]
@@ -53,7 +57,7 @@ def read(docstring: str | None) -> Help:
 
 
 def _summary(words: str) -> str:
-    # Keep "Every row spoken." of "Return a Run with every row spoken.", because a command shows no object.
+    # Shorten "Return a Run with every row spoken." to "Every row spoken.", because a command returns no Run.
     words = _RETURNS.sub("", plain(" ".join(words.split())))
     return words[:1].upper() + words[1:]
 
@@ -72,7 +76,7 @@ def _parameters(lines: list[str]) -> dict[str, str]:
 
 
 def plain(words: str) -> str:
-    """Return reStructuredText as plain words.
+    """Remove the markup of reStructuredText from `words`.
 
     Examples
     --------
@@ -83,7 +87,7 @@ def plain(words: str) -> str:
 
 
 def with_options(words: str, parameter: str) -> str:
-    """Replace each ``col("x")`` in `words` by the option for columns of the parameter.
+    """Replace each ``col("x")`` in `words` with the option that passes a column to the parameter.
 
     Examples
     --------
@@ -94,7 +98,7 @@ def with_options(words: str, parameter: str) -> str:
 
 
 def without_columns(words: str) -> str:
-    """Cut a help text before its words about columns, for a command that takes no table.
+    """Remove the part of a help text that concerns columns, for a command that takes no table.
 
     Examples
     --------
@@ -105,7 +109,7 @@ def without_columns(words: str) -> str:
 
 
 def option_name(parameter: str) -> str:
-    """Return a parameter's name as an option.
+    """Return the name of the option for a parameter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The exit codes of commands, and the errors and reasons that lead to each code."""
+"""The exit codes of commands, and the errors and stop reasons that lead to each code."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,21 +25,21 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         USAGE: "wrong usage",
         INVALID: "rows are invalid. Nothing was sent and nothing was spent",
         STOPPED: "the key's quota, --max-credits or a budget stopped the run. Finished rows are kept",
-        SERVICE: "the service cannot be used, because of the key, the address, the settings or the network",
-        FOLDER: "a run's folder, cache or --out is unusable (no run, in use, of another service, read-only)",
+        SERVICE: "the service cannot be used, because of the key, address, settings or network",
+        FOLDER: "run folder, cache or --out is unusable (no run, in use, other service, read-only)",
         ALERT: "usage --check: a budget has reached an alert (4 if it is exceeded)",
         RUNNING: "dub --no-wait, jobs: dubbing jobs still run at the service",
         INTERRUPTED: "interrupted. Finished rows are kept",
         PIPE_CLOSED: "the reader of the output closed it early",
     }
 )
-"""The meaning of each exit code, as ``speechframe --help`` prints it."""
+"""Meaning of each exit code, in the words of ``speechframe --help``."""
 
 _BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.InvalidRows, INVALID),
     (errors.BudgetExceeded, STOPPED),
     (errors.PaymentRequired, STOPPED),
-    # A refused single call counts like a failed row of a run.
+    # A single call that the service refuses counts like a failed row of a run.
     (errors.BadRequest, ROWS_FAILED),
     (errors.ServiceError, SERVICE),
     (errors.ConnectionFailed, SERVICE),
@@ -47,7 +47,7 @@ _BY_ERROR: tuple[tuple[type[errors.SpeechframeError], int], ...] = (
     (errors.StoreError, FOLDER),
     (errors.SpeechframeError, ROWS_FAILED),
 )
-"""Exit code of each class of errors. The first class that matches counts."""
+"""Exit code of each class of errors. The first class in this list to which an error belongs decides."""
 
 _BY_REASON: Mapping[str, int] = MappingProxyType(
     {
@@ -60,9 +60,10 @@ _BY_REASON: Mapping[str, int] = MappingProxyType(
         "interrupted": INTERRUPTED,
     }
 )
-"""Exit code of each value of ``run.stopped_because``."""
+"""Exit code for each value of ``run.stopped_because``."""
 
 _HAS_AUDIO = frozenset({"done", "cached", "suspect"})
+"""Statuses of rows that have an answer (audio or a translation)."""
 
 
 def code_of_error(error: errors.SpeechframeError) -> int:
@@ -77,19 +78,21 @@ def code_of_error(error: errors.SpeechframeError) -> int:
 
 
 def code_of_run(stopped_because: str | None, rows_by_status: Mapping[str, int]) -> int:
-    """Return the exit code of a run that came to its end.
+    """Return the exit code of a run that has finished or stopped.
 
     Parameters
     ----------
     stopped_because
-        ``run.stopped_because``.
+        The attribute of the run: the reason why it stopped early, or None.
     rows_by_status
         Number of rows of each status.
 
     Examples
     --------
-    >>> code_of_run(None, {"done": 3}), code_of_run(None, {"done": 2, "failed": 1}), code_of_run("budget", {})
-    (0, 1, 4)
+    >>> code_of_run(None, {"done": 3}), code_of_run(None, {"done": 2, "failed": 1})
+    (0, 1)
+    >>> code_of_run("budget", {})
+    4
     """
     if stopped_because is not None:
         return _BY_REASON.get(stopped_because, ROWS_FAILED)
@@ -97,12 +100,12 @@ def code_of_run(stopped_because: str | None, rows_by_status: Mapping[str, int]) 
 
 
 def epilog() -> str:
-    """Return the table as ``--help`` shows it."""
+    """Return the table of exit codes for the end of ``--help``."""
     return "exit codes:\n" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
 
 
 def as_json(error: errors.SpeechframeError) -> dict[str, Any]:
-    """Return an error as plain values, for ``--json``."""
+    """Return an error as a dictionary for ``--json``: its class, message, data and exit code."""
     facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     for name in ("problems", "status", "code", "trace_id", "sent"):
         value = getattr(error, name, None)

@@ -1,4 +1,4 @@
-"""Read from the package's metadata which packages of its extras are installed."""
+"""Find out which packages the extras of speechframe require, and which of these are installed."""
 
 import json
 import re
@@ -14,8 +14,11 @@ from urllib.request import url2pathname
 PACKAGE = "speechframe"
 
 _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
+"""A requirement in the metadata: name of the package, its extras, and its versions."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+"""The marker of a requirement that belongs to an extra."""
 _AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
+"""The lowest allowed version in a requirement."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Needed:
     Parameters
     ----------
     name
-        The package.
+        Name of the package.
     at_least
         The lowest version that works. Empty if any version works.
     found
@@ -38,18 +41,18 @@ class Needed:
 
     @property
     def is_there(self) -> bool:
-        """Whether the package is installed, and recent enough."""
+        """Whether the package is installed in a version that works."""
         return self.found is not None and _figures(self.found) >= _figures(self.at_least)
 
     def __str__(self) -> str:
-        """Return the name, with the version or the fault."""
+        """Return the name and the version. If the package is missing or too old, the text contains this."""
         if self.found is None:
             return f"{self.name} is missing"
         return f"{self.name} {self.found}" + ("" if self.is_there else f" is older than {self.at_least}")
 
 
 def _figures(words: str) -> tuple[int, ...]:
-    # Suffixes such as rc1 and .post2 are ignored, because only lower bounds are compared.
+    # Ignore suffixes such as rc1 and .post2, which matter little for a lowest version.
     found = [re.match(r"\d+", part) for part in words.split(".")]
     figures = [int(match.group()) for match in found if match]
     while figures and figures[-1] == 0:
@@ -58,12 +61,12 @@ def _figures(words: str) -> tuple[int, ...]:
 
 
 def extras() -> dict[str, list[Needed]]:
-    """Return the packages of each extra, by the name of the extra.
+    """Return the required packages of each extra, by the name of the extra.
 
     Raises
     ------
     PackageNotFoundError
-        If speechframe runs from a folder and is not installed.
+        If speechframe is not installed, for example because it runs from a source folder.
 
     Examples
     --------
@@ -101,7 +104,7 @@ def _version(name: str) -> str | None:
 def install_command(extra: str) -> str:
     """Return the command that installs an extra into the environment of this process."""
     python = shlex.quote(sys.executable)
-    # An environment made by uv lacks pip.
+    # An environment that uv created contains no pip.
     tool = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
     return f"{tool} {_target(extra)}"
 
@@ -121,7 +124,10 @@ def _target(extra: str) -> str:
 
 
 def exact(command: str | None) -> str | None:
-    """Return the command for this environment, if `command` is ``pip install 'speechframe[x]'``."""
+    """Adapt an install command to this environment.
+
+    ``pip install 'speechframe[x]'`` becomes :func:`install_command`. Any other command stays unchanged.
+    """
     if command is None:
         return None
     found = re.fullmatch(rf"pip install '{PACKAGE}\[(\w+)\]'", command)

@@ -1,7 +1,8 @@
-"""Try one engine and print the result as JSON, as ``python -m speechframe.cli.probe KIND NAME``.
+"""Try one engine and print the result as JSON: ``python -m speechframe.cli.probe KIND NAME``.
 
-The trial needs its own process, because an engine that crashes or hangs must not end `doctor`, and `doctor`
-must not load GPL libraries. Without a name this program counts the voices of each catalogue.
+Without arguments, count the voices of each model instead. The command `doctor` runs this module in a separate
+process for two reasons. An engine that crashes or hangs must not stop `doctor`, and `doctor` itself must not
+load libraries under the GPL.
 """
 
 import json
@@ -22,11 +23,13 @@ from speechframe.spec.locales import language_of
 from speechframe.spec.speech import Model
 
 WORD = "Hello"
+"""Text that engines speak or translate."""
 _SILENCE_HZ = 16_000
+"""Sample rate, and number of samples, of the second of silence that recognisers get."""
 
 
 def main() -> None:
-    """Print the result as JSON."""
+    """Try the engine of the command line, or count voices, and print the result as one line of JSON."""
     logging.getLogger("speechframe").setLevel(logging.ERROR)  # all warnings are in the result
     found = _try_engine(*sys.argv[1:]) if len(sys.argv) > 1 else _count_voices()
     sys.stdout.write(json.dumps(found) + "\n")
@@ -41,7 +44,7 @@ def _count_voices() -> dict[str, Any]:
 
 
 def _duplicates() -> list[str]:
-    """Return a sentence for each voice whose name another engine has. Engines report all other faults."""
+    """Return a sentence for each voice that is left out because another engine has a voice of that name."""
     return list(dict.fromkeys(words for model in Model for words in registry.duplicates(model)))
 
 
@@ -62,14 +65,14 @@ def _speak(name: str) -> dict[str, Any]:
     if not voices:
         return {}
     voice = next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
-    # The voice's own name is a word in the script of its language.
+    # For other languages, speak the name of the voice, which is written in the script of its language.
     text = WORD if language_of(voice.locale) == "en" else voice.display_name
     started = time.perf_counter()
     speech = streaming.speak(speaker, Utterance(text, voice_id=voice.voice_id, locale=voice.locale))
     took_ms = 1000 * (time.perf_counter() - started)
     if not len(speech.samples) or not np.abs(speech.samples).max() > 0:
         return {"problem": f"spoke {text!r}, but the audio is silent"}
-    # Each worker of the service that speaks with this engine holds so much memory.
+    # The peak memory of this process is about the memory of each service process with this engine.
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     spoken = f"{voice.voice_id} spoke {text!r} ({speech.audio_seconds:.1f} s) in {took_ms:.0f} ms"
     return {"tried": f"{spoken}; {memory_mb} MB a worker"}
@@ -86,7 +89,7 @@ def _translate(name: str) -> dict[str, Any]:
 
 
 def _recognise(name: str) -> dict[str, Any]:
-    # Loading the model takes most of the time, and may fail.
+    # Recognising silence loads the model, which is the step that may fail.
     silence = Recording(np.zeros(_SILENCE_HZ, np.float32), _SILENCE_HZ)
     text = registry.recognisers()[name].recognise(silence).text
     return {"problem": f"recognised {text!r} in silence"} if text else {"tried": "found no words in silence"}
@@ -99,7 +102,7 @@ _TRIALS: Mapping[str, Callable[[str], dict[str, Any]]] = MappingProxyType(
         kinds.RECOGNISERS.name: _recognise,
     }
 )
-"""The trials. Only the version of a changer is read, because a change needs a voice and a clip."""
+"""Trial of each kind of engine. Voice changers lack a trial, which would need a voice and a recording."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Read the facts of a run folder. This imports no verb, no service and no web client."""
+"""Read the facts of run folders for ``speechframe runs``. No service or web client is imported."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,33 +19,33 @@ from speechframe.store.schema import FINISHED
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """The facts of a run folder. A damaged run has only `path`, `status`, `problem`, `bytes`, `changed_at`.
+    """The facts of a run folder. For a damaged run, all fields after `problem` are None.
 
     Parameters
     ----------
     path
-        The folder.
+        Path of the folder.
     bytes
-        Total size of the files.
+        Total size of the files in bytes.
     changed_at
-        Time of the last change of a file, in UTC.
+        Time of the last change of any file, in UTC.
     status
         ``planned``, ``running``, ``finished`` or ``stopped``. ``damaged`` if the run cannot be read.
     problem
-        The fault of a damaged run.
+        Message of the error if the run is damaged, else None.
     operation, service
-        The verb, and the identity of the service.
+        The verb that made the run, such as ``generate``, and the identity of the service.
     rows, done
-        Number of rows of the run's table, and of rows with an answer.
+        Number of rows of the run's table, and number of rows with an answer.
     clips
-        Number of different answers. Equal rows share an answer. Answers to rows that only an earlier table of
-        this run had count, too.
+        Number of distinct answers (clips or translations), because equal rows share an answer. Answers to
+        rows of earlier tables of this run count, too.
     has_audio
         True if the answers are audio, False if they are translations.
     audio_seconds
-        Total length of the answers. An answer that several rows share counts once. 0 for translations.
+        Total length of the distinct answers in seconds. 0 for translations.
     credits
-        Credits that all attempts spent.
+        Credits spent by all attempts.
     """
 
     path: Path
@@ -64,27 +64,29 @@ class RunFacts:
 
 
 def run_folders(roots: Iterable[Path]) -> Iterator[Path]:
-    """Yield each run folder at or below `roots` once. A missing root is skipped."""
+    """Yield each run folder among `roots` and below them. A missing root is skipped."""
     seen: set[Path] = set()
     for root in roots:
         for name, below, files in os.walk(root):
             if RUN_FILE in files:
-                # One root may lie within another, or be named twice.
+                # Yield a folder once, even if one root is inside another or is given twice.
                 if (place := Path(name).resolve()) not in seen:
                     seen.add(place)
                     yield Path(name)
                 below.clear()
-            # Hidden folders contain unfinished work, or files of other programs.
+            # Skip hidden folders. They contain unfinished work, or files of other programs.
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
 
 
 def read_facts(folder: Path) -> RunFacts:
-    """Return the facts of a run folder. A run that cannot be read has the status ``damaged``.
+    """Return the facts of a run folder. If its files are unreadable, the status is ``damaged``.
 
     Raises
     ------
-    NotARun, RunMismatch
-        If the folder is not a run, or was made by another version.
+    NotARun
+        If the folder is not a run.
+    RunMismatch
+        If another version of speechframe made the run.
     """
     size, changed_at = _on_disk(folder)
     try:
@@ -120,7 +122,7 @@ def _on_disk(folder: Path) -> tuple[int, datetime]:
 
 def _files_below(folder: Path) -> Iterator[os.stat_result]:
     for path in folder.rglob("*"):
-        # A running run may remove a file after the listing.
+        # A run that is in progress may remove a file between the listing and this call.
         with suppress(FileNotFoundError):
             if path.is_file():
                 yield path.stat()

@@ -1,4 +1,4 @@
-"""The shared parts of commands that make runs: options, Ctrl-C, and the report at the end."""
+"""Shared code of the commands that make runs: options, Ctrl-C, and the report at the end."""
 
 import argparse
 import contextlib
@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 _STOPPING = b"\nstopping: calls in flight finish first; Ctrl-C again cancels them\n"
 _FAILURES_SHOWN = 5
 _PLAN = ("rows", "unique", "finished", "invalid", "calls", "credits")
+"""Attributes of the estimate of a dry run that ``--json`` prints."""
 _WHY = ("status", "error_code", "error_message")
+"""Columns that explain why a row has no answer."""
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`report`."""
+    """Add the option ``--json``, which :func:`report` needs."""
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the summary")
 
 
 def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -> None:
-    """End with a usage error when a run option has a value that is not allowed, before a service starts."""
+    """Check the run options in `given` before a service starts. An invalid value is a usage error.
+
+    For a dry run, add ``progress=False`` to `given` if `progress` is not set.
+    """
     from speechframe.batch.options import OPTION_NAMES, Options
 
     if given.get("dry_run"):
-        # The report already contains the one line of a dry run.
+        # The only line of the progress display would repeat the report.
         given.setdefault("progress", False)
     try:
         chosen: Any = {name: value for name, value in given.items() if name in OPTION_NAMES}
@@ -46,7 +51,7 @@ def settle_run_options(parser: argparse.ArgumentParser, given: dict[str, Any]) -
 
 
 def existing_file(words: str) -> Path:
-    """Return an existing path. A mistyped path is a usage error, before a service starts."""
+    """Return the path of an existing file or folder, for argparse. Any other text is a usage error."""
     if words.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(
             f"{words} is an address; name a file, or write the address into a column of a table"
@@ -59,8 +64,8 @@ def existing_file(words: str) -> Path:
 
 @contextlib.contextmanager
 def gentle_interrupts() -> Iterator[None]:
-    """Explain Ctrl-C when it comes, because a run may take seconds to stop in good order."""
-    # Keep the handler of other code. Also keep SIGINT ignored in a background job of a script.
+    """Print a line at the first Ctrl-C, because a run may then take seconds to stop properly."""
+    # Do not replace a handler of other code, or SIGINT that is ignored (a background job of a script).
     mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not mine or threading.current_thread() is not threading.main_thread():
         yield
@@ -71,7 +76,7 @@ def gentle_interrupts() -> Iterator[None]:
         nonlocal explained
         if not explained:
             explained = True
-            # Bypass sys.stderr, because it may be in the middle of a write.
+            # Do not use sys.stderr here, because the signal may interrupt one of its writes.
             with contextlib.suppress(OSError):
                 os.write(2, _STOPPING)
         signal.default_int_handler(number, frame)
@@ -84,7 +89,7 @@ def gentle_interrupts() -> Iterator[None]:
 
 
 def code_of(run: "Run") -> int:
-    """Return the exit code of a run that came to its end."""
+    """Return the exit code of a run that has finished or stopped."""
     return exits.code_of_run(run.stopped_because, _counts(run.stats))
 
 
@@ -95,7 +100,7 @@ def _counts(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def report(run: "Run", options: argparse.Namespace) -> int:
-    """Print the result and the folder of a run. Return the exit code."""
+    """Print the result of a run, or the plan of a dry run, and its folder. Return the exit code."""
     from speechframe.batch.progress import warnings_in_words
     from speechframe.cli import declared
 
@@ -122,7 +127,7 @@ def report(run: "Run", options: argparse.Namespace) -> int:
         _show_failures(run)
         show.write(f"continue with: {resume_command(run, options)}")
     if suspect := counts.get("suspect"):
-        # Suspect rows have an answer, so the run may be finished. No later message would mention the rows.
+        # Suspect rows (with answers that a check doubts) do not stop a run, so no other message names them.
         words = f"{suspect:,} suspect; the column error_message gives the reason"
         if "audio_seconds" in facts:
             words += f". Make another take with: {_resume(run, ' --redo suspect', options)}"
@@ -146,7 +151,7 @@ def _report_plan(run: "Run", options: argparse.Namespace) -> int:
 
 
 def resume_command(run: "Run", options: argparse.Namespace) -> str:
-    """Return the command that continues a run."""
+    """Return the command that continues a run, with a higher budget if the run needs it."""
     return _resume(run, _higher_budget(run, options), options)
 
 
@@ -155,9 +160,9 @@ def _resume(run: "Run", more: str, options: argparse.Namespace) -> str:
 
 
 def _higher_budget(run: "Run", options: argparse.Namespace) -> str:
-    """Return the option without which a run that was stopped by its own budget would stop again.
+    """Return the option ``--max-credits`` with a limit that lets the next call through.
 
-    Return an empty text if another limit stopped the run, or may be the next to stop it.
+    Return an empty text if the budget of the run did not stop it, or if another limit may stop it next.
     """
     from speechframe.errors import BudgetExceeded
 
@@ -191,7 +196,7 @@ def _lines(
     from speechframe.batch.progress import left_on_key
     from speechframe.writing.words import counted
 
-    # Avoid "stopped (stopped)" after Ctrl-C.
+    # After Ctrl-C the status and the reason are both "stopped". Print the word once.
     because = f" ({run.stopped_because})" if run.stopped_because not in {None, run.status} else ""
     rows = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     yield f"{run.operation}: {run.status}{because}; {counted(facts['rows'], 'row')}: {rows or 'none'}"
@@ -202,7 +207,7 @@ def _lines(
 
 
 def _show_failures(run: "Run") -> None:
-    """Print the first rows without audio and why."""
+    """Print the first rows that have no answer, with their errors."""
     count = 0
     rows: list[tuple[Any, ...]] = []
     for some in _failures(run):
@@ -217,7 +222,7 @@ def _show_failures(run: "Run") -> None:
 
 
 def _failures(run: "Run") -> "Iterator[pa.RecordBatch]":
-    """Yield id, status and reason of the rows in `run.failed`, a batch at a time."""
+    """Yield batches with id, status and error of the rows that are neither finished nor pending."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

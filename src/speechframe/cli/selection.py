@@ -1,4 +1,4 @@
-"""Choose the service of a command, with options for its address and the environment for its key."""
+"""Choose the service of a command. Options set the address, and environment variables set the key."""
 
 import argparse
 import shlex
@@ -17,7 +17,7 @@ _DESCRIPTION = (
 
 
 def _refuse_key(_: str) -> NoReturn:
-    """Refuse a key without repeating it, and name the variable for keys."""
+    """Refuse a key on the command line. The message does not repeat the key."""
     raise argparse.ArgumentTypeError(
         "a key on the command line is refused, because every user of this machine can read it. "
         f"Set {KEY_VARIABLE} instead. This key is no longer secret, so replace it"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def service(options: argparse.Namespace) -> "Settings | None":
-    """Return the settings of the chosen service. None stands for the embedded local service.
+    """Return the settings of the chosen service, or None for the embedded local service.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def service(options: argparse.Namespace) -> "Settings | None":
 
 
 def again(options: argparse.Namespace) -> str:
-    """Return the given options in the form in which the user typed them, for a suggested command."""
+    """Return the service options of this command line as text, to be added to a suggested command."""
     words = []
     for name, value in (("--base-url", options.base_url), ("--profile", options.profile)):
         words += [name, value] if value is not None else []

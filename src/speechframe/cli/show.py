@@ -1,4 +1,4 @@
-"""Print aligned tables to standard output and notes to standard error."""
+"""Print tables, lines and JSON to standard output, and notes to standard error."""
 
 import contextlib
 import io
@@ -17,46 +17,51 @@ from speechframe.writing.words import counted as counted  # noqa: PLC0414 - the 
 from speechframe.writing.words import escaped, printable
 
 _GAP = "  "
+"""Space between two columns of a table."""
 _SHORTEST = 8
+"""Smallest width of the last column of a table, in columns of the terminal."""
 _PROBLEMS_SHOWN = 20
+"""Number of problems that `problems_table` shows."""
 _VALUE_WIDTH = 40
+"""Largest number of characters of a value in `problems_table`."""
 _UNIT = 1024
+"""Number of bytes in a KB, and of KB in an MB."""
 
 
 def write(words: object = "") -> None:
-    """Write a line to standard output, without control characters of a terminal."""
+    """Write a line to standard output. Control characters of a terminal become U+FFFD."""
     print(printable(str(words)), flush=True)
 
 
 def note(words: str) -> None:
-    """Write a line to standard error like :func:`write`. Ignore a closed pipe."""
+    """Write a line to standard error like :func:`write`, but ignore a closed pipe."""
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(printable(words) + "\n")
         sys.stderr.flush()
 
 
 def print_json(facts: Any) -> None:
-    """Write values as one line of JSON."""
+    """Write values to standard output as one line of JSON."""
     write_json(json.dumps(facts, default=str, ensure_ascii=False))
 
 
 def write_json(text: str) -> None:
-    """Write JSON. Control characters of a terminal are escaped, so no value changes."""
+    """Write JSON to standard output. Control characters become escapes of JSON, so no value changes."""
     print(escaped(text), flush=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> str:
-    """Return rows as aligned columns.
+    """Return rows as a text with aligned columns.
 
     Parameters
     ----------
     head
         Names of the columns.
     rows
-        Values. None becomes an empty cell. Line breaks become spaces.
+        Values of each row. None becomes an empty cell. Line breaks become spaces.
     width
-        Width of a line in columns of the terminal. The last column is cut to fit, but not below 8. None cuts
-        nothing.
+        Width of a line in columns of the terminal. The last column is shortened to fit, but not to less than
+        8 columns. With None (default) nothing is shortened.
 
     Examples
     --------
@@ -93,7 +98,7 @@ def _fit(words: str, width: int) -> str:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in a readable unit.
+    """Return a number of bytes as text in B, KB, MB or GB. Infinity is "no limit".
 
     Examples
     --------
@@ -110,7 +115,7 @@ def size(number: float) -> str:
 
 
 def seconds(number: float | None) -> str | None:
-    """Return a length of audio as text.
+    """Return a length in seconds as text, or None for None.
 
     Examples
     --------
@@ -121,17 +126,20 @@ def seconds(number: float | None) -> str | None:
 
 
 def when(time: datetime) -> str:
-    """Return a time in the local time zone."""
+    """Return a time as text in the local time zone, such as ``2026-03-01 14:05``."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal. Return None if standard output is not a terminal."""
+    """Return the width of the terminal in columns. Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def problems_table(problems: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return the first problems as a table. Their words name options of the command line."""
+    """Return the first problems of invalid rows as a table. It names options instead of Python arguments.
+
+    `total` is the number of all problems, of which `problems` may contain only the first.
+    """
     has_rows = any(p.get("row_id") is not None for p in problems)
     head = [*(["row"] if has_rows else []), "field", "problem", "value", "allowed"]
     rows = [
@@ -158,10 +166,11 @@ def _short(value: Any) -> str:
 
 
 def settle_output() -> None:
-    """Make both outputs accept every character. Otherwise a character could end a command with an error.
+    """Prepare standard output and standard error, so that printing any character works.
 
-    Standard output then escapes characters that its encoding lacks, as standard error does. The null device
-    replaces a closed output (``2>&-``). Otherwise the next open file would get its descriptor and its text.
+    Standard output then escapes characters that its encoding lacks, as standard error always does. The null
+    device replaces an output that is closed (``2>&-``). Otherwise the next file that is opened would get the
+    descriptor of that output, and messages would end up in the file.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -171,14 +180,17 @@ def settle_output() -> None:
 
 
 def redirect_output(number: int = 1) -> None:
-    """Redirect an output to the null device after its reader has closed the pipe. Python can then exit."""
+    """Redirect the output with descriptor `number` (default 1) to the null device.
+
+    After a reader closed the pipe, Python can exit without an error only if the output is redirected.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
 
 
 def end_error_output() -> None:
-    """Flush standard error. A closed pipe does not change the exit code."""
+    """Flush standard error. If its pipe is closed, redirect it, so that the exit code stays the same."""
     try:
         sys.stderr.flush()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Compare budgets over many runs with the ledger, for regular checks, for example by cron."""
+"""Compare budgets that apply to many runs with the ledger (the record of all attempts and their costs)."""
 
 import time
 from collections import Counter
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from os import PathLike
 
 FINE, ALERT, OVER = "fine", "alert", "over"
-"""States of a budget, the worst last."""
+"""States of a budget, from best to worst: below all alert thresholds, at a threshold, above the budget."""
 
 
 def check_budgets(path: "str | PathLike[str] | None" = None, source: Any = None) -> tuple[list[str], str]:
-    """Return a line for each budget, and the worst state, which is ``fine``, ``alert`` or ``over``.
+    """Return a line of text for each budget, and the worst state: ``fine``, ``alert`` or ``over``.
+
+    The last line contains the time until which the ledger is complete.
 
     Parameters
     ----------
     path
-        The file of budgets. The default is the settings' file, or ``budgets.toml`` in the working folder.
-        Without a file the result has no lines.
+        File of budgets. The default is the file that the settings name, or else ``budgets.toml`` in the
+        working folder. If there is no budget, the result has no lines and the state ``fine``.
     source
-        As for :func:`usage`. The default is the ledger folder of all runs.
+        Runs or ledgers, as for :func:`usage`. The default is the ledger folder of all runs.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Forecast the end of a key's quota from the spending of the last days."""
+"""Forecast the day on which the quota of a key is used up, from the spending of the last days."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -21,31 +21,34 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DAYS, LEAST_DAYS = 28, 14
-"""Number of past days that a forecast uses, and the smallest number that it needs."""
+"""Number of past days that a forecast uses, and the smallest number of past days that it needs."""
 _DRAWS, _MOST_DAYS, _SEED = 2000, 3650, 28
+"""Number of simulated futures, largest number of days of a future (ten years), and seed of the draws."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The expected end of a quota. :func:`forecast` returns it.
+    """The expected end of a quota, the result of :func:`forecast`.
 
     Attributes
     ----------
     balance
         Credits left on the key.
     per_day
-        Credits spent on each past day of the forecast, the oldest first.
+        Credits spent on each past day that the forecast uses, the oldest first.
     early, likely, late
-        Days by which the quota is used up in 10, 50 and 90 % of the draws. None if later than in ten years.
+        Days by which the quota is used up in 10, 50 and 90 % of the simulated futures. None if the quota
+        lasts for more than ten years.
     today
         The day of the forecast.
     left
-        Credits left after the planned table. Negative if the balance is too small. None without a planned
-        table.
+        Credits left after the planned table. Negative if the balance is too small for the table. None without
+        a planned table.
     heading
-        The past days, their time zone, and the time until which the ledger is complete.
+        Text with the past days, their time zone, and the time until which the ledger is complete.
     paths
-        Balance on each coming day in thousandths of a credit. The rows are the 10, 50 and 90 % quantiles.
+        Balance at the end of each coming day in thousandths of a credit, shape (3, days). The rows are the
+        10, 50 and 90 % quantiles.
     """
 
     balance: float
@@ -82,25 +85,27 @@ def forecast(
     tz: str = "UTC",
     now: Any = None,
 ) -> Forecast:
-    """Return when the quota of a key ends at the pace of the last 28 whole days.
+    """Return a forecast of the day on which the quota of a key is used up.
 
-    The forecast draws random days from these 28 days until the balance is used up. It repeats this 2,000
-    times, with the same draws in each call. Days without calls count, too.
+    A simulated future repeats random days of the last 28 whole days until the balance is used up. Days
+    without calls are among them. The forecast consists of 2,000 futures. Equal calls give equal forecasts,
+    because the seed is fixed.
 
     Parameters
     ----------
     source
-        As for :func:`usage`. The default is the ledger folder of all runs.
+        Runs or ledgers, as for :func:`usage`. The default is the ledger folder of all runs.
     balance
         Credits left. The default is the last balance that the service reported.
     key
-        The key or its fingerprint. Needed if the ledger has calls of several keys.
+        The API key or its fingerprint. Required if the ledger contains calls of several keys.
     planned
-        A dry run, its estimate, or an amount of credits, whose remaining balance is computed.
+        A dry run, its estimate, or an amount of credits. The forecast then contains the credits left after
+        the planned table.
     tz
         Time zone of the days.
     now
-        The moment of the forecast. The default is the present.
+        Date or time of the forecast. The default is the present.
 
     Raises
     ------
@@ -149,7 +154,7 @@ def forecast(
 
 
 def _last_balance(ledgers: Ledgers, moment: datetime, key: str) -> float:
-    """Return the last balance of a key that the service reported."""
+    """Return the last balance of a key before `moment`, in credits. Raise AnalysisError if none is known."""
     columns = ["time", "balance_after", "key_fingerprint"]
     of_key: Any = pc.field("key_fingerprint") == key
     with_balance = of_key & pc.field("balance_after").is_valid()
@@ -163,11 +168,14 @@ def _last_balance(ledgers: Ledgers, moment: datetime, key: str) -> float:
 
 
 def _draw(spent: npt.NDArray[np.int64], balance: int) -> tuple[list[float], npt.NDArray[np.int64]]:
-    """Return the 10, 50 and 90 % quantiles of the days until a balance is used up, and of the balances."""
+    """Return the 10, 50 and 90 % quantiles of the days until a balance is used up, and of the daily balances.
+
+    All amounts are thousandths of a credit.
+    """
     draws = np.random.default_rng(_SEED)
     if not spent.any():
         return [_MOST_DAYS + 1] * 3, np.full((3, 2), balance)
-    # Three times the mean duration is long enough for nearly every draw.
+    # In nearly every future the balance is used up within three times the mean duration and 84 days.
     length = int(min(_MOST_DAYS, 3 * balance / spent.mean() + 3 * DAYS))
     left = balance - np.cumsum(draws.choice(spent, (_DRAWS, length)), axis=1)
     is_over = left <= 0
@@ -177,7 +185,7 @@ def _draw(spent: npt.NDArray[np.int64], balance: int) -> tuple[list[float], npt.
 
 
 def plot_burn_down(forecast: Forecast, ax: "Axes | None" = None) -> "Axes":
-    """Plot the past balance and its forecast, with the range of 10 to 90 %.
+    """Plot the balance on the past days and its forecast, with the range from the 10 to the 90 % quantile.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """Compare a bill of the service with the ledger, and explain the difference line by line.
 
-Amounts are whole thousandths of a credit until they are shown, so the lines of a bridge add up exactly.
+The result is a bridge: a table whose lines add up to the billed amount. The module computes with whole
+thousandths of a credit, so the sums are exact.
 """
 
 import csv
@@ -41,28 +42,31 @@ _COLUMNS = (
 )  # fmt: skip
 _AMOUNTS = ["computed", "reported", "credits", "low", "high"]
 _PRICED_ROWS, _PRICED_SHARE, _PRICE_MARGIN, _LEAST_COST = 10, 0.8, 0.02, 10 * CREDIT
-"""Another price needs this number of calls, of which this share must agree within this margin. Only calls of
-at least the last number, a cost, count, because balances are whole characters."""
+"""Conditions for the line `PRICE`. They are the smallest number of calls, the share of these calls whose
+price ratios must agree, the largest relative difference of ratios that agree, and the smallest cost of these
+calls in thousandths of a credit. Cheaper calls give no exact ratio, because balances are whole characters."""
 _MOST_APART_US = 12 * 3600 * 10**6
-"""Largest difference between two clocks. A balance above one from longer ago shows that it has risen."""
+"""Assumed largest difference between the clocks of two hosts, in microseconds."""
 
 
 @dataclass(eq=False)
 class Bridge:
-    """The lines that explain a reported amount. :func:`reconcile` returns them.
+    """The lines that explain a billed amount, the result of :func:`reconcile`.
 
     Attributes
     ----------
     lines
-        A line for our calls of each team, for billed but failed calls, for ``charged_unknown``, for other
-        users of the key, for each further finding, and for the unexplained rest. The columns are ``line``,
-        ``team``, ``rows``, ``computed``, ``reported``, ``credits``, ``low``, ``high`` and ``note``. The
-        ``credits`` add up to the reported amount.
+        A DataFrame with a line for the calls of each team, for calls that were billed but failed, for
+        ``charged_unknown`` (calls without an answer that may have been billed), for other users of the key,
+        for each further finding, and for the unexplained rest. The columns are ``line``, ``team``, ``rows``,
+        ``computed``, ``reported``, ``credits``, ``low``, ``high`` and ``note``. The ``credits`` add up to the
+        billed amount.
     days
-        The days of a CSV report, with ``date``, ``operation`` if the report has it, ``reported``, ``ours``
-        and ``difference``, in credits. None if the report is a number.
+        A DataFrame with the days of a CSV report. The columns are ``date``, ``operation`` if the report
+        contains operations, ``reported``, ``ours`` and ``difference``, in credits. None if the report is a
+        number.
     heading
-        The window, its time zone, and the time until which the ledger is complete.
+        Text with the window, its time zone, and the time until which the ledger is complete.
     """
 
     lines: pd.DataFrame
@@ -72,7 +76,7 @@ class Bridge:
     _calls: pd.DataFrame = field(repr=False)
 
     def rows(self, line: str, team: str | None = None) -> pd.DataFrame:
-        """Return the rows of the ledger that a line sums up, of all teams or of one.
+        """Return the rows of the ledger that a line sums up, for all teams or for one team.
 
         Raises
         ------
@@ -86,7 +90,7 @@ class Bridge:
         return found
 
     def __repr__(self) -> str:
-        """Return the lines as a table, below its window."""
+        """Return the heading and the lines as text."""
         return printable(f"{self.heading}\n{self.lines.to_string(index=False, na_rep='')}")
 
     def _repr_html_(self) -> str:
@@ -105,29 +109,31 @@ def reconcile(
     source: Any = None,
     by: str = "team",
 ) -> Bridge:
-    """Return the lines that explain the amount that the service has billed.
+    """Explain the amount that the service has billed, with the calls of the ledger.
 
     Parameters
     ----------
     reported
-        Billed credits, or the path of a CSV with the columns ``date``, ``credits`` and perhaps ``operation``.
-        A text such as ``"1_204_331"`` is a number. A date may have a time, and a time may have an offset.
+        Billed credits, or the path of a CSV file with the columns ``date``, ``credits`` and optionally
+        ``operation``. A text such as ``"1_204_331"`` is a number. A date may contain a time and an offset.
     start, end
-        The window, as dates or times. It does not include `end`.
+        The window, as dates or times. The window does not include `end`.
     key
-        The key of the report, or its fingerprint. Needed if the ledger has calls of several keys.
+        The API key that the bill is for, or its fingerprint. Set it if the ledger contains calls of several
+        keys. Otherwise the calls of all keys count.
     tz
-        Time zone of the window and of the report's days.
+        Time zone of the window and of the days in the CSV file.
     source
-        As for :func:`usage`. The default is the ledger folder of all runs.
+        Runs or ledgers, as for :func:`usage`. The default is the ledger folder of all runs.
     by
-        The tag that contains the team.
+        Name of the tag that contains the team.
 
     Returns
     -------
     Bridge
-        Calls without an answer count up to their full price, if the amount is not explained otherwise. Other
-        users appear if the balance fell by more than our calls between the first and last balance cost.
+        Calls without an answer get the part of the amount that the other lines do not explain, up to their
+        full price. There is a line for other users of the key if the balance fell by more than the cost of
+        our calls.
 
     Raises
     ------
@@ -182,7 +188,7 @@ def reconcile(
 
 
 def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
-    """Return a line of a bridge, with the sums of the calls behind it."""
+    """Return a line of a bridge. With `calls`, the line contains their number and their sums."""
     line: dict[str, Any] = {"line": name, "team": "", "credits": 0, "note": ""}
     if calls is not None:
         line |= {"rows": len(calls), **{name: int(calls[name].sum()) for name in ("credits", "computed")}}
@@ -191,7 +197,10 @@ def _line(name: str, calls: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def _calls(table: Any, by: str) -> pd.DataFrame:
-    """Return the columns of attempts for a bridge, and the line of each. Times are in microseconds."""
+    """Return a DataFrame of attempts with the name of the line to which each attempt belongs.
+
+    The columns ``sent``, ``took`` and ``ended`` are in microseconds.
+    """
     get = table.column
     columns: dict[str, Any] = {
         **{name: pc.fill_null(get(name), NONE) for name in ("operation", "host", "key_fingerprint")},
@@ -207,7 +216,7 @@ def _calls(table: Any, by: str) -> pd.DataFrame:
     calls["ended"] = calls["sent"] + calls["took"]
     is_unknown, is_free = calls["credits_basis"] == "unknown", calls["credits"] == 0
     is_answered, is_cached = calls["status"].isin([DONE, SUSPECT]), calls["status"] == "cached"
-    # If a free repeat of a lost call got the answer, the lost call was billed.
+    # If a call got no answer and its repeat was free, the first call was billed. It then counts as failed.
     is_repeated = calls["request_key"].isin(calls["request_key"][is_answered & is_free])
     which = [is_unknown & ~is_repeated, is_answered | is_cached | is_unknown, ~is_free]
     calls["line"] = np.select(which, [UNKNOWN, OURS, FAILED], "")
@@ -230,7 +239,10 @@ def _ours(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield lines for other users, another price, resets, and clocks that differ."""
+    """Yield lines for other users of the key, another price, resets (rises of the balance), and wrong clocks.
+
+    `calls` are the calls of one key.
+    """
     resets = _resets(calls.dropna(subset="balance"))
     for reset in resets:
         when, rise = pd.Timestamp(reset.sent, unit="us"), reset.balance - reset.balance_before
@@ -247,7 +259,10 @@ def _balance_lines(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _pairs(calls: Any, by: str | None = None) -> Any:
-    """Return each call beside the last call that ended before it was sent, and so was billed before it."""
+    """Pair each call with the last call that ended before it was sent. Return pairs whose balance rose.
+
+    With `by`, both calls of a pair have the same value in this column.
+    """
     before = calls.sort_values("ended")[["ended", "sent", "balance", "host"]]
     pairs = pd.merge_asof(
         calls.sort_values("sent"), before, left_on="sent", right_on="ended", by=by, suffixes=("", "_before")
@@ -256,29 +271,32 @@ def _pairs(calls: Any, by: str | None = None) -> Any:
 
 
 def _resets(calls: pd.DataFrame) -> list[Any]:
-    """Return the first call after each rise of the balance, beside a call before it."""
-    # Clocks of hosts may differ. So count only rises on one host, and rises too late for any clock
-    # difference.
+    """Return, for each rise of the balance, the first call after it, paired with a call before it."""
+    # The clocks of hosts may differ. So use only pairs of calls on one host, and pairs of calls that are
+    # further apart than clocks may differ.
     late = _pairs(calls)
     late = late[late["sent"] - late["ended_before"] > _MOST_APART_US]
     found: list[Any] = []
     for rise in pd.concat([_pairs(calls, "host"), late]).sort_values("sent").itertuples():
-        # Concurrent calls and other hosts show the same rise again.
+        # Skip pairs of concurrent calls and of other hosts that show a rise that was found already.
         if not found or _is_after(found[-1], rise.sent_before, rise.balance_before):
             found.append(rise)
     return found
 
 
 def _is_after(reset: Any, sent: Any, balance: Any) -> Any:
-    """Return which calls were billed after a reset. For overlapping calls, the balances decide."""
+    """Return which calls were billed after a reset, a rise of the balance.
+
+    For calls in flight at the same time as the first call after the reset, the balance decides.
+    """
     return (sent >= reset.ended) | ((sent >= reset.sent) & (balance > reset.balance_before))
 
 
 def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the fall of the balance that our calls do not explain, within a span without a reset.
+    """Yield a line if the balance fell by more than the cost of our calls.
 
-    The balance only falls in such a span. So a call with a higher balance was billed earlier, even if clocks
-    differ.
+    `span` contains calls between two resets, so the balance only falls. So a call with a higher balance was
+    billed earlier, even if the clocks of hosts differ.
     """
     known = span.dropna(subset="balance").sort_values(["balance", "ended"], ascending=[False, True])
     if known.empty:
@@ -287,7 +305,7 @@ def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
     billed = (-CREDIT * known["balance"].diff()).iloc[1:]
     costs, is_reported = known["credits"].iloc[1:], known["is_reported"].iloc[1:]
     more = round(billed.sum()) - int(costs.sum() + unknown["credits"].sum())
-    if more < CREDIT:  # balances are whole characters
+    if more < CREDIT:  # smaller differences are rounding, because balances are whole characters
         return
     is_clear = (costs >= _LEAST_COST) & ~is_reported
     ratios = billed[is_clear] / costs[is_clear]
@@ -301,13 +319,13 @@ def _unexplained_fall(span: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _clocks(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a line about hosts whose clocks differ, and the difference."""
+    """Yield a line that names hosts whose clocks differ, and the difference if it is at least a minute."""
     odd = _pairs(calls)
     odd = odd[odd["host"] != odd["host_before"]]
     if odd.empty:
         return
-    # Between calls of two hosts, in the order of billing, the clocks show the passed time plus their
-    # difference.
+    # Sort calls by balance, which is the order of billing. Where the host changes between two calls, the
+    # difference of their times is the passed time plus the difference of the clocks.
     order: Any = calls.sort_values("balance", ascending=False, kind="stable")
     passed = order["ended"].diff()[order["host"] != order["host"].shift()].groupby(order["host"]).median()
     minutes = (passed.max() - passed.min()) / 2 / 60e6
@@ -322,7 +340,10 @@ def _clocks(calls: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
-    """Return the thousandths of each line, its day in `zone`, and its operation (empty if it has none)."""
+    """Return a CSV report as a DataFrame with ``date``, ``operation`` and ``reported``.
+
+    ``date`` is the day in `zone`, ``operation`` may be empty, and ``reported`` is in thousandths of a credit.
+    """
     found = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -335,7 +356,7 @@ def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
             for row in reader:
                 try:
                     day = moment((row["date"] or "").strip(), zone).astimezone(zone).date()
-                    # Without quotes, 1,204 is read as two fields.
+                    # The reader splits an unquoted 1,204 into two fields. Join them, so that it is refused.
                     credits = ",".join([str(row["credits"]), *row.get("more", [])])
                     found.append((day, (row.get("operation") or "").strip(), thousandths(credits)))
                 except (ValueError, AnalysisError) as error:
@@ -349,7 +370,7 @@ def _read_report(path: Path, zone: ZoneInfo) -> pd.DataFrame:
 
 
 def _is_inside(days: Any, first: Any, last: Any, tz: str) -> Any:
-    """Return which days overlap the window."""
+    """Return for each day whether it overlaps the window."""
     zone = ZoneInfo(tz)
     return days.between(first.astimezone(zone).date(), (last - timedelta.resolution).astimezone(zone).date())
 

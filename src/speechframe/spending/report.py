@@ -1,4 +1,4 @@
-"""Write a page about spending by team, operation and status, and about the end of the quota."""
+"""Write an HTML page about spending by team, operation and status, and about the end of the quota."""
 
 import contextlib
 import warnings
@@ -36,7 +36,7 @@ def report(
     tz: str = "UTC",
     by: str = "team",
 ) -> Path:
-    """Write a page about spending, and a CSV file with its days. Return the page's path.
+    """Write an HTML page about spending and a CSV file of the spending by day. Return the path of the page.
 
     Parameters
     ----------
@@ -44,14 +44,16 @@ def report(
         Path of the page, such as ``report.html``. An existing page is replaced. The CSV file has the same
         name with the suffix ``.csv``. An existing CSV file is replaced only if a report wrote it.
     source, start, end, tz
-        As for :func:`usage`.
+        Runs or ledgers and the window, as for :func:`usage`.
     by
-        The tag with the name of the team.
+        Name of the tag that contains the team.
 
     Raises
     ------
-    AnalysisError, StoreError
-        As for :func:`usage`, and if the files cannot be written.
+    AnalysisError
+        As for :func:`usage`. Also if a file cannot be written or must not be replaced.
+    StoreError
+        If a ledger cannot be read.
 
     Examples
     --------
@@ -63,7 +65,7 @@ def report(
             f"{page} exists already; give this full name to replace it, or choose another name"
         )
     window = {"start": start, "end": end, "tz": tz}
-    # The ledgers are opened once, so that all tables show the same state.
+    # Open the ledgers only once, so that all tables show the same attempts.
     ledgers = open_ledgers(source)
     days = usage(ledgers, f"tag:{by}", **window)
     table, csv = page.with_suffix(".csv"), days.to_csv(index=False)
@@ -95,7 +97,7 @@ def report(
 
 
 def _is_from_report(path: Path, csv: str) -> bool:
-    """Return whether this CSV may replace a file. The file must have the same columns, or not exist."""
+    """Return whether `csv` may replace the file. A file that exists must have the same first line."""
     if not path.exists():
         return True
     with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8", newline="") as file:
@@ -113,7 +115,7 @@ def _html(table: UsageTable) -> str:
 def _svg(axes: Any) -> str:
     file, style = StringIO(), needed("matplotlib").rc_context
     with warnings.catch_warnings(), style({"svg.fonttype": "none"}):
-        # Texts stay text in the SVG, so the browser's fonts can show letters that the plot's font lacks.
+        # The SVG contains text, not outlines. So a browser can show characters that Matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         axes.figure.savefig(file, format="svg")
     text = file.getvalue()

@@ -1,7 +1,8 @@
-"""Sum up the spending of runs over any number of ledgers.
+"""Sum up the spending of runs from their ledgers.
 
-Batches are summed as they are read, so memory does not grow with the ledger. Amounts are whole thousandths of
-a credit until they are shown, so every grouping adds up to the same total.
+A ledger contains one row for each attempt (one try of a call). The rows are summed while they are read, so
+memory does not grow with the ledger. The module computes with whole thousandths of a credit, so all groupings
+add up to the same total.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,31 +32,44 @@ GROUPS = {
     "user": "user", "host": "host", "status": "status", "lane": "lane", "service": "service",
     "key": "key_fingerprint",
 }  # fmt: skip
-"""The column of the ledger for each name of `group_by`."""
+"""Column of the ledger for each name that `group_by` accepts."""
 
-# The colours of Okabe and Ito, which colour-blind people can distinguish. Hatches follow after the last
-# colour.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+"""Colours by Okabe and Ito, which colour-blind people can distinguish."""
 _HATCHES = ("", "//", "xx")
+"""Patterns of bars. When all colours are used, the next pattern begins with the first colour again."""
 TAG = "tag:"
+"""Prefix of a tag in `group_by`."""
 COUNTS = ("attempts", "answered", "cached", "retries", "refusals", "failed", "odd")
+"""Columns of a usage table that are numbers."""
 AMOUNTS = (
     "credits", "computed", "reported", "charged_unknown", "undelivered", "suspect", "retakes", "wasted",
     "saved",
 )  # fmt: skip
+"""Columns of a usage table that are amounts of credits."""
 _FACTS = ("status", "credits_basis", "error_code", "operation", "service")
+"""Columns of the ledger by which attempts are grouped in every table."""
 _BILLED = ("credits", "computed", "reported", "saved")
+"""Amounts of credits in the ledger."""
 _SUMS = ("rows", "odd", *_BILLED, "characters", "audio_millis")
+"""Numbers of an attempt that are summed."""
 _COLUMNS = ("time", "take", "audio_seconds", "characters", *_BILLED, *_FACTS)
+"""Columns that are read from the ledger for every table."""
 _ROWS_AT_ONCE = 64_000
+"""Number of rows that are summed at a time, enough to make the cost of one sum small."""
 _LIMITS = (Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE)
 _REFUSED = [code.value for code in HttpErrorCode if code.status in _LIMITS] + ["RateLimited", "Unavailable"]
-"""Codes of the service for refusals because of a limit, and the errors of answers without a code."""
+"""Values of ``error_code`` of refusals because of a limit: codes of the service, or names of our errors."""
 _PERIODS = {"1h": "h", "1d": "D", "1w": "W", "1mo": "M", "1y": "Y"}
+"""Period in pandas for each value of `every`."""
 
 
 class UsageTable(pd.DataFrame):
-    """A table of :func:`usage`, with its window and completeness below it."""
+    """The result of :func:`usage`, a DataFrame.
+
+    `covers` is a text below the table: the window, the time until which the ledgers are complete, and their
+    folders.
+    """
 
     _metadata = ("covers",)
     covers: str = ""
@@ -65,7 +79,7 @@ class UsageTable(pd.DataFrame):
         return UsageTable
 
     def __repr__(self) -> str:
-        """Return the table with its window and completeness."""
+        """Return the table and `covers` as text."""
         return printable(f"{super().__repr__()}\n{self.covers}")
 
     def _repr_html_(self) -> str:
@@ -83,7 +97,7 @@ def usage(
     start: Any = None,
     end: Any = None,
 ) -> UsageTable:
-    """Return the spending of runs and its results.
+    """Return a table of the spending of runs, and of the answers that it paid for.
 
     Parameters
     ----------
@@ -91,30 +105,33 @@ def usage(
         A run, the folder of a run, a ledger folder, or a list of these. The default is the ledger folder of
         all runs (``SPEECHFRAME_LEDGER``).
     group_by
-        ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``, ``status``, ``lane``,
-        ``service``, ``key`` (its fingerprint) and ``tag:NAME``. Attempts without the tag count as ``(none)``.
+        One or several of ``run``, ``operation``, ``model``, ``locale``, ``voice``, ``user``, ``host``,
+        ``status``, ``lane`` (the region that got the call), ``service``, ``key`` (its fingerprint) and
+        ``tag:NAME``. Attempts without the tag count as ``(none)``.
     every
-        Period of a line: ``"1h"``, ``"1d"`` (default), ``"1w"``, ``"1mo"`` or ``"1y"``. None makes one line.
+        Period of a line: ``"1h"``, ``"1d"`` (default), ``"1w"``, ``"1mo"`` or ``"1y"``. None makes one line
+        for each group.
     tz
-        Time zone of days and of `start` and `end`.
+        Time zone of the periods, and of `start` and `end`.
     start, end
-        The window, as dates or times. It does not include `end`.
+        The window, as dates or times. The window does not include `end`.
 
     Returns
     -------
     UsageTable
-        A DataFrame. Its counts are ``attempts``, ``answered`` and ``cached`` rows, ``retries`` (attempts that
-        were repeated), ``refusals`` (attempts refused because of a limit), ``failed`` calls, and ``odd``
-        (attempts without an amount).
+        A DataFrame. The counts are ``attempts``, ``answered`` (answered attempts), ``cached`` (calls that the
+        cache answered), ``retries`` (attempts that were repeated), ``refusals`` (attempts refused because of
+        a limit), ``failed`` (calls that failed for good), and ``odd`` (attempts without a valid amount).
 
-        Its amounts in credits are ``credits`` (billed, or likely billed), ``computed`` and ``reported``. The
-        part ``charged_unknown`` of ``credits`` belongs to lost attempts, which were perhaps not billed.
-        ``undelivered`` was billed without an answer, ``suspect`` was billed for a doubtful answer, and
-        ``wasted`` is the sum of both. ``retakes`` was billed for good further takes. ``saved`` was not billed
-        because of shared calls and the cache.
+        The amounts are in credits: ``credits`` (billed, or likely billed), ``computed`` (price by the service
+        document) and ``reported`` (by the service). ``charged_unknown`` is the part of ``credits`` for
+        attempts without an answer that may have been billed. ``undelivered`` was billed without an answer,
+        ``suspect`` was billed for answers that a check doubts, and ``wasted`` is the sum of both.
+        ``retakes`` was billed for further takes (readings of the same text). ``saved`` was not billed because
+        equal rows share a call, and because of the cache.
 
-        Further columns are ``characters``, ``audio_seconds``, ``credits_per_minute`` of audio, ``money``,
-        ``currency`` and ``price_from``.
+        Further columns are ``characters``, ``audio_seconds``, ``credits_per_minute`` (of audio), ``money``
+        (cost by your price list), ``currency`` and ``price_from`` (first days of the prices).
 
     Raises
     ------
@@ -137,7 +154,7 @@ def usage(
             _check_group(name, ledgers)
     groups = ["tags" if name.startswith(TAG) else GROUPS[name] for name in names]
     wanted = [*dict.fromkeys([*_COLUMNS, *groups])]
-    # Equal attempts of a day are summed first. Their meaning and their cost in money follow.
+    # First sum the attempts that agree in all columns of `by`. Then `_table` derives counts and money.
     by = ["period", "day", "is_retake", *_FACTS, *(f"by {name}" for name in names)]
     sums: list[pa.Table] = []
     for rows in _together(ledgers.batches(wanted, first, last), wanted):
@@ -153,14 +170,17 @@ def usage(
 
 
 def filled_columns(table: UsageTable) -> Any:
-    """Return the columns that are not empty, for narrow displays. ``credits`` is always among them."""
+    """Return ``credits`` and all columns that contain a value other than 0 or an empty text."""
     return pd.DataFrame(table)[
         [name for name in table if name == "credits" or table[name].astype(bool).any()]
     ]
 
 
 def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[Any]:
-    """Yield some ten thousand rows at a time, because files of a ledger have few rows."""
+    """Join batches into tables of at least 64,000 rows, because the files of a ledger have few rows each.
+
+    The last table may be smaller.
+    """
     schema, held = pa.schema([LEDGER.field(name) for name in columns]), []
     for batch in batches:
         held.append(batch)
@@ -171,7 +191,7 @@ def _together(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iter
 
 
 def _check_group(name: str, ledgers: Ledgers) -> None:
-    """Raise AnalysisError for an unknown group. An unused tag is allowed unless it looks mistyped."""
+    """Raise AnalysisError for an unknown group. Allow a tag without attempts unless it looks mistyped."""
     maps: Any = (batch.column(0) for batch in ledgers.batches(["tags"]))
     tags = {f"{TAG}{tag}" for tags in maps for tag in tags.keys.unique().to_pylist()}
     known = [*GROUPS, *sorted(tags)]
@@ -181,7 +201,7 @@ def _check_group(name: str, ledgers: Ledgers) -> None:
 
 
 def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.Table:
-    """Return the amounts of each attempt beside its groups."""
+    """Return a table with the numbers of each attempt, and with the columns by which attempts are grouped."""
     get = rows.column
     figures: dict[str, Any] = {
         **_local(get("time"), every, tz),
@@ -202,14 +222,18 @@ def _figures(rows: Any, names: Iterable[str], every: str | None, tz: str) -> pa.
 
 
 def _local(times: Any, every: str | None, tz: str) -> dict[str, Any]:
-    """Return the local day and period of each time. Time zones change only at quarters of an hour."""
+    """Return the local day and the period of each time.
+
+    The result is computed once for each quarter of an hour, because clocks change only at full quarters.
+    """
     quarters = pc.floor_temporal(times, 15, "minute").combine_chunks().dictionary_encode()
     moments = pd.DatetimeIndex(quarters.dictionary.to_pandas()).tz_convert(tz)
     local = moments.tz_localize(None)
-    if every == "1h":  # keep the two equal hours of a day on which clocks are set back
+    if every == "1h":  # keep two lines for the hour that occurs twice when clocks are set back
         periods = moments - (local - local.floor("h"))
     else:
-        # Take the first of two midnights. A day without a midnight begins at one o'clock.
+        # If clocks are set back at midnight, the day has two midnights. Use the first one. If clocks are set
+        # forward at midnight, the day begins later, mostly at one o'clock.
         periods = local.to_period(_PERIODS[every or "1y"]).start_time.tz_localize(
             tz, ambiguous=np.ones(len(local), bool), nonexistent="shift_forward"
         )
@@ -224,7 +248,7 @@ def _sum(figures: Any, by: Sequence[str]) -> pa.Table:
 
 
 def _derive(found: Any) -> Any:
-    """Return the sums of equal attempts as the columns of the table."""
+    """Add the counts and amounts of the usage table, which depend on status and basis of the attempts."""
     status, rows, credits = found["status"], found["rows"], found["credits"]
     answered, is_unknown = status.isin(["done", "suspect"]), found["credits_basis"] == "unknown"
     lost = status.isin(["failed", "charged_unknown", "retried"])
@@ -239,7 +263,7 @@ def _derive(found: Any) -> Any:
         "undelivered": credits.where(lost & ~is_unknown, 0),
         "suspect": credits.where(status == "suspect", 0),
         "retakes": credits.where((status == "done") & found["is_retake"], 0),
-        # The text and the audio of a call count once it is answered.
+        # Count characters and audio only for answered attempts, so that repeated attempts do not count twice.
         "characters": found["characters"].where(answered, 0),
         "audio_millis": found["audio_millis"].where(answered, 0),
     }
@@ -254,7 +278,7 @@ def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) 
     found = found.drop(columns=[name for name in names if name in found]).rename(
         columns={f"by {name}": name for name in names}
     )
-    # Without a group and a period, the sum is one line.
+    # Without groups and periods, put all rows into one group.
     grouped = found.groupby(places or np.zeros(len(found)), dropna=False, sort=True)
     table: Any = grouped[[*COUNTS, *AMOUNTS, "characters", "audio_millis"]].sum()
     table["money"] = grouped["money"].agg(lambda costs: None if None in [*costs] else float(sum(costs)))
@@ -269,7 +293,10 @@ def _table(found: Any, names: Sequence[str], places: list[str], prices: Prices) 
 
 
 def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
-    """Return the cost in money of a day, a service and an operation, and the date of the price."""
+    """Return the cost of one row of sums in money, and the day from which its price is valid.
+
+    If there is no price, return None and an empty text.
+    """
     price = prices.of(sums.operation, sums.service, sums.day.date())
     if price is None:
         return None, ""
@@ -283,12 +310,12 @@ def _cost(sums: Any, prices: Prices) -> tuple[Decimal | None, str]:
 
 
 def plot_usage(result: UsageTable, ax: "Axes | None" = None) -> "Axes":
-    """Plot the credits over time, stacked by the first group, and the wasted credits.
+    """Plot the credits of each period as bars, stacked by the first group, and the wasted credits as a line.
 
     Parameters
     ----------
     result
-        The result of :func:`usage` with periods.
+        The result of :func:`usage`, with periods (`every` is not None).
     ax
         Axes of the plot. The default is a new figure.
 

@@ -1,13 +1,14 @@
 """Compute the variance of a mean when votes share listeners and items (two-way clustering).
 
-Votes of one listener are similar, and so are votes on one item. So the variance of an estimate has three
-terms. It is the variance of its sums by listener, plus that by item, minus that by both (Cameron, Gelbach and
-Miller 2011). Each term has the small-sample factor G / (G - 1) * (n - 1) / (n - k), for G clusters, n votes
-and k estimated means.
+Votes of one listener are similar, and so are votes on one item. So the variance of an estimate is a sum of
+three terms (Cameron, Gelbach and Miller 2011): the variance for clusters of one listener each, plus the
+variance for clusters of one item each, minus the variance for clusters of one listener and one item each.
+Each term has the small-sample factor G / (G - 1) * (n - 1) / (n - k), for G clusters, n votes and k estimated
+means.
 
-In small studies, this result can be smaller than the variance by listener or by item, or even negative. So
-the largest of the three is used, which MacKinnon, Nielsen and Webb (2024) call max-se. Tests use t with
-min(listeners, items) - 1 degrees of freedom.
+In small studies, this sum can be smaller than its first or second term, or even negative. So the largest of
+the sum, the first term and the second term is used, which MacKinnon, Nielsen and Webb (2024) call max-se.
+Tests use the t distribution with min(listeners, items) - 1 degrees of freedom.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from speechframe.statistics.intake import Codes
 Array = NDArray[np.float64]
 
 FEWEST_CLUSTERS = 2
+"""Smallest number of listeners, and of items, for which a variance can be estimated."""
 
 _ROUNDING = 1e-12
+"""A variance below this share of the variance by listener and item together counts as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,11 @@ class Clustered:
     Parameters
     ----------
     variance
-        The variance. NaN if it cannot be computed.
+        The variance, in the squared unit of the estimate. NaN if it cannot be computed.
     listeners, items
-        Number of listeners and items with votes.
+        Number of listeners and of items with votes.
     reason
-        Reason for NaN. Empty if there is a variance.
+        Reason why the variance is NaN. Empty if there is a variance.
     """
 
     variance: float
@@ -46,21 +49,22 @@ class Clustered:
 
     @property
     def degrees(self) -> int:
-        """Degrees of freedom."""
+        """Degrees of freedom of a t test with this variance."""
         return min(self.listeners, self.items) - 1
 
 
 def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: int = 1) -> Clustered:
-    """Return the variance of an estimate, clustered by listener and by item.
+    """Return the variance of an estimate for votes that are clustered by listener and by item.
 
     Parameters
     ----------
     influence
-        Part of the estimate's error that each vote adds. For a mean, this is ``(vote - mean) / votes``.
+        Contribution of each vote to the error of the estimate. For a mean of n votes, the contribution is
+        ``(vote - mean) / n``.
     listeners, items
         Listener and item of each vote, as codes from 0.
     parameters
-        Number of means estimated from the votes (k in the formula above).
+        Number of means that are estimated from the votes (default 1).
 
     Examples
     --------
@@ -83,7 +87,7 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
         reason = "too few votes"
     if reason:
         return Clustered(float("nan"), listener_count, item_count, reason)
-    # Only cells with votes are kept, because a table of all listeners and items could be too large.
+    # Count only combinations of listener and item that occur, because a table of all could be too large.
     _, both = np.unique(listeners * (int(items.max()) + 1) + items, return_inverse=True)
     by_both, cells = _squares(influence, both)
     factor = (votes - 1) / (votes - parameters)
@@ -92,7 +96,8 @@ def clustered(influence: Array, listeners: Codes, items: Codes, *, parameters: i
     by_both *= cells / (cells - 1)
     variance = max(by_listener + by_item - by_both, by_listener, by_item)
     if variance <= _ROUNDING * by_both:
-        # Votes can cancel out in every listener and item. The estimate is not exact then.
+        # The contributions of votes may add up to 0 for every listener and item, by coincidence. The estimate
+        # is not exact then, so do not return 0.
         variance = by_both
     return Clustered(factor * variance, listener_count, item_count)
 
@@ -103,7 +108,9 @@ def _squares(influence: Array, codes: Codes) -> tuple[float, int]:
 
 
 def critical(degrees: Array, confidence: float) -> Array:
-    """Return half the width of a confidence interval, in standard errors.
+    """Return half the width of a t confidence interval in standard errors.
+
+    With fewer than one degree of freedom, return NaN.
 
     Examples
     --------
@@ -114,7 +121,7 @@ def critical(degrees: Array, confidence: float) -> Array:
 
 
 def two_sided(t: Array, degrees: Array) -> Array:
-    """Return the two-sided p values of t values.
+    """Return the two-sided p values of t values. NaN for fewer than one degree of freedom.
 
     Examples
     --------
@@ -129,7 +136,7 @@ def _usable(degrees: Array) -> Array:
 
 
 def holm(p: Array) -> Array:
-    """Return p values adjusted for their number (Holm 1979). NaN stay NaN and do not count.
+    """Adjust p values for the number of tests (Holm 1979). NaN values stay NaN and do not count as tests.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Test whether listeners hear a difference, from correct answers in abx by pair and by listener."""
+"""Test whether listeners hear a difference, from the share of correct answers in an ABX test."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL = "all"
+"""Name of both conditions in the row for all pairs together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discrimination:
-    """Correct answers, with one-sided tests against guessing.
+    """Correct answers, with one-sided tests against guessing (a share of one half).
 
     Parameters
     ----------
     pairs
-        One row for each pair of conditions, and one row for all pairs. The columns are ``condition_a``,
-        ``condition_b``, ``correct``, ``votes``, ``share``, ``low``, ``high`` (Wilson interval), ``p_exact``
-        (binomial test of independent answers), ``p_holm`` (`p_exact` adjusted for all pairs),
-        ``clustered_low``, ``clustered_high``, ``p_clustered``, ``listeners``, ``items`` and ``reason``.
+        One row for each pair of conditions and, if there are several pairs, one row for all of them. The
+        columns are ``condition_a``, ``condition_b``, ``correct``, ``votes``, ``share`` (of correct answers),
+        ``low``, ``high`` (Wilson interval), ``p_exact`` (binomial test of independent answers), ``p_holm``
+        (`p_exact` adjusted for all pairs), ``clustered_low``, ``clustered_high``, ``p_clustered`` (for
+        answers clustered by listener and item), ``listeners``, ``items`` and ``reason``.
     listeners
-        One row a listener, with ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``,
+        One row for each listener, with ``listener``, ``correct``, ``votes``, ``share``, ``low``, ``high``,
         ``p_exact`` and ``p_holm`` (adjusted for all listeners).
     """
 
@@ -36,14 +38,14 @@ class Discrimination:
 
 
 def discrimination(votes: Votes, *, confidence: float = 0.95) -> Discrimination:
-    """Return the shares of answers that recognised X.
+    """Return the shares of correct answers, by pair of conditions and by listener, with tests.
 
     Parameters
     ----------
     votes
-        Votes of ``abx``.
+        Checked votes of the method ``abx``.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
 
     Examples
     --------

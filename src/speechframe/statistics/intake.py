@@ -1,4 +1,8 @@
-"""Check votes before the analysis. Remove practice and untouched votes, and sort the others."""
+"""Check votes before the analysis.
+
+Votes on practice pages and untouched votes (without a score or an answer) are removed. The other votes are
+sorted.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,30 +35,33 @@ Codes = NDArray[np.intp]
 Duplicates = Literal["refuse", "last"]
 
 _SHOWN_ROWS = 5
+"""Largest number of rows, or of tests, that an error message lists."""
 _SIDES: Mapping[str, tuple[str, ...]] = {
     "choice": (A, B, TIE),
     "answer": (A, B),
     "truth": (A, B),
     "left": (A, B),
 }
+"""Allowed values of the columns of pair methods."""
 
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Checked votes of one test, as :func:`check_votes` returns them.
+    """Checked votes of one test, the result of :func:`check_votes`.
 
     Parameters
     ----------
     method
         The test method.
     frame
-        The votes, without practice and untouched votes. Listeners, items and conditions are strings.
+        A DataFrame of the votes, without practice and untouched votes. Listeners, items and conditions are
+        strings.
     conditions
-        Names of all conditions with votes, including conditions with only untouched votes.
+        Sorted names of all conditions with votes, including conditions with only untouched votes.
     practice
         Number of practice votes that were left out.
     untouched
-        Number of untouched votes that were left out, by condition. In pair methods the only key is ``""``.
+        Number of untouched votes that were left out, by condition. In ab and abx the only key is ``""``.
     """
 
     method: Method
@@ -65,31 +72,31 @@ class Votes:
 
     @cached_property
     def listeners(self) -> tuple[str, ...]:
-        """Names of the listeners, sorted."""
+        """Sorted names of the listeners."""
         return tuple(sorted(self.frame["listener"].unique()))
 
     @cached_property
     def items(self) -> tuple[str, ...]:
-        """Names of the items, sorted."""
+        """Sorted names of the items."""
         return tuple(sorted(self.frame["item"].unique()))
 
     def codes(self, column: str, names: Sequence[str]) -> Codes:
-        """Return a column as positions in `names`."""
+        """Return the values of a column as codes, which are their positions in `names`."""
         place = {name: code for code, name in enumerate(names)}
         return np.asarray(self.frame[column].map(place), np.intp)
 
     def without(self, listeners: Collection[str]) -> "Votes":
-        """Return the votes of all other listeners."""
+        """Return the votes of all listeners except the given ones."""
         return replace(self, frame=self.frame[~self.frame["listener"].isin(list(listeners))])
 
     def without_conditions(self, conditions: Collection[str]) -> "Votes":
-        """Return the votes on all other conditions. The method must have scores."""
+        """Return the votes on all conditions except the given ones. The method must have scores."""
         left = tuple(name for name in self.conditions if name not in conditions)
         return replace(self, frame=self.frame[self.frame["condition"].isin(left)], conditions=left)
 
 
 def method_of(name: str) -> Method:
-    """Return the method with a name.
+    """Return the test method with a name.
 
     Raises
     ------
@@ -114,28 +121,29 @@ def check_votes(
     conditions: Collection[str] | None = None,
     duplicates: Duplicates = "refuse",
 ) -> Votes:
-    """Return votes as a checked table. Raise an error if they cannot be analysed.
+    """Check votes and return them as a sorted table.
 
     Parameters
     ----------
     votes
-        A pandas frame, an Arrow table, any object that exports an Arrow table, or a list of mappings. It must
-        have the columns of :data:`~speechframe.statistics.votes.NEEDED`.
+        A pandas DataFrame, an Arrow table, any object that exports an Arrow table, or a list of mappings,
+        with one row for each vote. :data:`~speechframe.statistics.votes.NEEDED` lists the
+        required columns.
     method
         Name of the test method.
     reference
-        The condition that is the hidden reference. ``mushra`` needs a reference.
+        The condition that is the hidden reference. ``mushra`` requires a reference.
     conditions
-        All allowed conditions. None allows every condition.
+        All allowed conditions. None (default) allows every condition.
     duplicates
-        If two rows are the same vote (same listener, trial and slot), ``refuse`` raises an error.
-        ``last`` takes the row with the latest ``voted_utc``.
+        Treatment of two rows for the same vote (same listener, trial and slot). ``refuse`` (default) raises
+        an error. ``last`` keeps the row with the latest ``voted_utc``.
 
     Raises
     ------
     AnalysisError
         A column is missing or has a wrong value, votes belong to two tests, a vote occurs twice, a condition
-        is unknown, or there are no votes. The error has the column and the rows.
+        is unknown, or there are no votes. The error contains the column and the rows, if they are known.
 
     Examples
     --------
@@ -160,7 +168,7 @@ def check_votes(
     counts = (
         {"": int((~touched).sum())} if untouched is None else {str(k): int(n) for k, n in untouched.items()}
     )
-    # The order is fixed, because sums of floating-point numbers depend on it.
+    # Sort the votes, because sums of floating-point numbers depend on the order.
     order = [*NEEDED[method], *(name for name in ("trial", "slot") if name in frame.columns)]
     frame = frame[touched].sort_values(order, kind="stable", ignore_index=True)
     return Votes(kind, frame, names, practice, counts)

@@ -1,4 +1,4 @@
-"""Analyse the votes of a listening test. The result has scores, differences, preferences and screening."""
+"""Analyse the votes of a listening test: scores, differences, preferences, and screening of listeners."""
 
 import html
 import math
@@ -36,6 +36,9 @@ __all__ = [
     "power",
 ]
 
+_SMALLEST_P = 0.001
+"""p values below this value are printed as ``<0.001``."""
+
 _SUMMARY = {
     "scores": ["condition", "mean", "low", "high", "votes", "listeners", "items", "untouched"],
     "pairs": ["condition_a", "condition_b", "difference", "low", "high", "p_holm", "p_wilcoxon_holm"],
@@ -43,6 +46,7 @@ _SUMMARY = {
     "strengths": ["condition", "strength", "low", "high", "worth"],
     "discrimination": ["condition_a", "condition_b", "correct", "votes", "share", "low", "high", "p_exact"],
 }
+"""Columns of each DataFrame that a summary contains."""
 _TITLES = {
     "scores": "Mean scores",
     "pairs": "Differences",
@@ -52,47 +56,46 @@ _TITLES = {
 }
 
 _NAMES = frozenset({"condition", "condition_a", "condition_b", "reason"})
-
-_SMALLEST_P = 0.001
+"""Columns of text, which are aligned to the left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ListeningResult(Findings):
-    """The result of a listening test, as :func:`analyse` returns it.
+    """The result of a listening test, from :func:`analyse`.
 
-    There are two sets of figures. ``everyone`` has the figures of all listeners, which are also available as
-    ``scores``, ``pairs`` and so on. ``kept`` has the figures without the listeners who were screened out. All
-    fields are described in :class:`~speechframe.statistics.figures.Findings`.
+    There are two sets of figures (computed numbers). ``everyone`` contains the figures of all listeners,
+    which are also the attributes ``scores``, ``pairs`` and so on. ``kept`` contains the figures without the
+    listeners who were screened out. :class:`~speechframe.statistics.figures.Findings` describes all fields.
     """
 
     @property
     def scores(self) -> "pd.DataFrame | None":
-        """Mean scores of all listeners. None in pair methods."""
+        """Mean scores of the conditions, from all listeners. None in ab and abx."""
         return self.everyone.scores
 
     @property
     def pairs(self) -> "pd.DataFrame | None":
-        """Differences by all listeners. None in pair methods."""
+        """Differences of the mean scores, from all listeners. None in ab and abx."""
         return self.everyone.pairs
 
     @property
     def spread(self) -> "pd.DataFrame | None":
-        """Deviations of listeners and items. None in pair methods."""
+        """Deviations of listeners and items from the mean scores. None in ab and abx."""
         return self.everyone.spread
 
     @property
     def preference(self) -> "pd.DataFrame | None":
-        """Shares of each pair by all listeners. None unless the method is ab."""
+        """Preferences in each pair of conditions, from all listeners. None unless the method is ab."""
         return self.everyone.preference
 
     @property
     def strengths(self) -> Strengths | None:
-        """Bradley-Terry strengths by all listeners. None unless the method is ab."""
+        """Bradley-Terry strengths, from all listeners. None unless the method is ab."""
         return self.everyone.strengths
 
     @property
     def discrimination(self) -> Discrimination | None:
-        """Correct answers of all listeners. None unless the method is abx."""
+        """Shares of correct answers, from all listeners. None unless the method is abx."""
         return self.everyone.discrimination
 
     def methods(self, *, setup: str = "") -> str:
@@ -102,12 +105,12 @@ class ListeningResult(Findings):
         ----------
         setup
             Sentences on facts that the votes do not contain, such as the recruitment of listeners, their
-            equipment and the loudness. They are inserted after the design.
+            equipment and the loudness. The sentences are inserted after the description of the design.
         """
         return methods_text(self, setup=setup)
 
     def summary(self) -> str:
-        """Return the result as text, for all listeners and without the listeners who were screened out."""
+        """Return the results as text. If listeners were screened out, the results without them follow."""
         lines = [self._headline()]
         lines += _tables(self.everyone)
         lines += ["", self._screening_in_words()]
@@ -116,7 +119,7 @@ class ListeningResult(Findings):
         return printable("\n".join(lines))
 
     def __repr__(self) -> str:
-        """Return the size of the test. :meth:`summary` returns the results."""
+        """Return the method and the size of the test as text."""
         return printable(f"<ListeningResult {self._headline()}>")
 
     def _headline(self) -> str:
@@ -162,30 +165,31 @@ def analyse(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> ListeningResult:
-    """Return the analysis of the votes of a listening test.
+    """Analyse the votes of a listening test.
 
     Parameters
     ----------
     votes
-        One row a vote, with the columns of :data:`~speechframe.statistics.votes.VOTE_SCHEMA` (those of
-        :data:`~speechframe.statistics.votes.NEEDED` are enough). A pandas frame, an Arrow table, or a list of
-        mappings, in any order.
+        A pandas DataFrame, an Arrow table, or a list of mappings, with one row for each vote in any order.
+        :data:`~speechframe.statistics.votes.VOTE_SCHEMA` lists the columns, and
+        :data:`~speechframe.statistics.votes.NEEDED` the required ones.
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     reference
-        The condition that is the hidden reference. ``mushra`` needs a reference.
+        The condition that is the hidden reference. ``mushra`` requires a reference.
     conditions
-        All allowed conditions. Votes on another condition are refused. None allows every condition.
+        All allowed conditions. Votes on another condition are refused. None (default) allows every condition.
     anchors
-        The conditions that are anchors in ``mushra``, the lowest first. Anchors have scores, and a screening
-        rule uses the last anchor. Their differences are not tested, because each additional pair weakens the
-        tests of all other pairs.
+        The conditions that are anchors (degraded clips) in ``mushra``, the lowest quality first. Anchors get
+        mean scores, and a screening rule uses the last anchor. Differences to anchors are not tested, because
+        each additional pair weakens the tests of all other pairs.
     compare_anchors
-        Whether to test the differences of anchors, too.
+        Whether to test the differences to anchors, too (default False).
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
     duplicates
-        If two rows are the same vote, ``refuse`` raises an error, and ``last`` takes the latest row.
+        Treatment of two rows for the same vote. ``refuse`` (default) raises an error, and ``last`` keeps the
+        latest row.
     replicates, seed
         Number of bootstrap samples in ``ab``, and their seed.
 
@@ -194,7 +198,7 @@ def analyse(
     AnalysisError
         The votes cannot be analysed. For example, there are no votes, a column is missing, a score is out of
         range, a vote occurs twice, votes belong to two tests, or a condition is unknown. The message names
-        the rows. Or scipy is not installed.
+        the rows at fault. The same error is raised if scipy is not installed.
 
     Examples
     --------
@@ -264,7 +268,7 @@ def _figures(
 
 def _texts(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
     columns = _SUMMARY[name]
-    # The column of reasons is shown only if a row has a reason.
+    # Include the column `reason` only if a row has a reason.
     shown = frame[[*columns, "reason"] if (frame["reason"] != "").any() else columns]
     texts = {str(column): [_text(str(column), value) for value in shown[column]] for column in shown}
     return shown.assign(**texts)
@@ -291,7 +295,7 @@ def _html_tables(figures: Figures) -> list[str]:
 
 def _html_table(title: str, texts: "pd.DataFrame") -> str:
     def cells(tag: str, row: Iterable[Any]) -> str:
-        # Names are aligned to the left and numbers to the right, in every style of the page.
+        # Set the alignment in each cell, so that it is the same with every style sheet of a page.
         sides = ["left" if column in _NAMES else "right" for column in texts]
         return "".join(
             f'<{tag} style="text-align: {side}">{html.escape(str(value))}</{tag}>'

@@ -1,4 +1,4 @@
-"""Write the methods paragraph of a paper, with the design, the listeners and the statistics of a test."""
+"""Write the methods paragraph of a paper: design, screening and statistics of a listening test."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -33,18 +33,18 @@ REFERENCES = {
     "Davidson 1970": "Davidson, R. R. (1970). On extending the Bradley-Terry model to accommodate ties in "
     "paired comparison experiments. Journal of the American Statistical Association 65, 317-328.",
 }
-"""Full references, by the short form in the text."""
+"""Full references by their short forms, as the paragraph contains them."""
 
 
 def methods_text(result: Findings, *, setup: str = "") -> str:
-    """Return the paragraph, followed by the references that it cites.
+    """Return the methods paragraph, followed by a list of the references that the paragraph cites.
 
     Parameters
     ----------
     result
         The result of a listening test.
     setup
-        Sentences to insert after the design.
+        Sentences to insert after the description of the design. The default is none.
 
     Examples
     --------
@@ -64,8 +64,9 @@ def _design(result: Findings) -> Iterator[str]:
     method, counts = result.method, result.everyone
     names = ", ".join(result.conditions)
     yield (
-        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by {method.title} "
-        f"({method.source}) of {len(result.conditions)} {_plural('condition', len(result.conditions))} "
+        f"{counts.listeners} {_plural('listener', counts.listeners)} took part in a test by "
+        f"{method.title} ({method.source}) of "
+        f"{len(result.conditions)} {_plural('condition', len(result.conditions))} "
         f"({names}) with {counts.items} {_plural('item', counts.items)}."
     )
     if result.reference is not None:
@@ -73,8 +74,8 @@ def _design(result: Findings) -> Iterator[str]:
     if result.anchors:
         count, names = len(result.anchors), _both(result.anchors)
         yield (
-            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, made from the reference "
-            "with a low-pass filter."
+            f"{_plural('Anchor', count)} of ITU-R BS.1534 {_were(count)} {names}, "
+            "made from the reference with a low-pass filter."
         )
     votes = counted(counts.votes, "vote")
     if method.has_scores:
@@ -90,7 +91,8 @@ def _design(result: Findings) -> Iterator[str]:
         untouched = f"{counted(result.untouched, 'vote')} {_were(result.untouched)}"
         yield f"{untouched} left untouched and counted as missing."
     if result.practice:
-        yield f"{counted(result.practice, 'vote')} on practice pages {_were(result.practice)} left out."
+        practice = counted(result.practice, "vote")
+        yield f"{practice} on practice pages {_were(result.practice)} left out."
 
 
 def _screening(result: Findings) -> Iterator[str]:
@@ -143,9 +145,10 @@ def _statistics(result: Findings) -> Iterator[str]:
     if result.method.has_scores:
         yield f"Mean scores have {percent} intervals, {clustering}. The intervals use {with_t}."
         yield (
-            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were heard in both "
-            "conditions. The t tests use the same clustering. Signed-rank tests use the listeners' mean "
-            "differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs (Holm 1979)."
+            f"The {pairs} of conditions {_were(comparisons)} compared on the items that were "
+            "heard in both conditions. The t tests use the same clustering. Signed-rank tests use the "
+            "listeners' mean differences (Wilcoxon 1945). Both kinds of p values were adjusted for all pairs "
+            "(Holm 1979)."
         )
         if result.compared != result.conditions:
             yield "Anchors were left out of the comparisons."

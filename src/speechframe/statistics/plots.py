@@ -1,7 +1,8 @@
-"""Draw the results of a listening test. The plots are readable in grey and with colour blindness.
+"""Draw the results of a listening test.
 
-Every function draws into `ax`, or into a new figure that pyplot does not manage. To save a plot, call
-``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours.
+Every function draws into the axes `ax`, or into a new figure that pyplot does not manage, and returns the
+axes. To save a plot, call ``ax.figure.savefig("x.pdf")``. Shapes and texts repeat the meaning of all colours,
+so plots are readable in grey and with colour blindness.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,17 +18,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Blue and vermilion of Okabe and Ito. People with colour blindness can distinguish them.
+# Colour-blind people can distinguish this blue (by Okabe and Ito) and this dark orange.
 _EVERYONE: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markerfacecolor": "#0072B2"}
+"""Style of figures of all listeners."""
 _KEPT: dict[str, Any] = {"color": "#A34700", "marker": "D", "markerfacecolor": "white"}
+"""Style of figures without the listeners who were screened out."""
 _GREY = "#767676"
 _WIDTH_INCHES = 6.4
 _ROW_INCHES = 0.42
+"""Height of each row of `plot_scores`."""
 _CELL_INCHES = 1.0
+"""Width of each cell of `plot_pairs`."""
 _HEAD_INCHES = 1.1
+"""Height of the legend and the axis of `plot_scores`."""
 _LONGEST_NAME = 24
+"""Number of characters above which a name is shortened."""
 _FOUND = 0.05
+"""p values below this value count as found differences, which are drawn in bold."""
 _SMALLEST_P = 0.001
+"""p values below this value are written as ``p < .001``."""
 
 
 def _short(name: str) -> str:
@@ -35,17 +44,17 @@ def _short(name: str) -> str:
 
 
 def plot_scores(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return a plot of the scores with their intervals, the best condition on top.
+    """Plot the mean scores with their intervals, the best condition on top.
 
-    The plot of ab shows strengths. The plot of abx shows shares of correct answers, with a line at the share
-    of guessing. If listeners were screened out, open diamonds show the figures without these listeners.
+    For ab, plot strengths. For abx, plot shares of correct answers, with a line at 0.5 (guessing). If
+    listeners were screened out, open diamonds show the results without these listeners.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Examples
     --------
@@ -113,7 +122,7 @@ def _draw_estimates(
     known = frame[frame[value].notna()]
     rows = np.array([names.index(name) for name in known["name"]], float) + shift
     ends = known[value].to_numpy(float)
-    # A missing interval is drawn as a point with no width.
+    # If the interval is missing, draw only the point.
     reach = np.stack([ends - known["low"].fillna(known[value]), known["high"].fillna(known[value]) - ends])
     ax.errorbar(
         ends, rows, xerr=np.abs(reach), linestyle="none", capsize=3, markersize=5.5, label=label, **style
@@ -161,17 +170,18 @@ def _draw_scale(ax: "Axes", result: ListeningResult) -> None:
 
 
 def plot_pairs(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    r"""Return a matrix of all pairs. A cell shows the row's score minus the column's score, and p after Holm.
+    r"""Plot a matrix with one cell for each pair of conditions.
 
-    Cells with p below .05 are bold and have a thick border. A darker cell means a larger difference. In ab, a
-    cell shows the share of votes that preferred the row.
+    A cell contains the score of its row minus the score of its column, and the p value adjusted for all pairs
+    (Holm). For ab, a cell contains the share of votes that preferred the row. Cells with p below .05 are bold
+    and have a thick border. A darker cell means a larger difference.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`, of any method except abx.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Raises
     ------
@@ -234,7 +244,7 @@ def _draw_cell(
         a, b, amount = b, a, 2 * zero - amount
     found = bool(pair["p_holm"] < _FOUND)
     depth = 0.0 if np.isnan(amount) else min(1.0, abs(amount - zero) / most)
-    # The darkest blue is still light enough for black text.
+    # Even the darkest blue is light enough for black text.
     shade = tuple(1 - depth * (1 - part) for part in (0.62, 0.78, 0.90))
     place = (columns.index(b), rows.index(a))
     patches = needed("matplotlib.patches")
@@ -267,17 +277,17 @@ def _p(value: float) -> str:
 
 
 def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
-    """Return a plot of the deviations of listeners and items from the mean scores of their conditions.
+    """Plot how much each listener and each item deviates from the mean scores of the conditions.
 
-    Each dot is a listener or an item. A cross is a listener who was screened out. The bar has a length of one
-    standard deviation on each side. The lowest and the highest of each kind have their names.
+    Each dot is a listener or an item. A cross is a listener who was screened out. The bar extends from minus
+    one to plus one standard deviation. The lowest and the highest listener and item are labelled.
 
     Parameters
     ----------
     result
         The result of :func:`~speechframe.statistics.listening.analyse`, of a method with scores.
     ax
-        Axes to draw into. None makes a figure.
+        Axes to draw into. With None (default), a new figure is made.
 
     Raises
     ------
@@ -314,7 +324,7 @@ def plot_spread(result: ListeningResult, ax: "Axes | None" = None) -> "Axes":
 
 def _draw_dots(ax: "Axes", frame: "pd.DataFrame", row: int, out: set[str]) -> None:
     deviation = frame["deviation"].to_numpy(float)
-    # Neighbours have different heights, so that their dots do not overlap.
+    # Draw neighbours at different heights, so that their dots do not overlap.
     heights = row + 0.09 * ((np.arange(len(frame)) % 3) - 1)
     crossed = frame["name"].isin(out).to_numpy()
     style: dict[str, Any] = {"linestyle": "none", "markersize": 5, "zorder": 3}

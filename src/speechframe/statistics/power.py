@@ -1,4 +1,4 @@
-"""Estimate the share of studies that find an effect, by the same analysis of simulated votes."""
+"""Estimate the probability that a listening test finds an effect, by analysing simulated votes."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -21,37 +21,41 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ASSUMED_SPREAD = Spread(listener=0.10, item=0.07, listener_condition=0.05, item_condition=0.05, residual=0.18)
-"""Assumed spread of scores, in parts of the scale's width.
+"""Assumed standard deviations of scores, as shares of the width of the scale.
 
-MOS votes on one condition then have a standard deviation of 0.91, which is usual in such tests. Measure the
-spread of your own tests with :meth:`Spread.of`.
+MOS votes on one condition then have a standard deviation of 0.91 points, which is typical of MOS tests.
+Measure the spread of your own tests with :meth:`Spread.of`.
 """
 
 ASSUMED_LOGIT_SD = 0.5
-"""Assumed standard deviation of listeners, and of items, in choices. The unit is natural log odds."""
+"""Assumed standard deviation of preferences between listeners, and between items, in natural log odds."""
 
 SIMULATIONS = 500
+"""Default number of simulated studies."""
 
 _FEWEST = 2
+"""Smallest number of listeners, items and conditions of a study."""
 _NO_EFFECT = 0.5
+"""Share of votes in ab and abx that means no effect."""
 
 MOST_LISTENERS = 1_000
+"""Default of the largest number of listeners that `listeners_needed` tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The share of studies that find an effect, and the assumptions.
+    """The share of simulated studies that find an effect, and the assumptions of the simulation.
 
     Parameters
     ----------
     power
         Share of the simulated studies with p below `alpha`.
     low, high
-        95 % interval of `power`, because simulations are a sample, too.
+        95 % interval of `power`, whose width depends on the number of simulations.
     method, effect, listeners, items, trials_per_listener, conditions, alpha, simulations, seed
-        Arguments of the call.
+        Parameters of the simulation, as in :func:`power`.
     spread
-        Standard deviations of the simulated scores. None in pair methods.
+        Standard deviations of the simulated scores. None in ab and abx.
     """
 
     power: float
@@ -69,7 +73,7 @@ class Power:
     spread: Spread | None
 
     def __str__(self) -> str:
-        """Return the result as one sentence."""
+        """Return the result and its assumptions as one sentence."""
         what = "points" if self.spread is not None else "of the votes for one side"
         return (
             f"{self.power:.0%} of {self.simulations} simulated {self.method} studies found an effect of "
@@ -93,20 +97,20 @@ def power(
     simulations: int = SIMULATIONS,
     seed: int = 0,
 ) -> Power:
-    """Return the probability that a study finds an effect.
+    """Estimate the probability that a study finds an effect.
 
-    One condition differs from the others by `effect`. A study finds the effect if this condition and a given
-    other condition differ with p below `alpha`, adjusted for all pairs (Holm). The clustered test of the pair
-    is used in ab, and the exact binomial test of all answers in abx.
+    In a simulated study, the first condition differs from the others by `effect`. The study finds the effect
+    if the first and the second condition differ with p below `alpha`, adjusted for all pairs (Holm). Scores
+    and ab use the clustered test of the pair, and abx uses the exact binomial test of all answers.
 
     Parameters
     ----------
     method
         ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     effect
-        For methods with scores, the difference of means in points, before votes are rounded and limited to
-        the scale. For ab, the share of votes for the better condition, of a typical listener and item. For
-        abx, the share of correct answers.
+        For methods with scores, the difference of the mean scores in points, before scores are rounded and
+        limited to the scale. For ab, the share of votes for the better condition by a typical listener on a
+        typical item. For abx, the share of correct answers.
     listeners, items, trials_per_listener
         Size of the study. A trial is a page. Each listener rates an item in all conditions, on one page
         (``multi``, ``mushra``) or on one page for each condition (``mos``).
@@ -115,11 +119,11 @@ def power(
     spread
         Standard deviations of scores. None uses :data:`ASSUMED_SPREAD` times the width of the scale.
     design
-        A planned study, which replaces the four numbers above. It is a frame with ``listener``, ``item`` and
-        ``condition`` (``condition_a`` and ``condition_b`` in pair methods), one row a vote. The first
-        condition by name differs from the others, and it is compared with the second.
+        A planned study, which replaces `listeners`, `items`, `trials_per_listener` and `conditions`. It is a
+        DataFrame with one row for each vote and the columns ``listener``, ``item`` and ``condition``
+        (``condition_a`` and ``condition_b`` in ab and abx). The conditions are sorted by name.
     alpha
-        An effect counts as found if p is below this value.
+        Significance level. An effect counts as found if p is below this value.
     simulations
         Number of simulated studies.
     seed
@@ -175,26 +179,27 @@ def power(
 def listeners_needed(
     method: str, *, effect: float, wished_power: float = 0.8, most: int = MOST_LISTENERS, **study: Any
 ) -> Power:
-    """Return the smallest study that finds an effect with at least the wished power.
+    """Return the power of the smallest study that finds an effect with at least `wished_power`.
 
-    A binary search finds the number of listeners. Every step is a simulation, so the number is right within a
-    few per cent.
+    A binary search finds the number of listeners. Every step is a simulation, so the number is only accurate
+    to a few per cent.
 
     Parameters
     ----------
     method, effect
         As in :func:`power`.
     wished_power
-        Share of studies that must find the effect.
+        Probability with which a study must find the effect (default 0.8).
     most
-        Largest number of listeners to try.
+        Largest number of listeners to try (default 1,000).
     **study
         The other arguments of :func:`power`, except ``listeners`` and ``design``.
 
     Raises
     ------
     AnalysisError
-        `most` listeners are not enough, for example because there are few items. Or as :func:`power`.
+        `most` listeners are not enough, for example because there are few items. Or for a reason of
+        :func:`power`.
 
     Examples
     --------
@@ -229,7 +234,12 @@ def listeners_needed(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A planned study, as arrays of codes with one entry a vote. `second` is always greater than `first`."""
+    """A planned study, as arrays with one entry for each vote.
+
+    `who`, `what`, `first` and `second` are the codes of the listener, the item and the two conditions of the
+    vote. `second` is always greater than `first`, and None for methods with scores. `trials` is the number of
+    pages of each listener.
+    """
 
     who: Codes
     what: Codes
@@ -263,12 +273,12 @@ def _balanced(kind: Method, listeners: int, items: int, trials: int, conditions:
         raise AnalysisError("listeners, items, trials_per_listener and conditions must be 1 or more")
     pairs = np.array(list(combinations(range(conditions), 2)) or [(0, 0)], np.intp)
     ways = conditions if kind.has_scores else len(pairs)
-    # A page of mos has one condition of an item, and a page of pair methods has one pair.
-    # Pages of other methods have all conditions.
+    # A page of mos contains one condition of an item, and a page of ab or abx one pair of conditions. A page
+    # of the other methods contains all conditions of an item.
     one_page = kind.has_scores and kind.name != MOS
     heard = min(items, trials if one_page else max(1, trials // ways))
     who, turn, way = (axis.ravel() for axis in np.indices((listeners, heard, ways), dtype=np.intp))
-    # Listeners begin at different items, so that all items get about the same number of votes.
+    # Let listeners begin at different items, so that all items get about the same number of votes.
     what = (turn + who * heard) % items
     first, second = (way, None) if kind.has_scores else (pairs[way, 0], pairs[way, 1])
     pages = heard if one_page else heard * ways

@@ -1,8 +1,8 @@
-"""Compute preferences from pair votes, as counts and shares of each pair and as strengths of conditions."""
+"""Compute preferences from votes of ab: shares for each pair, and a strength for each condition."""
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPLICATES = 1000
+"""Default number of bootstrap samples of each kind."""
 
 _STEPS = 60
+"""Largest number of steps of Newton's method."""
 _CLOSE = 1e-9
-# Keeps strengths finite in a bootstrap sample in which one condition wins every vote.
+"""Newton's method ends when no parameter changes by this much or more."""
 _RIDGE = 1e-6
+"""Weight of a penalty on large strengths. Without it, a condition that wins all votes of a bootstrap sample
+would have an infinite strength."""
 _LONGEST_STEP = 2.0
+"""Largest change of a parameter in one step of Newton's method."""
 _DRAWN_AT_ONCE = 4_000_000
-# Half the distance between these quantiles is one standard error. Few extreme samples do not change it.
+"""Number of random numbers that are drawn at a time, to limit the memory."""
 _ONE_SIGMA = (0.15865525393145707, 0.8413447460685429)
+"""Quantiles at minus and plus one standard deviation of a normal distribution. Half the distance between them
+is a standard error on which a few extreme samples have no influence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,12 +42,12 @@ class Strengths:
     Parameters
     ----------
     frame
-        One row a condition, the strongest first. The columns are ``condition``, ``strength`` (natural
-        logarithm, with mean 0), ``low``, ``high``, ``std_error``, ``worth`` (exponentials of the strengths,
-        as shares with sum 1) and ``reason``.
+        One row for each condition, the strongest first. The columns are ``condition``, ``strength`` (natural
+        log odds, with mean 0), ``low``, ``high``, ``std_error``, ``worth`` (exponentials of the strengths,
+        scaled to the sum 1) and ``reason`` (for figures that are NaN).
     tie
-        Davidson's nu. For two equal conditions, a tie is nu times as likely as each preference. 0 if no vote
-        is a tie.
+        Davidson's nu. Between two conditions of equal strength, a tie is nu times as likely as a vote for
+        either condition. 0 if no vote is a tie, and NaN if strengths cannot be computed.
     replicates
         Number of bootstrap samples of each kind.
     """
@@ -51,23 +58,24 @@ class Strengths:
 
 
 def preference_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
-    """Return the preferences in each pair of conditions with votes, the clearest first.
+    """Return the preferences in each pair of conditions that has votes, the largest share first.
 
     Parameters
     ----------
     votes
-        Votes of ``ab``.
+        Checked votes of the method ``ab``.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
 
     Returns
     -------
     pandas.DataFrame
-        One row a pair. ``condition_a`` is the condition with more votes, and ``condition_b`` the other.
-        Further columns are ``prefer_a``, ``prefer_b``, ``ties``, ``share`` (of a among the decided votes),
-        ``low``, ``high`` (Wilson interval), ``clustered_low``, ``clustered_high``, ``p`` (clustered),
-        ``p_holm`` (adjusted for all pairs), ``p_exact`` (sign test of independent votes without ties),
-        ``votes``, ``listeners``, ``items`` and ``reason``.
+        One row for each pair. ``condition_a`` is the condition with more votes, and ``condition_b`` the
+        other. Further columns are ``prefer_a``, ``prefer_b``, ``ties`` (numbers of votes), ``share`` (of
+        ``condition_a`` among the votes without ties), ``low``, ``high`` (Wilson interval),
+        ``clustered_low``, ``clustered_high``, ``p`` (for votes clustered by listener and item), ``p_holm``
+        (`p` adjusted for all pairs), ``p_exact`` (sign test of independent votes without ties), ``votes``,
+        ``listeners``, ``items`` and ``reason``.
 
     Examples
     --------
@@ -120,11 +128,12 @@ def preference_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame
 
 
 _TIE = 2
+"""Outcome of a vote for neither condition. 0 is a vote for the first condition, and 1 for the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ballots:
-    """Pair votes as codes. Within a pair, the conditions are sorted by name."""
+    """Votes on pairs as arrays of codes. In each pair, the name of `first` sorts before that of `second`."""
 
     first: Codes
     second: Codes
@@ -134,7 +143,7 @@ class _Ballots:
     conditions: int
 
     @classmethod
-    def of_votes(cls, votes: Votes) -> "_Ballots":
+    def of_votes(cls, votes: Votes) -> Self:
         a, b = (votes.codes(name, votes.conditions) for name in ("condition_a", "condition_b"))
         choice = votes.frame["choice"].to_numpy(object)
         for_first = (choice == A) == (a < b)
@@ -153,7 +162,7 @@ class _Ballots:
         return list(combinations(range(self.conditions), 2))
 
     def counts(self, clusters: Codes) -> Array:
-        """Return the counts of outcomes by cluster and pair, with shape (clusters, pairs, 3)."""
+        """Return the number of votes by cluster, pair and outcome, with shape (clusters, pairs, 3)."""
         place = np.zeros((self.conditions, self.conditions), np.intp)
         for code, pair in enumerate(self.pairs):
             place[pair] = code
@@ -168,21 +177,21 @@ def strengths(
 ) -> Strengths:
     """Return the strength of each condition, fitted to all pairs together.
 
-    A is preferred to B with odds exp(strength of A - strength of B). The standard errors come from three
-    kinds of bootstrap samples, of listeners, of items, and of combinations of listener and item. Their
-    variances are joined as in :mod:`~speechframe.statistics.clusters`. The intervals use t with
-    min(listeners, items) - 1 degrees of freedom.
+    The odds of a vote for condition A, not B, are exp(strength of A - strength of B). The standard errors
+    come from three kinds of bootstrap samples: of listeners, of items, and of combinations of listener and
+    item. Their variances are combined as in :mod:`~speechframe.statistics.clusters`. The intervals use the t
+    distribution with min(listeners, items) - 1 degrees of freedom.
 
     Parameters
     ----------
     votes
-        Votes of ``ab``.
+        Checked votes of the method ``ab``.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
     replicates
         Number of bootstrap samples of each of the three kinds.
     seed
-        Seed of the bootstrap. The same votes and seed give the same figures.
+        Seed of the bootstrap. Equal votes and an equal seed give equal results.
 
     Examples
     --------
@@ -227,9 +236,9 @@ def strengths(
 
 
 def _no_strengths(total: Array, pairs: list[tuple[int, int]], conditions: tuple[str, ...]) -> str:
-    """Return the reason if there are no finite strengths, else an empty text.
+    """Return the reason why there are no finite strengths, or an empty text if strengths are finite.
 
-    Strengths are finite if a chain of wins leads from every condition to every other one (Ford 1957).
+    Strengths are finite if a chain of wins leads from every condition to every other condition (Ford 1957).
     """
     csgraph = needed("scipy.sparse.csgraph")
     beaten = np.zeros((len(conditions), len(conditions)))
@@ -254,15 +263,15 @@ def _groups(count: int, group: NDArray[Any], conditions: tuple[str, ...]) -> str
 
 
 def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tuple[Array, Array]:
-    """Return maximum-likelihood strengths and nu for many tables of counts at once.
+    """Return the maximum-likelihood strengths and nu of Davidson's model, for many tables of counts at once.
 
-    Without ties, this is the model of Bradley and Terry. The likelihood is concave in the strengths and in
-    log nu, so Newton's method finds the maximum. Long steps are shortened.
+    Without ties, the model is that of Bradley and Terry. The log likelihood is concave in the strengths and
+    in log nu, so Newton's method finds its maximum. Long steps are shortened.
 
     Parameters
     ----------
     counts
-        Numbers of votes for the first condition, for the second, and for neither, with shape
+        Number of votes for the first condition, for the second condition, and for neither, with shape
         (tables, pairs, 3).
     pairs
         The two conditions of each pair, as codes.
@@ -283,10 +292,10 @@ def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tu
     products = (ways[:, :, None] * ways[:, None, :]).reshape(len(ways), -1)
     tables, votes = len(counts), counts.sum(axis=2)
     tied = counts[:, :, _TIE].sum(axis=1) > 0
-    # In a table without ties, nu is 0, and the outcome "tie" is removed from the likelihood.
+    # In a table without ties, nu is 0. Remove the outcome "tie" from the likelihood of this table.
     open_ways = np.where(tied[:, None], [[0.0, 0.0, 0.0]], [[0.0, 0.0, -np.inf]])[:, None, :]
     held = np.eye(conditions + 1) * _RIDGE
-    # The likelihood does not depend on the sum of the strengths. So the sum is held at 0.
+    # The likelihood does not depend on the sum of the strengths. This term keeps the sum at 0.
     held[:conditions, :conditions] += 1.0
     parameters = np.zeros((tables, conditions + 1))
     for _ in range(_STEPS):
@@ -311,7 +320,7 @@ def davidson(counts: Array, pairs: list[tuple[int, int]], conditions: int) -> tu
 def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> Array:
     _, cells = np.unique(ballots.listeners * (ballots.items.max() + 1) + ballots.items, return_inverse=True)
     kinds = (ballots.listeners, ballots.items, cells)
-    # Each kind has its own random stream, so that its samples do not depend on the other kinds.
+    # Give each kind of samples its own random stream, so that its samples do not depend on the other kinds.
     by_listener, by_item, by_both = (
         _bootstrap(ballots, clusters, replicates, stream)
         for clusters, stream in zip(kinds, rng.spawn(len(kinds)), strict=True)
@@ -322,7 +331,7 @@ def _variance(ballots: _Ballots, replicates: int, rng: np.random.Generator) -> A
 def _bootstrap(ballots: _Ballots, clusters: Codes, replicates: int, rng: np.random.Generator) -> Array:
     counts = ballots.counts(clusters)
     size = len(counts)
-    # Samples are drawn in parts, because all samples of a large test could need gigabytes.
+    # Draw the samples in parts, because all samples of a large test could need gigabytes.
     at_once = max(1, _DRAWN_AT_ONCE // size)
     drawn = (
         rng.multinomial(size, np.full(size, 1 / size), size=min(at_once, replicates - first)).astype(float)

@@ -12,8 +12,8 @@ from speechframe.statistics.intake import Codes, Votes
 if TYPE_CHECKING:
     import pandas as pd
 
-# Differences are rounded, because rounding errors must not change the ranks of equal differences.
 _RANK_DECIMALS = 9
+"""Decimals to which differences are rounded before they are ranked, so that equal differences stay equal."""
 
 _PAIR_COLUMNS = [
     "condition_a",
@@ -36,7 +36,7 @@ _PAIR_COLUMNS = [
 
 
 class ScoreTable:
-    """Scores as arrays, with methods that compare two conditions.
+    """Scores of votes as arrays, with methods for the means of conditions and their differences.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class ScoreTable:
 
     @classmethod
     def of_votes(cls, votes: Votes) -> "ScoreTable":
-        """Return votes as a table."""
+        """Return a table of checked votes."""
         return cls(
             votes.frame["score"].to_numpy(float),
             votes.codes("condition", votes.conditions),
@@ -66,19 +66,22 @@ class ScoreTable:
         )
 
     def mean(self, condition: int) -> tuple[float, Clustered]:
-        """Return the mean of one condition and its variance."""
+        """Return the mean score of one condition, and the variance of this mean."""
         rows = self.of[condition]
         mean, influence = _mean(self.scores[rows])
         return mean, clustered(influence, self.listeners[rows], self.items[rows])
 
     def shared(self, first: int, second: int) -> tuple[Codes, Codes]:
-        """Return the rows of two conditions, for items that were heard in both conditions."""
+        """Return the positions of the votes on two conditions, only for items with votes in both."""
         both = self._heard[first] & self._heard[second]
         rows = [self.of[code][both[self.items[self.of[code]]]] for code in (first, second)]
         return rows[0], rows[1]
 
     def difference(self, first: int, second: int) -> tuple[float, Clustered]:
-        """Return the mean of `first` minus that of `second`, for items heard in both, and its variance."""
+        """Return the mean score of `first` minus that of `second`, and the variance of this difference.
+
+        Only items with votes in both conditions count.
+        """
         plus, minus = self.shared(first, second)
         rows = np.concatenate([plus, minus])
         if not len(rows):
@@ -97,7 +100,10 @@ def _mean(scores: Array) -> tuple[float, Array]:
 
 
 def p_of_pairs(table: ScoreTable, pairs: list[tuple[int, int]]) -> Array:
-    """Return the clustered two-sided p of each difference. NaN if it cannot be computed."""
+    """Return the two-sided p value of the difference of each pair, for votes clustered by listener and item.
+
+    A p value that cannot be computed is NaN.
+    """
     found = [table.difference(first, second) for first, second in pairs]
     values = np.array([value for value, _ in found], float)
     variances = np.array([spread.variance for _, spread in found], float)
@@ -106,7 +112,7 @@ def p_of_pairs(table: ScoreTable, pairs: list[tuple[int, int]]) -> Array:
 
 
 def _t(values: Array, variances: Array) -> Array:
-    """Return the t values of differences. NaN if difference and variance are both 0."""
+    """Return the t values of differences. A t value is NaN if the difference and its variance are both 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return values / np.sqrt(variances)
 
@@ -117,16 +123,17 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
     Parameters
     ----------
     votes
-        Votes of a method with scores.
+        Checked votes of a method with scores.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
 
     Returns
     -------
     pandas.DataFrame
-        One row a condition, with ``condition``, ``mean``, ``low``, ``high``, ``std_error``, ``votes``,
-        ``listeners``, ``items``, ``untouched`` and ``reason``. Clips that a listener did not rate count only
-        in ``untouched``. A figure that cannot be computed is NaN, and ``reason`` has the cause.
+        One row for each condition, with ``condition``, ``mean``, ``low``, ``high`` (confidence interval),
+        ``std_error``, ``votes``, ``listeners``, ``items``, ``untouched`` and ``reason``. Clips that a
+        listener did not rate count only in ``untouched``. A number that cannot be computed is NaN, and
+        ``reason`` contains the cause.
 
     Examples
     --------
@@ -163,26 +170,27 @@ def score_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
 
 
 def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
-    """Return the difference of every two conditions, the largest first.
+    """Return the difference of the mean scores of every two conditions, the largest difference first.
 
-    Two conditions are compared on the items that were heard in both. The intervals are not adjusted for the
-    number of pairs, but ``p_holm`` is (Holm 1979). ``p_wilcoxon`` is a signed-rank test of the listeners'
-    mean differences. This test does not assume a normal distribution, and it ignores differences between
-    items.
+    Two conditions are compared only on items with votes in both. The values ``p_holm`` and
+    ``p_wilcoxon_holm`` are adjusted for the number of pairs (Holm 1979). The intervals are not adjusted.
+    ``p_wilcoxon`` is the p value of a signed-rank test of the listeners' mean differences. This test does not
+    assume a normal distribution, and it ignores differences between items.
 
     Parameters
     ----------
     votes
-        Votes of a method with scores.
+        Checked votes of a method with scores.
     confidence
-        Confidence level of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1 (default 0.95).
 
     Returns
     -------
     pandas.DataFrame
-        One row a pair, with ``condition_a`` (the better one), ``condition_b``, ``difference``, ``low``,
-        ``high``, ``std_error``, ``t``, ``degrees``, ``p``, ``p_holm``, ``p_wilcoxon``, ``p_wilcoxon_holm``,
-        ``votes``, ``listeners``, ``items`` (heard in both) and ``reason``.
+        One row for each pair, with ``condition_a`` (the better condition), ``condition_b``, ``difference``,
+        ``low``, ``high`` (confidence interval), ``std_error``, ``t``, ``degrees`` (of freedom), ``p``,
+        ``p_holm``, ``p_wilcoxon``, ``p_wilcoxon_holm``, ``votes``, ``listeners``, ``items`` (with votes in
+        both) and ``reason``.
     """
     import pandas as pd
 
@@ -225,11 +233,14 @@ def pair_frame(votes: Votes, *, confidence: float = 0.95) -> "pd.DataFrame":
 
 
 def _wilcoxon(table: ScoreTable, first: int, second: int) -> float:
-    """Return p of the signed-rank test of listeners' mean differences. NaN if all differences are 0."""
+    """Return the p value of the signed-rank test of the listeners' mean differences.
+
+    If there is no difference other than 0, return NaN.
+    """
     plus, minus = table.shared(first, second)
     means = [_listener_means(table, rows) for rows in (plus, minus)]
     differences = np.round(means[0] - means[1], _RANK_DECIMALS)
-    # Zeros are removed here. scipy would also ignore them, but they would affect its choice of the method.
+    # Remove zeros here. scipy would also ignore them, but zeros would change how it computes the p value.
     differences = differences[~np.isnan(differences) & (differences != 0)]
     if not len(differences):
         return float("nan")

@@ -1,18 +1,20 @@
-"""Find listeners who did not follow the instructions, by rules that are fixed before the test.
+"""Find listeners who did not follow the instructions (screening), by rules that are fixed before the test.
 
-A rule never compares a listener with other listeners, because a different opinion is not a fault. The rules
-are these.
+A rule never compares a listener with other listeners, because a different opinion is not a fault. A listener
+who breaks one of these rules is screened out:
 
 ``reference``
-    mushra. The hidden reference got less than 90 in more than 15 % of its trials (ITU-R BS.1534).
+    Only mushra. The hidden reference got less than 90 in more than 15 % of its trials (ITU-R BS.1534).
 ``anchor``
-    mushra. The mid-range anchor got more than 90 in more than 15 % of its trials (ITU-R BS.1534-3).
+    Only mushra. The mid-range anchor got more than 90 in more than 15 % of its trials (ITU-R BS.1534-3).
 ``constant``
-    All votes gave the same score to different conditions, or were ties. This needs eight votes or more.
+    All votes gave the same score to different conditions, or all votes were ties. The listener must have
+    eight votes or more.
 ``side``
-    ab and abx. All decided votes were for the same side. This needs eight decided votes or more.
+    Only ab and abx. All votes except ties were for the same side of the page. The listener must have eight
+    such votes or more.
 ``unheard``
-    More than 15 % of the votes were given without playing a clip. This needs the column ``plays``.
+    More than 15 % of the votes were given without playing a clip. The votes must have the column ``plays``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,11 +32,12 @@ TOLERATED_SHARE = 0.15
 """Largest share of a listener's trials that may break a rule."""
 
 FEWEST_VOTES = 8
-"""Number of equal votes that is unlikely by chance. For a fair coin, it happens once in 128 listeners."""
+"""Smallest number of votes for the rules ``constant`` and ``side``. Of 128 listeners who toss a coin for each
+vote, one has eight equal votes."""
 
 
 def screen(votes: Votes, *, reference: str | None = None, mid_anchor: str | None = None) -> "pd.DataFrame":
-    """Return the screening of all listeners.
+    """Apply the screening rules to each listener.
 
     Parameters
     ----------
@@ -48,11 +51,12 @@ def screen(votes: Votes, *, reference: str | None = None, mid_anchor: str | None
     Returns
     -------
     pandas.DataFrame
-        One row a listener. ``listener`` is the name, ``votes`` the number of votes, and ``screened`` is True
-        if the listener is screened out. ``reason`` has the rules that the listener broke. The other columns
-        are shares, of trials that missed the reference or the anchor (``reference_missed``,
-        ``anchor_missed``), of votes without playing (``unheard``, NaN if plays were not recorded), of the
-        most frequent vote (``same``), and of the most frequent side (``same_side``).
+        One row for each listener. ``listener`` is the name, ``votes`` the number of votes, and ``screened``
+        is True if the listener is screened out. ``reason`` names the rules that the listener broke. The other
+        columns are shares: of trials that broke the rule of the reference or of the anchor
+        (``reference_missed``, ``anchor_missed``), of votes without playing a clip (``unheard``), of the most
+        frequent vote (``same``), and of the most frequent side (``same_side``). A share that cannot be
+        computed is NaN.
 
     Examples
     --------
@@ -137,12 +141,12 @@ def _reasons(facts: dict[str, Any], frame: "pd.DataFrame", votes: Votes) -> list
 def _could_differ(frame: "pd.DataFrame", column: str) -> bool:
     if column == "score":
         return len(set(frame["condition"])) > 1
-    # Always choosing condition a is a preference. Only ties every time are suspicious.
+    # A listener may always prefer condition a. Only ties in every vote are suspicious.
     return column == "choice" and bool((frame[column] == TIE).all())
 
 
 def _sides_differ(frame: "pd.DataFrame") -> bool:
-    """Return whether some condition was on both sides, so that choosing a side is not a preference."""
+    """Return whether a condition was on both sides. Otherwise votes for one side may be a preference."""
     left = frame["condition_a"].where(frame["left"] == A, frame["condition_b"])
     right = frame["condition_b"].where(frame["left"] == A, frame["condition_a"])
     return bool(set(left) & set(right))

@@ -1,18 +1,18 @@
 """Define the table of votes of a listening test, with one row a vote.
 
 A *vote* is a listener's score of one clip (``mos``, ``multi``, ``mushra``) or choice between two clips
-(``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis needs only the
-columns of :data:`NEEDED`, so it accepts votes of other tools. It ignores further columns, such as answers to
-questions.
+(``ab``, ``abx``). A listening test writes all columns of :data:`VOTE_SCHEMA`. An analysis requires only the
+columns of :data:`NEEDED`, so it accepts votes from other tools. An analysis ignores further
+columns, such as answers to questions.
 
 Columns of every method
 
 =================  ====================================================================================
-``test_id``        Name of the test. One frame has votes of one test.
-``listener``       Opaque name of the listener.
+``test_id``        Name of the test. All votes of a table must belong to one test.
+``listener``       Name of the listener in the test.
 ``seed``           Seed of the design.
 ``trial``          Number of the page in this listener's order, from 0, including practice pages.
-``training``       True for a practice page, which is stored but not analysed.
+``training``       True for a vote on a practice page, which is stored but not analysed.
 ``item``           Name of the item (usually the text) that the clips of a trial share.
 ``plays``          Number of times that a clip of this vote was started.
 ``listened_s``     Seconds for which the clips of this vote were played, in total.
@@ -29,10 +29,10 @@ Columns of ``mos``, ``multi``, ``mushra``
 ``score``          The score, in the range of the method. Null if the listener did not rate the clip.
 =================  ====================================================================================
 
-Columns of ``ab``, ``abx``. ``a`` and ``b`` always mean the two conditions, not the sides of the page
+Columns of ``ab``, ``abx``. ``a`` and ``b`` are ``condition_a`` and ``condition_b``, not sides of the page
 
 =================  ====================================================================================
-``condition_a``    First condition of the pair. The order of the two has no meaning.
+``condition_a``    First condition of the pair. The order of the two conditions has no meaning.
 ``condition_b``    Second condition of the pair.
 ``left``           ``a`` or ``b``, the condition on the left (in abx, the condition of button A).
 ``choice``         Only ab. ``a``, ``b`` or ``tie``, the preferred condition.
@@ -121,14 +121,14 @@ NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of listening tests.
+    """A method of listening tests, such as MUSHRA.
 
     Parameters
     ----------
     name
         Name of the method: ``mos``, ``multi``, ``mushra``, ``ab`` or ``abx``.
     title
-        Title of the method for readers.
+        Title of the method in texts and reports.
     source
         The recommendation or the article that describes the method.
     lowest, highest
@@ -150,11 +150,12 @@ class Method:
 
     @property
     def has_scores(self) -> bool:
-        """Whether a vote is a score of one clip, rather than a choice between two."""
+        """Whether a vote is a score of one clip, rather than a choice between two clips."""
         return self.lowest is not None
 
 
 _QUALITY = ("Bad", "Poor", "Fair", "Good", "Excellent")
+"""Labels of the scale in all methods with scores, the lowest first."""
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {

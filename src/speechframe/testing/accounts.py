@@ -1,4 +1,4 @@
-"""The accounts of keys: quotas in characters, known idempotency keys, rates, and calls in flight."""
+"""The accounts of API keys: used characters, known idempotency keys, call rates, and calls in flight."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,33 @@ from speechframe.testing.journal import Bill, BillsFile
 __all__ = ["Account", "Bank", "OtherBodyError", "QuotaUsedUpError"]
 
 UNLIMITED = 10**12
-"""Quota from which answers count down if no quota is set."""
+"""Characters from which answers count down if no quota is set. More than any test uses."""
 _MARK_BYTES = 16
+"""Size in bytes of the hashes of idempotency keys and requests, large enough that hashes do not collide."""
 
 
 class OtherBodyError(Exception):
-    """An ``Idempotency-Key`` was used again for another request."""
+    """Raised if an ``Idempotency-Key`` was used before for a different request."""
 
 
 class QuotaUsedUpError(Exception):
-    """The call would cost more characters than the quota has left."""
+    """Raised if a call costs more characters than are left of the quota."""
 
 
 class Account:
-    """The account of one key. It has the key's fingerprint, and for each region a meter of its calls."""
+    """The account of one API key.
+
+    Attributes
+    ----------
+    fingerprint
+        Short hash of the key.
+    meters
+        Meter of the key's calls in flight, by region.
+    used
+        Characters billed so far.
+    marks
+        Hash of the request, by the hash of its ``Idempotency-Key``.
+    """
 
     def __init__(self, key: str, meters: dict[str, InFlightMeter]) -> None:
         self.fingerprint = fingerprint(key)
@@ -34,13 +47,14 @@ class Account:
         self._at_s: float | None = None
 
     def remaining(self, quota: int | None) -> int:
-        """Return the characters left of a quota, at least 0."""
+        """Return the characters left of `quota`, at least 0. None as `quota` means `UNLIMITED`."""
         return max(0, (UNLIMITED if quota is None else quota) - self.used)
 
     def may_pass(self, rate: float, burst: int, now_s: float) -> bool:
-        """Take a token of the rate limit. Return False if none is left.
+        """Take one token from the token bucket of the rate limit. Return False if the bucket is empty.
 
-        The bucket gains `rate` tokens a second, up to `burst`, and starts full. `now_s` is a monotonic time.
+        The bucket starts full and gains `rate` tokens a second, up to `burst` tokens. `now_s` is a monotonic
+        time.
         """
         passed_s = float("inf") if self._at_s is None else now_s - self._at_s
         self._tokens = min(float(burst), self._tokens + passed_s * rate)
@@ -52,9 +66,18 @@ class Account:
 
 
 class Bank:
-    """The accounts of all keys over one journal. Every bill is counted, also those read from the journal.
+    """The accounts of all API keys, and the journal of their bills.
 
-    `cap` is the initial cap of every meter.
+    Parameters
+    ----------
+    keys, regions
+        All API keys, and the names of all regions.
+    cap
+        Largest number of calls in flight for each key and region at the start. None for no limit.
+    journal
+        File of bills. The bills that it contains already count as well.
+    counters
+        Counters that receive every bill.
     """
 
     def __init__(
@@ -74,16 +97,16 @@ class Bank:
             self._count(bill)
 
     def account(self, key: str | None) -> Account | None:
-        """Return the account of a key. None for a wrong key."""
+        """Return the account of a key, or None if the key is missing or wrong."""
         return self._by_key.get(key) if key is not None else None
 
     def meters(self) -> dict[str, list[InFlightMeter]]:
-        """Return the meters of each region."""
+        """Return, for each region, the meters of all keys."""
         accounts = self._by_key.values()
         return {region: [account.meters[region] for account in accounts] for region in self._regions}
 
     def remaining(self, quota: int | None) -> dict[str, int]:
-        """Return the characters left by key fingerprint. Empty without a quota."""
+        """Return the characters left for each key, by key fingerprint. Without a quota, return nothing."""
         if quota is None:
             return {}
         return {name: account.remaining(quota) for name, account in self._by_fingerprint.items()}
@@ -96,10 +119,11 @@ class Bank:
         quota: int | None,
         mark: tuple[str, bytes] | None,
     ) -> bool:
-        """Write the bill of a call to disk. Return False if the call was paid before.
+        """Write one bill for each text of a call to disk. Return False if the call was billed before.
 
-        `characters_of` maps the tag of each text to its billed characters. `mark` is the ``Idempotency-Key``
-        and the content of its request. OtherBodyError and QuotaUsedUpError mean that nothing was billed.
+        `characters_of` maps the tag of each text to its billed characters. `mark` contains the
+        ``Idempotency-Key`` and the content of the request. None means a request without this key. If the
+        method returns False or raises OtherBodyError or QuotaUsedUpError, nothing is billed.
         """
         name, body = ("", "") if mark is None else (_digest(mark[0].encode("latin-1")), _digest(mark[1]))
         if name:

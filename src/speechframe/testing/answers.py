@@ -1,4 +1,4 @@
-"""The bytes of answers (sections 2.3, 2.4 and 7.1), joined from pieces that are made once."""
+"""Make the bytes of HTTP answers (sections 2.3, 2.4 and 7.1 of the API document)."""
 
 import functools
 import json
@@ -32,13 +32,16 @@ _VOICES = {
     ),
 }
 _CHUNK_BYTES = 16 * 1024
+"""Size of each chunk of a streamed answer except the last."""
 _STYLES = ["Conversational", "Narration"]
 
 
 def http(
     status: int, body: Sequence[Piece], *, trace: str, content_type: str = JSON, headers: str = ""
 ) -> bytes:
-    r"""Return an HTTP answer as bytes. Each line in `headers` ends with a line break.
+    r"""Return an HTTP answer as bytes.
+
+    `trace` is the trace id. `headers` contains further header lines, each with its line break.
 
     Examples
     --------
@@ -53,7 +56,10 @@ def http(
 
 
 def chunked(body: bytes, *, trace: str, content_type: str, headers: str = "") -> bytes:
-    r"""Return a good answer in chunks, as streams send it. Without its last five bytes it is incomplete.
+    r"""Return an answer with status 200 in chunked transfer encoding, as streams send it.
+
+    `trace` is the trace id. `headers` contains further header lines, each with its line break. The last five
+    bytes mark the end of the body.
 
     Examples
     --------
@@ -78,7 +84,7 @@ def _reason(status: int) -> str:
 
 
 def error(status: int, message: str, *, trace: str, headers: str = "") -> bytes:
-    """Return an error answer in the shape of our service (chosen: http-error-body)."""
+    """Return an error answer. Its JSON body has the fields of our service (chosen: http-error-body)."""
     known = Status.of(status)
     code = _CODES.get(known, HttpErrorCode.INTERNAL_ERROR) if known is not None else "SCRIPTED"
     fields = {"error_message": message, "error_code": str(code), "trace_id": trace}
@@ -95,10 +101,11 @@ def spoken(
     words: str,
     warning: str | None,
 ) -> list[Piece]:
-    """Return the pieces of the body of a good answer (section 2.3).
+    """Return the body of a successful answer with speech (section 2.3), in pieces.
 
-    `audio_url` is ``audioFile``, and `words` is the JSON of ``wordDurations``. `remaining` and `used` are
-    characters of the billing cycle. Empty Base64 and a missing warning are left out.
+    `audio_url` is the value of ``audioFile``. `encoded_audio` is the Base64 of ``encodedAudio`` in pieces. If
+    it is empty, the body lacks this field. `words` is the JSON of ``wordDurations``. `remaining` and `used`
+    count the characters of the billing cycle. If `warning` is None, the body has no warning.
     """
     encoded = (b'"encodedAudio":"', *encoded_audio, b'",') if encoded_audio else ()
     said = "" if warning is None else f',"warning":{json.dumps(warning)}'
@@ -111,7 +118,7 @@ def spoken(
 
 
 def word_durations(text: str, audio_seconds: float) -> str:
-    """Return the words of a text with times, as JSON. Each word lasts for its share of the text.
+    """Return the JSON of ``wordDurations``. The duration of a word is proportional to its length in letters.
 
     Examples
     --------
@@ -131,7 +138,7 @@ def word_durations(text: str, audio_seconds: float) -> str:
 
 @functools.cache
 def voice_listing(model: Model) -> bytes:
-    """Return the voices of a model's catalogue (section 2.4), in several locales."""
+    """Return the JSON list of the voices of a model (section 2.4). Most voices have several locales."""
     voices = [
         Voice.model_validate(
             {
@@ -154,7 +161,10 @@ def voice_listing(model: Model) -> bytes:
 def limits_page(
     *, identity: str, cap: int | None, remaining: int | None, idempotent: bool, takes: bool, region: str
 ) -> bytes:
-    """Return the page of limits, which is our own addition. None hides the cap or means no quota."""
+    """Return the JSON page of limits. The API document does not contain this page.
+
+    If `cap` is None, the page lacks the cap. `remaining` is None if there is no quota.
+    """
     page = {
         "service": "speechframe",
         "identity": identity,

@@ -1,11 +1,12 @@
-"""Canned audio with a tag of its text, joined from pieces that are encoded once.
+"""Make canned audio that contains a tag (a 64-bit hash of its text).
 
-A clip has a head of a few bytes with the tag of its text, and a tail that all clips of a shape share. The
-size of each piece except the last is a multiple of three. So the Base64 of a clip is the Base64 of its
-pieces, and the tail is encoded once.
+A clip (one WAV or FLAC file) consists of a head of a few bytes and a tail. The head contains the tag. All
+clips with the same format, rate, channels, length and pitch share one tail, so the tail is encoded only once.
+The size of each piece except the last is a multiple of three bytes. So the joined Base64 texts of the pieces
+are the Base64 of the clip.
 
-The sound is a hum of about 150 Hz that is loud and soft four times a second. It is neither silent nor
-clipped, and as long as speech of its text.
+The sound is a hum of 120 to 190 Hz whose loudness rises and falls four times a second. The sound is neither
+silent nor clipped. By default its length is that of speech of the text.
 """
 
 import functools
@@ -25,36 +26,48 @@ from speechframe.spec.speech import Format
 __all__ = ["Shape", "clip", "clip_base64", "shape_of", "streamed_clip", "tag_in", "tag_of"]
 
 SECONDS_PER_CHARACTER = 0.06
+"""Length of the audio for each billed character in seconds, about as in real speech."""
 VARIANTS = 8
-"""Number of pitches. The text selects one, and each further take uses the next one."""
+"""Number of pitches. The text selects the pitch, and each further take uses the next pitch."""
 
 _PERIOD_S = 3
+"""Length in seconds of the sound that each clip repeats. Its bytes are a multiple of three at every rate."""
 _QUANTUM_S = 0.15
-"""At every sample rate of the document this is a multiple of three frames, so Base64 can be cut there."""
+"""Clips are multiples of this many seconds, which is a multiple of three frames at every allowed rate."""
 _SAMPLE_BYTES = 2
 _FULL_SCALE = 32767
 _PEAK = 0.5
+"""Peak of the sound as a share of full scale."""
 _LEAST_FRAMES = 300
+"""Length in frames of the shortest clip, a multiple of three."""
 
-_TAG = struct.Struct("<QIH")  # tag, take, variant
+_TAG = struct.Struct("<QIH")
+"""Layout of the data in the head: tag, take, variant."""
 _WAV_TAG = b"spfT"
+"""Name of the RIFF chunk with the tag."""
 _WAV_HEAD = struct.Struct("<4sI4s 4sIHHIIHH 4sI14s 4sI")
+"""Layout of the head of a WAV file: RIFF header, format, tag, and the header of the samples."""
 _CHUNK = struct.Struct("<4sI")
+"""Layout of the header of a RIFF chunk: name, size in bytes."""
 _FLAC_MAGIC = b"fLaC"
 _FLAC_TAG = b"spfT"
+"""Application id of the FLAC metadata block with the tag."""
 _FLAC_APPLICATION = 2
+"""Type of a FLAC metadata block for application data."""
 _FLAC_LAST = 0x80
+"""Bit in the type of the last FLAC metadata block."""
 _FLAC_INFO_BYTES = 42
-"""Size of the magic bytes and STREAMINFO, which always comes first."""
+"""Size of the magic bytes and the STREAMINFO block, which is always the first block."""
 _FLAC_FILL = b"\0\0"
+"""Zeros after the tag that make the size of a FLAC head a multiple of three."""
 _FLAC_FRAMES_AT, _FLAC_FRAMES_BITS = 18, (1 << 36) - 1
-"""Offset and mask of the number of frames in STREAMINFO. The same bytes have other figures too."""
+"""Offset of the eight bytes that contain the number of frames, and the mask of its 36 bits."""
 _UNKNOWN = b"\xff\xff\xff\xff"
-"""Length in the WAV header of a stream, whose length is unknown."""
+"""Size in a WAV header that means an unknown length, as in a stream."""
 
 
 class Shape(NamedTuple):
-    """Properties that many clips share: format, rate, channels, length and pitch."""
+    """Properties that many clips share: format, sample rate, channels, frames (length), variant (pitch)."""
 
     format: Format
     rate_hz: int
@@ -69,7 +82,9 @@ class Shape(NamedTuple):
 
 
 def tag_of(text: str) -> int:
-    """Return the number of a text in audio and books. It has 64 bits and is the same everywhere.
+    """Return the tag of a text: a 64-bit hash that identifies the text in audio and books.
+
+    The tag depends only on the text. It is the same in every process.
 
     Parameters
     ----------
@@ -86,7 +101,7 @@ def tag_of(text: str) -> int:
 
 
 def tag_in(audio: bytes) -> int:
-    """Return the tag of the text that a clip of a :class:`~speechframe.testing.FaultyService` speaks.
+    """Return the tag of the text for which a :class:`~speechframe.testing.FaultyService` made the audio.
 
     Parameters
     ----------
@@ -116,10 +131,10 @@ def tag_in(audio: bytes) -> int:
 def shape_of(
     format: Format, rate_hz: int, channels: int, *, characters: int, audio_bytes: int | None, variant: int
 ) -> Shape:
-    """Return the shape of a clip in WAV or FLAC.
+    """Return the shape of a clip.
 
-    The length follows the text's `characters`, or with `audio_bytes` the size of the clip. `variant` may be
-    any number, because pitches repeat.
+    The number of billed `characters` determines the length, unless `audio_bytes` is set to the approximate
+    size of the clip. `variant` may be any integer, because pitches repeat.
 
     Examples
     --------
@@ -147,7 +162,7 @@ def clip(shape: Shape, tag: int, take: int) -> bytes:
 
 
 def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
-    """Return the bytes of a clip as a stream, whose header has no length."""
+    """Return the bytes of a clip whose header gives no length, as in a stream."""
     whole = clip(shape, tag, take)
     if shape.format is Format.FLAC:
         at = slice(_FLAC_FRAMES_AT, _FLAC_FRAMES_AT + 8)
@@ -158,7 +173,7 @@ def streamed_clip(shape: Shape, tag: int, take: int) -> bytes:
 
 
 def clip_base64(shape: Shape, tag: int, take: int) -> tuple[bytes | memoryview, ...]:
-    """Return the Base64 of a clip in pieces. Only the head is encoded for each clip."""
+    """Return the Base64 of a clip in pieces. The Base64 of the tail comes from a cache."""
     if shape.format is Format.FLAC:
         flac = _flac(shape)
         return b2a_base64(_flac_head(shape, flac, tag, take), newline=False), flac.tail_base64
@@ -189,12 +204,12 @@ def _repeated(period: bytes, shape: Shape, over: int = 1, under: int = 1) -> lis
 
 @functools.cache
 def _samples(rate_hz: int, variant: int) -> NDArray[np.int16]:
-    """Return one period of the sound. It ends as it begins, so repeated periods have no seam."""
+    """Return `_PERIOD_S` seconds of the sound. The hum continues smoothly if the period is repeated."""
     time_s = np.arange(_PERIOD_S * rate_hz) / rate_hz
     pitch_hz = 120 + 10 * variant
     hum = sum(np.sin(2 * np.pi * pitch_hz * k * time_s) / k for k in range(1, 6))
     syllables = 0.3 + 0.7 * np.sin(2 * np.pi * 2 * time_s) ** 2
-    # Add a little noise, as recordings have, so that FLAC saves half of the size and not almost all of it.
+    # Add a little noise, as in recordings. Without noise, FLAC would shrink the sound far more than speech.
     breath = np.random.default_rng(variant).uniform(-0.02, 0.02, len(time_s))
     sound = (hum + breath) * syllables
     samples: NDArray[np.int16] = np.rint(sound * (_PEAK * _FULL_SCALE / np.abs(sound).max())).astype("<i2")
@@ -217,7 +232,7 @@ class _Flac(NamedTuple):
     tail_base64: bytes
 
 
-# Limit the cache, because there may be as many shapes as lengths of texts.
+# Limit the cache, because each length of a text may need a shape of its own.
 @functools.lru_cache(maxsize=256)
 def _flac(shape: Shape) -> _Flac:
     data = _flac_bytes(shape)
@@ -235,7 +250,7 @@ def _flac_bytes(shape: Shape) -> bytes:
 
 @functools.cache
 def _flac_frames(rate_hz: int, channels: int, audio_bytes: int) -> int:
-    # The size of FLAC is only known after encoding, so approach it step by step.
+    # The size of a FLAC file is known only after encoding, so approach the requested size in three steps.
     frames = _cuttable(audio_bytes // channels)
     for _ in range(3):
         size = len(_flac_bytes(Shape(Format.FLAC, rate_hz, channels, frames, 0)))

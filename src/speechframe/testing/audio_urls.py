@@ -1,4 +1,7 @@
-"""Audio for the URLs in answers (``audioFile``). A path has all facts about its clip, so none are stored."""
+"""Serve audio under the URLs in answers (``audioFile``).
+
+A path contains the shape, the tag and the take of its clip (one audio file). So the service stores no audio.
+"""
 
 import re
 
@@ -19,7 +22,7 @@ _PARTS = re.compile(
 
 
 def path_of(shape: Shape, tag: int, take: int) -> str:
-    """Return the path of a clip.
+    """Return the URL path of a clip.
 
     Examples
     --------
@@ -30,7 +33,10 @@ def path_of(shape: Shape, tag: int, take: int) -> str:
 
 
 def audio_at(path: str, *, trace: str) -> bytes:
-    """Return the answer for a path under `AUDIO_PATH`. It needs no key, as with signed links."""
+    """Return the answer for a path under `AUDIO_PATH`. The request needs no API key, as with signed links.
+
+    The answer is the audio, 410 for an expired link, or 404 for an unknown path.
+    """
     if path.startswith(EXPIRED_PATH):
         return answers.error(410, "the link has expired", trace=trace)
     found = _PARTS.fullmatch(path)

@@ -1,10 +1,9 @@
 """Handle the requests of the faulty test service: checks, faults, bills and answers.
 
-A call for speech or translations passes these checks in order: key, body,
-region, cap and rate. Then the service draws the fault of the call. The call is
-in flight during its latency. After the latency the service writes the bill to
-disk and answers. A client that disconnects early does not change any of this,
-as with a remote service.
+A call (a request for speech or translations) passes these checks in order: key, body, region, cap and rate.
+Then the service chooses the step of the call: a fault, an error status, or a good answer. The call is in
+flight during its latency. After the latency the service writes the bill to disk and answers. If a client
+disconnects early, the call continues nevertheless, as in a remote service.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ _WITH_WAIT = frozenset({Status.TOO_MANY_REQUESTS, Status.SERVICE_UNAVAILABLE})
 
 
 def identity_of(seed: int) -> str:
-    """Return the identity of a faulty service. Services with the same seed return the same speech."""
+    """Return the identity that the page of limits contains. Services with the same seed have the same one."""
     return f"faulty-{seed}"
 
 
@@ -83,14 +82,14 @@ class _HandledCall:
 
 
 class RequestHandler:
-    """Handler of all requests, in one event loop.
+    """Handler of all requests to all regions of a service, in one event loop.
 
     Parameters
     ----------
     knobs
-        Initial knobs.
+        Settings of the service at the start.
     data
-        Folder of the journal.
+        Folder of the journal (the file of bills).
     """
 
     def __init__(self, knobs: Knobs, data: Path) -> None:
@@ -109,14 +108,14 @@ class RequestHandler:
         self._faults = FaultTable(knobs.faults)
 
     def open(self, urls: Mapping[str, str]) -> None:
-        """Set the address of each region. Audio URLs start with the address."""
+        """Set the address of each region. Call this before the first request, because audio URLs need it."""
         self._urls = urls
 
     def connection(self, region: str) -> Connection:
-        """Return the protocol of a new connection to a region."""
+        """Return the asyncio protocol for a new connection to a region."""
         return Connection(lambda request, out: self._handle(request, out, region))
 
-    # -- the ways in -----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------
 
     def _handle(self, request: HttpRequest, out: Connection, region: str) -> None:
         self._number += 1
@@ -235,7 +234,7 @@ class RequestHandler:
         if step is not plan.OK:
             self._counters.faults[step.name] += 1
         if step.status == Status.TOO_MANY_REQUESTS:
-            # Refuse a played 429 at once, because a real service does no work for such a call.
+            # Send a planned 429 without the latency, because a real service does no work for a refused call.
             self._refuse(out, step.status, "played", trace, asked, step.retry_after)
             return
         key = request.header(IDEMPOTENCY_KEY) if knobs.idempotent else None
@@ -257,7 +256,7 @@ class RequestHandler:
         return read_request(request.body, take, is_stream=request.path == _STREAM.path)
 
     def _step(self, text: str, tag: int) -> Step:
-        """Return the next step from the script of a text, or a random step."""
+        """Return the next step of the text's script. Without a script, choose a step by `faults` and seed."""
         scripts = self._knobs.scripts
         script = scripts.get(text) or scripts.get(plan.EVERY_TEXT) if scripts else None
         if script:
@@ -283,7 +282,7 @@ class RequestHandler:
                 self._answer(call)
 
     def _lose(self, call: _HandledCall) -> None:
-        """End a call without any answer."""
+        """End a call without an answer: reset its connection, or hold it until it is closed."""
         if call.step.fault in {Fault.RESET_BEFORE, Fault.RESET_AFTER}:
             self._leave(call)
             call.out.reset()
@@ -291,7 +290,7 @@ class RequestHandler:
             call.out.hold(self._knobs.hang_s, lambda: self._leave(call))
 
     def _bill(self, call: _HandledCall) -> bool:
-        """Bill the call. Return False if the call was refused instead."""
+        """Bill the call. If the bill is impossible, refuse the call and return False."""
         wanted, quota = call.wanted, self._knobs.quota
         try:
             billed = {tag: round(n * self._knobs.billed_times) for tag, n in wanted.characters_of.items()}
@@ -336,7 +335,7 @@ class RequestHandler:
         self._counters.count_answer(200)
 
     def _make_answer(self, call: _HandledCall) -> bytes:
-        """Return the answer to a call that was billed."""
+        """Return the answer to a billed call, with the fault of its step."""
         wanted, fault, knobs = call.wanted, call.step.fault, self._knobs
         if isinstance(wanted, WantedTranslation):
             return spoken.answer_translate(wanted, fault, knobs.odd, knobs.billed_times, trace=call.trace)
@@ -354,7 +353,7 @@ class RequestHandler:
         odd = knobs.odd.get(wanted.text)
         return spoken.change_answer(answer, odd, trace=call.trace) if odd else answer
 
-    # -- the ways out -----------------------------------------------------------------
+    # -- refusals --------------------------------------------------------------------
 
     def _leave(self, call: _HandledCall) -> None:
         call.meter.leave(_now_s())
@@ -378,14 +377,18 @@ class RequestHandler:
         out.reply(answers.error(status, words, trace=trace, headers=headers))
 
     def _own_wait(self, asked: tuple[str, int] | None, value: str) -> str:
-        """Return the header with the value of a script, which may be invalid."""
+        """Return a `Retry-After` header with `value` from a script. The value need not be valid."""
         wait_s = retry_after_s({RETRY_AFTER_HEADER: value})
         if asked is not None and wait_s is not None:
             self._counters.set_wait(asked, _now_s() + wait_s)
         return f"{RETRY_AFTER_HEADER}: {value}\r\n"
 
     def _wait_headers(self, asked: tuple[str, int] | None) -> str:
-        """Return a `Retry-After` header in a random form. Record when the text may be sent again."""
+        """Return the headers with the waiting time, or nothing if the form has none.
+
+        `asked` is the region and the tag of the text, or None. If it is set, record when the text may be sent
+        again.
+        """
         knobs, now_s = self._knobs, time.time()
         self._refusals += 1
         form = plan.form_of(knobs.retry_after, plan.draw(knobs.seed, "form", self._refusals))
@@ -394,7 +397,7 @@ class RequestHandler:
             return ""
         if asked is not None:
             self._counters.set_wait(asked, _now_s() + wait_s)
-        # A client compares the date of a retry with the Date header.
+        # A client subtracts the Date header from a date in Retry-After, so both must use the same clock.
         return f"Date: {formatdate(now_s, usegmt=True)}\r\n{RETRY_AFTER_HEADER}: {value}\r\n"
 
 

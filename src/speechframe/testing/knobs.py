@@ -1,4 +1,4 @@
-"""Settings of the service (knobs): a checked, frozen object that goes to the child process as JSON."""
+"""Check the settings of a faulty service (its knobs). The child process receives the knobs as JSON."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -28,6 +28,7 @@ Count = Annotated[int, Field(ge=0)]
 RegionNames = tuple[str, ...]
 
 _FIXED_AT_START = frozenset({"seed", "regions", "keys"})
+"""Knobs that cannot change while the service runs."""
 _ALLOWED: Mapping[str, str] = MappingProxyType(
     {
         "latency": "seconds, Fixed or Lognormal",
@@ -45,7 +46,7 @@ def _as_latency(value: object) -> object:
 
 
 class Knobs(BaseModel):
-    """Every knob with its default. The docstring of ``FaultyService`` describes each one."""
+    """Every knob (setting) with its default. The docstring of ``FaultyService`` describes each knob."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -119,7 +120,7 @@ class Knobs(BaseModel):
     @field_validator("down_regions")
     @classmethod
     def _its_own(cls, value: frozenset[str], known: ValidationInfo) -> frozenset[str]:
-        # If `regions` was refused, compare with nothing.
+        # If `regions` itself is invalid, it is missing in `known.data`. Then accept any names here.
         regions = known.data.get("regions", value)
         for name in sorted(value):
             if name not in regions:
@@ -128,14 +129,18 @@ class Knobs(BaseModel):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """Return checked knobs, or raise SettingsError for an unknown knob or a value that is not allowed."""
+        """Return knobs with these values. Raise SettingsError if a knob is unknown or a value is invalid."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise SettingsError(_words(error)) from None
 
     def changed(self, changes: dict[str, Any]) -> Self:
-        """Return changed knobs. SettingsError for unknown or fixed knobs and values that are not allowed."""
+        """Return a copy with changed knobs.
+
+        Raise SettingsError if a knob is unknown, cannot change while the service runs, or has an invalid
+        value.
+        """
         fixed = sorted(_FIXED_AT_START & set(changes))
         if fixed:
             raise SettingsError(f"{fixed[0]} cannot change after the start. Make a new FaultyService.")

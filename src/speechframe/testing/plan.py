@@ -1,7 +1,8 @@
-"""The plan of each request: its step, its latency and its waiting time. All depend on the seed only.
+"""Plan each request: its step (fault, error status or good answer), its latency, and its waiting time.
 
 These functions have no state and read no clock. Equal arguments give equal results, in every process and
-version. So a run against a faulty service always sees the same faults, in whichever order its rows arrive.
+version. The fault of an attempt depends on the seed, the text, and the number of the attempt. So a run
+against a faulty service gets the same faults in any order of its rows.
 """
 
 import functools
@@ -33,14 +34,16 @@ __all__ = [
 ]
 
 AND_SO_ON = "..."
-"""Last item of a script. The step before it is then repeated for ever."""
+"""Last item of a script (the steps of one text). All later attempts repeat the step before this item."""
 EVERY_TEXT = "*"
-"""Text whose script applies to every text without a script of its own."""
+"""Key of the script that applies to every text without a script of its own."""
 
 _BITS = 53
+"""Number of random bits in a drawn number, the precision of a float."""
 _NORMAL = NormalDist()
 _ERROR_STATUSES = range(400, 600)
 _TOO_MANY = 1.0 + 1e-9
+"""Largest allowed sum of all shares, with a tolerance for rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +68,22 @@ class Fixed:
             raise ValueError(f"a latency is 0 or more seconds, not {self.seconds}")
 
     def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds, which does not depend on `place`."""
+        """Return the latency in seconds. It is the same for every `place`."""
         del place
         return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """A latency with a long tail, as services in a network have it.
+    """A latency with a log-normal distribution, whose long tail is typical of network services.
 
     Parameters
     ----------
     mean_s
         Mean in seconds.
     sigma
-        Standard deviation of its logarithm (default 0.5). With 0.5, one in a hundred exceeds 2.8 times the
-        mean.
+        Standard deviation of the logarithm of the latency (default 0.5). With 0.5, one latency in a hundred
+        exceeds 2.8 times the mean.
 
     Examples
     --------
@@ -99,7 +102,7 @@ class Lognormal:
             )
 
     def seconds_at(self, place: float) -> float:
-        """Return the latency in seconds that a share `place` of all latencies stays below."""
+        """Return a quantile of the latency in seconds. `place` is the share of shorter latencies."""
         deviation = _NORMAL.inv_cdf(min(max(place, 2.0**-_BITS), 1 - 2.0**-_BITS))
         return self.mean_s * math.exp(self.sigma * deviation - self.sigma**2 / 2)
 
@@ -108,7 +111,7 @@ Latency = Lognormal | Fixed
 
 
 class Fault(StrEnum):
-    """The faults beside error statuses. Each fault has its effect and whether the call is billed."""
+    """The faults other than error statuses. `billed` is true if the service bills the call nevertheless."""
 
     billed: bool
 
@@ -124,17 +127,17 @@ class Fault(StrEnum):
     HANG = "hang", False
     """The service never answers. The slot is held until the client disconnects."""
     RESET_AFTER = "reset_after", True
-    """The connection is reset instead of an answer."""
+    """The connection is reset after billing, instead of an answer."""
     HANG_BILLED = "hang_billed", True
-    """As ``hang``, after billing."""
+    """As ``hang``, but the call is billed."""
     TRUNCATED = "truncated", True
     """The body ends half-way and the connection is closed."""
     BROKEN_JSON = "broken_json", True
     """The body is complete but is not JSON."""
     BROKEN_BASE64 = "broken_base64", True
-    """``encodedAudio`` has a letter that Base64 does not have."""
+    """``encodedAudio`` contains a character that is invalid in Base64."""
     EXPIRED_URL = "expired_url", True
-    """The answer has an expired URL instead of audio, even if Base64 was requested."""
+    """The answer contains an expired audio URL, even if Base64 was requested."""
     NO_AUDIO = "no_audio", True
     """``encodedAudio`` is valid Base64, but not of audio."""
     SLOW_BYTES = "slow_bytes", True
@@ -142,7 +145,19 @@ class Fault(StrEnum):
 
 
 class Step(NamedTuple):
-    """The plan for one request: a good answer, a fault, or an error status with its own Retry-After."""
+    """The plan for one request: a good answer, a fault, or an error status.
+
+    Attributes
+    ----------
+    name
+        ``ok``, the name of the fault, or the status.
+    fault
+        The fault. None for a good answer or an error status.
+    status
+        HTTP status of the answer. 200 unless the step is an error status.
+    retry_after
+        Value of Retry-After from a script. None for the value by the settings of the service.
+    """
 
     name: str
     fault: Fault | None = None
@@ -157,7 +172,7 @@ OK = Step("ok")
 def parse_step(words: str) -> Step:
     """Return the step for ``ok``, the name of a fault, a status, or ``status:Retry-After``.
 
-    ValueError for other words.
+    Any other text raises ValueError.
 
     Examples
     --------
@@ -180,7 +195,7 @@ def parse_step(words: str) -> Step:
 
 
 def scripted_step(script: Sequence[str], attempt: int) -> Step:
-    """Return the step of an attempt, counted from 0, by the script of its text.
+    """Return the step of a script for an attempt, counted from 0. After the script, the step is `OK`.
 
     Examples
     --------
@@ -196,7 +211,7 @@ def scripted_step(script: Sequence[str], attempt: int) -> Step:
 
 
 def check_script(script: Sequence[str]) -> None:
-    """Raise ValueError if a step of a script cannot be played."""
+    """Raise ValueError if a step of a script is unknown, or if a script is only `AND_SO_ON`."""
     steps = script[:-1] if script and script[-1] == AND_SO_ON else script
     if len(steps) < len(script) and not steps:
         raise ValueError(f"a script of {AND_SO_ON!r} alone has no step to repeat. Put a step before it.")
@@ -205,9 +220,9 @@ def check_script(script: Sequence[str]) -> None:
 
 
 class FaultTable:
-    """The shares of attempts that get a fault, by step. The rest gets good answers.
+    """The share of attempts for each step (fault or error status). All other attempts get good answers.
 
-    ValueError for an unknown step, a share outside 0 to 1, or a sum above 1.
+    The constructor raises ValueError for an unknown step, a share outside 0 to 1, or a sum above 1.
 
     Examples
     --------
@@ -229,16 +244,16 @@ class FaultTable:
         return bool(self._steps)
 
     def step_at(self, place: float) -> Step:
-        """Return the step of an attempt at `place`, a number from 0 to below 1."""
+        """Return the step of an attempt. `place` is its random number, from 0 to below 1."""
         index = bisect_right(self._ends, place)
         return self._steps[index] if index < len(self._steps) else OK
 
 
 def draw(seed: int, what: str, *of: int) -> float:
-    """Return a number from 0 to below 1, evenly spread, that depends only on the arguments.
+    """Return a uniform pseudo-random number from 0 to below 1 that depends only on the arguments.
 
     `what` names the use of the number, so that the fault and the latency of a request are independent. `of`
-    is the tag of a text with its attempt, or the number of a request.
+    identifies the request: the tag of its text with the number of the attempt, or a running number.
 
     Examples
     --------
@@ -250,13 +265,14 @@ def draw(seed: int, what: str, *of: int) -> float:
 
 
 Form = Literal["seconds", "float", "date", "mixed"] | None
-"""Form of Retry-After. "mixed" means each form and none in turn, by the seed."""
+"""Form of Retry-After. None omits the header. "mixed" chooses among the other forms for each refusal."""
 
 _FORMS: tuple[Form, ...] = ("seconds", "float", "date", None)
+"""The forms among which "mixed" chooses."""
 
 
 def form_of(form: Form, place: float) -> Form:
-    """Return the form of the Retry-After of a refusal at `place`.
+    """Return `form`, or for "mixed" the form that `place`, a random number from 0 to below 1, selects.
 
     Examples
     --------
@@ -267,10 +283,10 @@ def form_of(form: Form, place: float) -> Form:
 
 
 def retry_after(form: Form, wait_s: float, now_s: float) -> tuple[str | None, float]:
-    """Return the value of a Retry-After header, and the seconds from `now_s` that it means.
+    """Return the value of a Retry-After header, and the waiting time in seconds that the value means.
 
-    The forms are whole seconds, a decimal number, an HTTP date, or None. Forms with whole seconds round
-    `wait_s` up.
+    If `form` is None, the value is None. Whole seconds and HTTP dates round up, so the waiting time may be
+    longer than `wait_s`. `now_s` is the Unix time.
 
     Examples
     --------

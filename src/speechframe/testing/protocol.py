@@ -1,7 +1,8 @@
-"""HTTP/1.1, as far as our clients need it. Headers are searched with `bytes.find`, connections stay open.
+"""Read HTTP/1.1 requests and write answers, as far as our clients need HTTP.
 
-A connection passes each complete request to one function, which answers at once or later. Until then, further
-requests wait in the buffer. A connection can send good answers, and can fail in the ways of real networks.
+A connection passes each complete request to one function. The function answers at once or later. Until the
+answer, further requests of the connection wait in the buffer. Instead of an answer, the function may choose a
+network failure, such as a reset. Connections stay open after an answer unless the client wants them closed.
 """
 
 import asyncio
@@ -19,9 +20,11 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 _END = b"\r\n\r\n"
-# If a connection is closed with a linger of 0 s, it sends a reset, as a crashed or restarted service does.
+"""End of the head of a request."""
 _NO_LINGER = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER with a linger time of 0 s. If such a socket is closed, it sends a TCP reset."""
 _PIECES = 20
+"""Number of pieces of a slow answer."""
 
 
 def _line(name: str) -> bytes:
@@ -37,7 +40,11 @@ _CLOSE = b"\r\nconnection: close"
 
 
 class HttpRequest(NamedTuple):
-    """A complete request."""
+    """A complete request.
+
+    `head` contains the request line and the headers. `lowered` is `head` in lower case, for the search of
+    headers.
+    """
 
     method: str
     path: str
@@ -47,15 +54,19 @@ class HttpRequest(NamedTuple):
     body: bytes
 
     def header(self, line: bytes) -> str | None:
-        """Return the value of a header. Constants of this module such as `API_KEY` name the header."""
+        """Return the value of a header, or None if the header is missing.
+
+        `line` is a constant of this module, such as `API_KEY`.
+        """
         return _value(self.head, self.lowered, line)
 
 
 class Connection(asyncio.Protocol):
     """One connection of a client.
 
-    It calls `handle` with each request and itself. The handler, now or later, calls exactly one of
-    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and :meth:`hold`.
+    The connection calls `handle` with each request and itself. `handle` must call exactly one of
+    :meth:`reply`, :meth:`reset`, :meth:`cut`, :meth:`send_slowly` and
+    :meth:`hold`, at once or later.
     """
 
     def __init__(self, handle: Callable[[HttpRequest, "Connection"], None]) -> None:
@@ -73,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss to the holder of the connection."""
+        """Call the function `done` of :meth:`hold`, if the connection is held."""
         del exc
         self._let_go()
 
@@ -92,14 +103,14 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def reset(self) -> None:
-        """Reset the connection. Unread and unwritten data is lost."""
+        """Reset the connection. Data that was not read or written yet is lost."""
         found = self._transport.get_extra_info("socket")
         if found is not None and not self._transport.is_closing():
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
     def cut(self, answer: bytes) -> None:
-        """Write the beginning of an answer and close the connection."""
+        """Write an answer, which may be incomplete, and close the connection."""
         if not self._transport.is_closing():
             self._transport.write(answer)
             self._transport.close()
@@ -113,7 +124,10 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(seconds, self._transport.close)
 
     def send_slowly(self, answer: bytes, seconds: float, done: Callable[[bool], None]) -> None:
-        """Write an answer in pieces over `seconds`. Then call `done` with whether the client stayed."""
+        """Write an answer in pieces over `seconds`. Then call `done`.
+
+        The argument of `done` is False if the client disconnected before the last piece, else True.
+        """
         size = max(1, -(-len(answer) // _PIECES))
         loop = asyncio.get_running_loop()
 
@@ -137,7 +151,7 @@ class Connection(asyncio.Protocol):
             gone()
 
     def _read_on(self) -> None:
-        # An immediate answer calls this method again. Then the outer call continues.
+        # If `handle` answers at once, `reply` calls this method again. Return, because the loop continues.
         if self._reading:
             return
         self._reading = True
@@ -150,7 +164,10 @@ class Connection(asyncio.Protocol):
         self._reading = False
 
     def _next(self) -> HttpRequest | None:
-        """Remove the next request from the buffer and return it. None if it is incomplete."""
+        """Remove the next request from the buffer and return it.
+
+        Return None if the request is incomplete or was refused.
+        """
         buffer = self._buffer
         end = buffer.find(_END)
         if end < 0:

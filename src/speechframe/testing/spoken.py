@@ -1,4 +1,4 @@
-"""The answers to calls, with all their faults."""
+"""Make the answers to billed calls for speech and translations, with the fault of each call."""
 
 import base64
 import json
@@ -15,11 +15,12 @@ from speechframe.testing.wanted import Wanted, WantedTranslation
 
 __all__ = ["answer_generate", "answer_stream", "answer_translate", "change_answer"]
 
-# Words with digits are left out, because they are numbers or tokens that replace placeholders.
 _WORD = re.compile(r"\b[^\W\d_]+\b")
+"""A word that a translation reverses. Words with digits are numbers or tokens for placeholders."""
 _NO_AUDIO = base64.b64encode(b"no audio at all")
+"""Base64 of bytes that are not audio. A stream sends this text itself, which is not audio either."""
 _WITHOUT_AUDIO = frozenset({Fault.NO_AUDIO, Fault.BROKEN_JSON, Fault.BROKEN_BASE64, Fault.EXPIRED_URL})
-"""Faults that bill and give no audio. A stream has only one form of them."""
+"""Billed faults whose answer contains no usable audio. Streams send `_NO_AUDIO` for each of these."""
 
 
 def answer_generate(
@@ -32,7 +33,11 @@ def answer_generate(
     remaining: int,
     used: int,
 ) -> bytes:
-    """Return the answer to a generate call. `url` is the address of the region, for audio URLs."""
+    """Return the answer to a generate call, with its fault.
+
+    `audio_bytes` is the approximate size of the audio, or None for a length by the text. `trace` is the trace
+    id, and `url` the address of the region. `remaining` and `used` count characters of the key.
+    """
     shape = _shape(wanted, audio_bytes)
     audio_url = ""
     encoded: tuple[bytes | memoryview, ...] = ()
@@ -56,12 +61,12 @@ def answer_generate(
         warning=wanted.warning,
     )
     answer = answers.http(200, body, trace=trace)
-    # Without the last brace the body is not JSON.
+    # A body that ends with "]" instead of "}" is not JSON.
     return answer[:-1] + b"]" if fault is Fault.BROKEN_JSON else answer
 
 
 def answer_stream(wanted: Wanted, fault: Fault | None, *, audio_bytes: int | None, trace: str) -> bytes:
-    """Return the answer to a stream call."""
+    """Return the answer to a stream call, with its fault. `audio_bytes` is as in `answer_generate`."""
     audio = streamed_clip(_shape(wanted, audio_bytes), wanted.tag, wanted.take)
     if fault in _WITHOUT_AUDIO:
         audio = _NO_AUDIO
@@ -78,7 +83,10 @@ def answer_translate(
     *,
     trace: str,
 ) -> bytes:
-    """Return the answer to a translation call. Words are reversed, numbers and tokens stay."""
+    """Return the answer to a translation call, with its fault. Words with digits are not reversed.
+
+    `odd` maps a text to its changes, as in `change_answer`. `billed_times` is the factor on the price.
+    """
     used = float(sum(round(n * billed_times) for n in wanted.characters_of.values()))
     entries = []
     for text in () if fault in _WITHOUT_AUDIO - {Fault.BROKEN_JSON} else wanted.texts:
@@ -97,7 +105,7 @@ def answer_translate(
 def change_answer(answer: bytes, odd: Mapping[str, str], *, trace: str) -> bytes:
     r"""Return a good answer with some fields replaced, or with another body.
 
-    `odd` maps a field to its JSON, or a content type to a whole body.
+    `odd` maps the name of a field to its JSON, or a content type to a whole body.
 
     Examples
     --------

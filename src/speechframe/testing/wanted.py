@@ -1,4 +1,7 @@
-"""Reading of requests, as far as canned answers depend on sections 2.1, 2.2 and 2.6."""
+"""Read requests for speech and translations (sections 2.1, 2.2 and 2.6 of the API document).
+
+Only those fields are read and checked that a canned answer depends on.
+"""
 
 import json
 from collections.abc import Container
@@ -22,15 +25,30 @@ _FORMAT, _CHANNEL_TYPE, _RATE_HZ = (
 
 
 class BadRequestError(Exception):
-    """Raised for a request that gets 400."""
+    """Raised if a request is invalid. The service answers 400 with the message."""
 
 
 class Wanted(NamedTuple):
     """A valid request for speech.
 
-    `characters` is the number of billed characters. `is_stream` is for a streamed answer, `as_base64` for
-    Base64 instead of a URL. `warning` names a replaced value. `content` is the request without the way of
-    delivery.
+    Attributes
+    ----------
+    text, tag
+        The text, and its tag (a 64-bit hash).
+    characters
+        Number of billed characters.
+    format, rate_hz, channels
+        Format, sample rate and number of channels of the answer.
+    as_base64
+        Whether the answer contains the audio as Base64, instead of a URL.
+    take
+        Number of the take (one reading of the text), from 0.
+    warning
+        Warning that the format was replaced, or None.
+    content
+        The take and all fields except ``encodeAsBase64``. Two requests with equal content are one order.
+    is_stream
+        Whether the answer is streamed.
     """
 
     text: str
@@ -52,7 +70,19 @@ class Wanted(NamedTuple):
 
 
 class WantedTranslation(NamedTuple):
-    """A valid request for translations. `text` is the text whose script is played."""
+    """A valid request for translations.
+
+    Attributes
+    ----------
+    text, tag
+        The text whose script of faults applies to the call, and its tag (a 64-bit hash).
+    texts
+        All texts.
+    target
+        The target language.
+    content
+        The body of the request.
+    """
 
     text: str
     tag: int
@@ -67,7 +97,7 @@ class WantedTranslation(NamedTuple):
 
     @property
     def characters_of(self) -> dict[int, int]:
-        """Billed characters of each text by its tag. Equal texts are added up."""
+        """Billed characters of each text by its tag. If a text occurs twice, its characters are added."""
         found: dict[int, int] = {}
         for text in self.texts:
             found[tag_of(text)] = found.get(tag_of(text), 0) + len(text)
@@ -75,10 +105,10 @@ class WantedTranslation(NamedTuple):
 
 
 def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> Wanted:
-    """Return the request in a JSON body, or raise BadRequestError that names the field.
+    """Return the request for speech in a JSON body. Raise BadRequestError if the body or a field is invalid.
 
-    `take` is the header with the take, or None. `is_stream` is for streams (section 2.2). Their default model
-    is falcon-2.
+    `take` is the value of the header with the take, or None without the header. Set `is_stream` for a stream
+    (section 2.2), whose default model is falcon-2.
     """
     fields = _object(body)
     text = fields.get("text")
@@ -116,9 +146,10 @@ def read_request(body: bytes, take: str | None, *, is_stream: bool = False) -> W
 
 
 def read_translation(body: bytes, scripts: Container[str]) -> WantedTranslation:
-    """Return the translation request in a JSON body, or raise BadRequestError that names the field.
+    """Return the translation request in a JSON body. Raise BadRequestError if the body or a field is invalid.
 
-    The first text in `scripts` decides the step of the call.
+    `scripts` contains the texts that have a script of faults. The first such text decides the fault of the
+    call.
     """
     fields = _object(body)
     texts, target = fields.get("texts"), fields.get("targetLanguage")

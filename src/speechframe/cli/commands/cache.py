@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from speechframe.store.cache import Cache
 
 _SHOWN, _MOST = 20, 10**9
+"""Default and largest number of entries that ``ls`` lists."""
 _DESCRIPTION = (
-    "The cache is a folder of answers that several runs can use. A call whose answer is there is free. "
+    "The cache is a folder of answers that several runs can use. A call with a cached answer is free. "
     "Runs use the cache with --cache, or if SPEECHFRAME_CACHE is set."
 )
 _HEAD = ("last_used", "size", "seconds", "format", "voice", "locale", "service", "request_key")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``ls`` and ``prune``."""
+    """Add the actions ``ls`` and ``prune``."""
     parser.description = _DESCRIPTION
     below = add_actions(parser)
     ls = _action(below, "ls", "List entries, the last used first, and their total size.")
@@ -75,7 +76,7 @@ def _limit(words: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List or prune the cache."""
+    """List or prune the cache. Return the exit code."""
     from speechframe import settings
     from speechframe.errors import SettingsError
     from speechframe.settings.spending import cache_rules
@@ -142,5 +143,5 @@ def _prune(cache: "Cache", options: argparse.Namespace) -> int:
 
 
 def _or_none(limit: float | None) -> float | None:
-    # JSON cannot express infinity.
+    # JSON has no value for infinity, which stands for no limit.
     return None if limit == float("inf") else limit

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 TABLE = Path("datasets/demo.csv")
 RUN_DIR = Path("runs/demo")
 TEXT, VOICE, ID = "text", "voice", "id"
+"""Columns of the table."""
 
 
 class Try(NamedTuple):
-    """A suggestion with a title and lines of Python or shell. Shell lines begin with ``$``."""
+    """A suggested next step: a title and lines of code. Shell lines begin with ``$``, others are Python."""
 
     title: str
     lines: Sequence[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = (
         "Speak a table on the embedded local service, even if another service is configured. The demo uses "
         "no key and costs nothing. A second demo keeps the finished rows."
@@ -39,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-dir", metavar="DIR", default=str(RUN_DIR), help="the run's folder (%(default)s)"
     )
-    # The report needs these options, but the demo always uses the embedded service.
+    # The report reads these attributes. The demo offers no such options.
     parser.set_defaults(json=False, base_url=None, profile=None, regions=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Speak the table and print the result."""
+    """Speak the table, print the result and suggest next steps. Return the exit code."""
     table = _table(options)
     from speechframe import api
     from speechframe.local.start import shared_service
@@ -89,15 +90,18 @@ def _table(options: argparse.Namespace) -> Path:
             options.parser.error(str(error))
     if not TABLE.exists():
         options.parser.error(
-            f"{TABLE} is not here, because it comes with the repository, not with the package. Run this in a "
-            "clone, or name your own table with --table. The table is a CSV file with the columns "
-            f"{TEXT} and {VOICE}, for example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
+            f"{TABLE} is not here, because it comes with the repository, not with the package. "
+            "Run this in a clone, or name your own table with --table. The table is a CSV file with the "
+            f"columns {TEXT} and {VOICE}, for example\n  {TEXT},{VOICE}\n  Good morning.,en-US-nora"
         )
     return TABLE
 
 
 def _local_folder() -> tuple[Path | None, bool]:
-    """Return the data folder of the local service, and whether that service is the default."""
+    """Return the data folder of the local service, and whether the settings select the local service.
+
+    A folder of None means the default folder.
+    """
     try:
         from speechframe import settings
 

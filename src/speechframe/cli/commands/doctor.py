@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = (
         "Check the installation, and show how to install missing parts. Every engine really speaks a word. "
         "The exit code is 0 if everything that is set up works, else 1."
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run all checks and print their results."""
+    """Run all checks and print their results. Return the exit code."""
     from speechframe.cli import checks
 
     about = checks.about()

@@ -1,4 +1,4 @@
-"""The command ``speechframe dub``, which copies the dubs to a folder, or returns before they are made."""
+"""The command ``speechframe dub``. It can copy the dubs to a folder, or return before the dubs are made."""
 
 import argparse
 import time
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from speechframe.batch.live import Run
 
 _LOOK_S = 0.2
+"""Seconds between two looks at the run while ``--no-wait`` waits for the ids of the jobs."""
 _FILES = ("dub_path", "srt_path", "vtt_path")
+"""Columns of a dub run with the paths of the files to copy."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb, and those for its files."""
+    """Add the options of the function `dub`, and the options ``--out`` and ``--no-wait``."""
     verb.add_arguments(parser)
     group = parser.add_argument_group("the files")
     group.add_argument(
@@ -29,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-wait",
         action="store_true",
-        help=f"return once every job is created, with exit code {exits.RUNNING}. Fetch the dubs with resume",
+        help=f"return once every job exists, with exit code {exits.RUNNING}. Fetch the dubs with resume",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Dub, copy, report."""
+    """Dub the media, print the report and copy the files. Return the exit code."""
     if options.out is not None:
         try:
             options.out.mkdir(parents=True, exist_ok=True)
@@ -55,7 +57,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _leave(run: "Run", options: argparse.Namespace) -> int:
-    """Stop waiting once all jobs have an id in the run's folder, so that a resume finds the jobs."""
+    """Wait until the run's folder contains the id of every job, then stop the run. Return the exit code.
+
+    The service continues the jobs, and a later `resume` fetches their results.
+    """
     from speechframe.backends.dub_job import jobs_of
     from speechframe.store.schema import PENDING
 
@@ -82,7 +87,11 @@ def _leave(run: "Run", options: argparse.Namespace) -> int:
 
 
 def _copy(run: "Run", folder: Path) -> list[Path]:
-    """Copy the files of a run. Their names begin with the medium's name, or with the row's id."""
+    """Copy the files of a run into `folder`, and return the paths of the copies.
+
+    The name of a copy begins with the name of the media file. If the row names no media file, the copy begins
+    with the row id.
+    """
     frame = run.to_pandas()
     names = {name: run.name_of(name) for name in ("row_id", "locale", *_FILES)}
     copied: list[Path] = []

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from speechframe.store.verify import Problem
 
 _ROOTS = (Path("speechframe-runs"), Path("runs"))
+"""Folders that ``ls`` searches by default."""
 _HEAD = ("path", "verb", "done", "status", "credits", "audio", "size", "changed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``ls``, ``verify`` and ``rm``."""
+    """Add the actions ``ls``, ``verify`` and ``rm``."""
     below = add_actions(parser)
     ls = add_action(below, "ls", "List run folders.")
     roots = " and ".join(f"./{root}" for root in _ROOTS)
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
     def folder(words: str) -> Path:
         if not words:
-            # Path("") would be the current folder. The usual cause is an empty variable of a script.
+            # Refuse an empty text, often from an empty shell variable. Path("") would be the current folder.
             raise argparse.ArgumentTypeError(f"'' is not a folder; name the folder to {doing}")
         if "://" in words:
             raise argparse.ArgumentTypeError(
@@ -64,7 +65,7 @@ def _local_folder(action: str, doing: str) -> "Callable[[str], Path]":
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, verify or remove runs."""
+    """List, verify or remove runs. Return the exit code."""
     return {"ls": _list, "verify": _verify, "rm": _remove}[options.action](options)
 
 
@@ -127,7 +128,7 @@ def _verify(options: argparse.Namespace) -> int:
         except SpeechframeError as error:
             if not options.folders[1:]:
                 raise
-            # Report this folder as damaged and go on with the others.
+            # Report this run as damaged and continue with the other runs.
             found[folder] = [_unreadable(error)]
             code = exits.code_of_error(error)
             continue
@@ -192,7 +193,10 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _book_rest(run: "Folder") -> None:
-    """Write the last attempts of a killed run to the ledger before its folder is removed."""
+    """Write missing attempts of a killed run to the ledger, before the folder of the run is removed.
+
+    If this fails, print a note.
+    """
     from speechframe.settings import read
     from speechframe.settings.spending import spending_rules
     from speechframe.store import ledger, parts

@@ -14,7 +14,7 @@ _HEAD = ("job", "rows", "locale", "status", "step", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = (
         "Show the status of dubbing jobs. The exit code is "
         f"{exits.RUNNING} while a job is running, {exits.ROWS_FAILED} if a job has failed."
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Request and print the status of each job."""
+    """Request and print the status of each dubbing job. Return the exit code."""
     from speechframe.aio import resolve_service
     from speechframe.client import SyncClient
     from speechframe.spec.dubbing import JobStatusValue, is_ready
@@ -50,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the ids of the given jobs, each with the rows of its run."""
+    """Return the row ids of each job, by job id. A job that is given by its id has an empty list.
+
+    Each argument of the command is a job id, or the folder of a dub run, whose jobs are all returned.
+    """
     from speechframe.backends.dub_job import jobs_of
     from speechframe.batch.live import open_run
 
@@ -69,7 +72,7 @@ def _jobs(options: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _rows(status: "DubJobStatus", row_ids: list[str]) -> list[list[str | None]]:
-    """Return a line for each locale of a job. Return one line if the service lists no locales."""
+    """Return a line of the table for each locale of a job, or one line if the status lists no locales."""
     rows = ", ".join(row_ids) or None
     found: list[list[str | None]] = [
         [d.locale, d.status or status.status, d.step, d.error_message or status.failure_reason]

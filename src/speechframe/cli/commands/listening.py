@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from speechframe.listening.server import ServedTest
 
 _LISTENERS = 20
+"""Default number of listeners."""
 _MOST_LISTENERS = 10_000
 _MOST_PORT = 65_535
 _LOOK_S = 0.5
+"""Seconds between two looks at the progress of the listeners."""
 _ENDINGS = (".csv", ".parquet")
+"""Endings of the files into which votes can be written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``serve``, ``pages`` and ``votes``."""
+    """Add the actions ``serve``, ``pages`` and ``votes``."""
     parser.description = (
         "Make a listening test in Python (spf.listening_test) and give its folder to these commands."
     )
@@ -72,7 +75,7 @@ def _table(words: str) -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve a test, write its pages, or count its votes."""
+    """Serve a listening test, write its pages, or count its votes. Return the exit code."""
     return {"serve": _serve, "pages": _pages, "votes": _votes}[options.action](options)
 
 
@@ -106,7 +109,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _watch(served: "ServedTest") -> None:
-    """Report each listener who finishes. Return when all have finished."""
+    """Print a note for each listener who finishes. Return when all listeners have finished."""
     reported: set[str] = set()
     while True:
         finished = [name for name, (done, total) in served.progress.items() if done == total]
@@ -185,7 +188,7 @@ def _write(votes: "pd.DataFrame", path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
-    # Errors of pyarrow lack strerror. The filename may be a parent folder of the path.
+    # Errors of pyarrow have no strerror. If `mkdir` failed, error.filename is a parent folder of the path.
     where = f" ({error.filename})" if error.filename not in {None, str(path)} else ""
     return StoreError(
         f"{path} cannot be written: {error.strerror or error}{where}; name another place with --out"

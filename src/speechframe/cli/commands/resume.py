@@ -12,7 +12,7 @@ _DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.description = _DESCRIPTION
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
     parser.add_argument(
@@ -27,14 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="make another take of the rows with these ids, or with one status such as failed or suspect",
     )
-    # The folder and the takes are the run's own.
+    # The run itself determines its folder and its takes, so these options are not offered.
     declared.add(parser.add_argument_group("the run"), declared.run_options(without=("run_dir", "take")))
     selection.add_arguments(parser)
     runs.add_report_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Continue the run and print its report."""
+    """Continue the run and print its report. Return the exit code."""
     from speechframe import api
     from speechframe.batch.live import open_run
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     runs.settle_run_options(options.parser, given)
     if options.redo and options.table:
         options.parser.error("--redo and --table cannot be combined; run resume once with each")
-    # Refuse a folder without a run before a service starts.
+    # Open the run now, so that a folder without a run is refused before a service starts.
     open_run(options.folder)
     service = selection.service(options)
     with runs.gentle_interrupts():

@@ -1,4 +1,4 @@
-"""The command ``speechframe say``, which speaks one line into a file or a stream."""
+"""The command ``speechframe say``, which speaks one text into a file or to standard output."""
 
 import argparse
 import os
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from speechframe.spec.speech import Format
 
 STDOUT = "-"
+"""Name of the output file that stands for standard output."""
 _NAME_WORDS = 5
 _NAME_CHARACTERS = 40
+"""Largest number of words, and of characters, of the text in the name of a new file."""
 
 
 class _Output(NamedTuple):
@@ -29,7 +31,7 @@ class _Output(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `generate` that concern one text, as constants."""
+    """Add options for the parameters of `generate` that apply to a single text, and for the output."""
     generate = declared.verb_of("generate")
     own = [
         replace(p, takes_column=False, help=docstrings.without_columns(p.help))
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Speak the text, write the file and print its name."""
+    """Speak the text, write the audio and print the name of the file. Return the exit code."""
     from speechframe.spec.speech import StreamRequest
 
     given = declared.values(options)
@@ -88,7 +90,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _target(options: argparse.Namespace, given: dict[str, Any]) -> Path | None:
-    """Return the checked output path. Set the format from its ending."""
+    """Return the path of the output file. Return None for standard output and for a new file here.
+
+    An unusable path is a usage error. If `given` has no format, the ending of the path sets the format there.
+    """
     from speechframe.spec.speech import Format
 
     if options.output is None or options.output == STDOUT:
@@ -127,7 +132,7 @@ def _speak(options: argparse.Namespace, given: dict[str, Any], target: Path | No
 
 
 def _stream(options: argparse.Namespace, given: dict[str, Any], target: Path | None, service: Any) -> _Output:
-    """Write each piece when it arrives. Return the facts of the whole stream."""
+    """Stream the speech, and write each chunk of audio when it arrives."""
     from speechframe import api
 
     voice = given["voice"]
@@ -167,7 +172,7 @@ def _write_stream(
             except SpeechframeError:
                 show.note(f"{path} contains the audio received so far, {len(stream.audio):,} bytes")
                 raise
-    # The header so far leaves the length open. Another format needs a conversion of the whole.
+    # Save the whole audio again. A streamed WAV header lacks the length, or the format must be converted.
     return stream.save(path)
 
 
@@ -178,7 +183,7 @@ def _copy(stream: "SyncStream", out: BinaryIO) -> None:
 
 
 def _free_name(text: str, voice: str | None, format: "Format") -> Path:
-    """Create an empty file, named by the first words and the voice, and return its path."""
+    """Create an empty file whose name has the first words of the text and the voice. Return its path."""
     words = "-".join(re.findall(r"\w+", text.lower())[:_NAME_WORDS])[:_NAME_CHARACTERS].strip("-")
     stem, ending = f"{words or 'clip'}-{voice}", format.value.lower()
     # Create the file at once, so that two commands cannot take the same name.

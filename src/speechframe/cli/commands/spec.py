@@ -1,4 +1,4 @@
-"""The command ``speechframe spec``, which prints the service document for other programs."""
+"""The command ``speechframe spec``, which prints the description of the service's API."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ _FORMATS = ("markdown", "json-schema", "openapi")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.add_argument(
         "--format",
         choices=_FORMATS,
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the document in the chosen format."""
+    """Print the description in the chosen format. Return the exit code."""
     from speechframe.spec.pages import render
 
     if options.format == "markdown":

@@ -1,4 +1,7 @@
-"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger."""
+"""The commands ``speechframe usage``, ``reconcile`` and ``report``, which read the ledger.
+
+The ledger has one row for each attempt (one try of a call), with its cost.
+"""
 
 import argparse
 import sys
@@ -10,7 +13,7 @@ _GROUPS = "run, operation, model, locale, voice, user, host, status, lane, servi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the three commands."""
+    """Add the options of the command that `parser` is named after."""
     command, add = parser.prog.rpartition(" ")[2], parser.add_argument
     if command == "usage":
         add(
@@ -52,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print usage, a reconciliation or the path of a report."""
+    """Print usage, a reconciliation or the path of a report. Return the exit code."""
     from speechframe.errors import AnalysisError
 
     parser: argparse.ArgumentParser = options.parser

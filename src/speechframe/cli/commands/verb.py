@@ -1,4 +1,4 @@
-"""The command of each verb. The options come from the verb's signature."""
+"""The command of each verb (a function such as `generate`). Its options come from the verb's signature."""
 
 import argparse
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from speechframe.cli import declared, docstrings, runs, selection
 
 _CLIPS = {"audio": "AUDIO", "media": "MEDIA"}
-"""The word for files in the usage, by the argument of verbs that accept files instead of a table."""
+"""Parameter of a verb that also accepts files instead of a table, to the word for files in the usage line."""
 _SECRETS = frozenset({"webhook_secret"})
-"""Arguments that are not options, because every user of a machine can read command lines."""
+"""Parameters that do not become options, because every user of a machine can read command lines."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+" if kind else 1,
         help=f"{files}, or {kind.lower()} files, or a folder of them" if kind else files,
     )
-    # The usage of argparse would print thirty lines before every error.
+    # Replace the usage that argparse makes, because it would print thirty lines before every error.
     parser.usage = f"%(prog)s {tables} {declared.required_usage(own)}[options]"
     declared.add(parser.add_argument_group("the calls"), own)
     declared.add(parser.add_argument_group("the run"), declared.run_options())
@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Call the verb and print its report."""
+    """Call the verb and print the report of its run. Return the exit code."""
     return runs.report(call(options), options)
 
 
 def call(options: argparse.Namespace, **more: Any) -> Any:
-    """Call the verb with the given options and `more` arguments, and return the run."""
+    """Call the verb with the options of the command line and the arguments `more`. Return the run."""
     from speechframe import api
 
     given = declared.values(options)

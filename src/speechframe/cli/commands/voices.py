@@ -9,11 +9,12 @@ from speechframe.spec.locales import is_within
 from speechframe.spec.speech import Model
 
 _SHOWN = ("voice_id", "gender", "locale", "styles", "engine", "kind")
+"""Columns of `voices` that the table contains."""
 _CLEAR = "clearest voice of its locale among those that were measured"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Add the options of the command."""
     parser.add_argument(
         "--model",
         choices=[model.value for model in Model],
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the voices."""
+    """Print the voices as a table or JSON. Return the exit code."""
     from speechframe import api
 
     found = api.voices(model=options.model, locale=options.locale, service=selection.service(options))
@@ -44,14 +45,17 @@ def run(options: argparse.Namespace) -> int:
     ]
     show.write(show.table([*_SHOWN, "error", "speaks too"], rows, width=show.terminal_width()))
     if any("*" in row[-2] for row in rows):
-        show.write(
-            f"\nerror: share of words that a recogniser gets wrong, for Japanese of characters\n*: {_CLEAR}"
-        )
+        show.write("\nerror: share of words that a recogniser gets wrong, for Japanese of characters")
+        show.write(f"*: {_CLEAR}")
     return exits.OK
 
 
 def _clarity(voice: Mapping[Hashable, Any], locale: str | None) -> str:
-    """Return the error of a voice in the requested locale, or in its own. A star marks the clearest voice."""
+    """Return the share of misheard words for each measured locale of a voice, such as ``en-US 0.03*``.
+
+    Only the requested locale or language counts, or else the locale of the voice. A star marks the clearest
+    voice of a locale.
+    """
     wanted = locale or voice["locale"]
     measured = sorted(tag for tag in voice["clarity"] if is_within(tag, wanted))
     return " ".join(

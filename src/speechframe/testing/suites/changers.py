@@ -24,6 +24,7 @@ from speechframe.testing.suites.common import (
 __all__ = ["ChangerSuite"]
 
 _USUAL_RATES_HZ = (8000, 16_000, 44_100, 48_000)
+"""Sample rates of clips that every voice changer must accept."""
 
 
 class ChangerSuite:
@@ -32,15 +33,17 @@ class ChangerSuite:
     Attributes
     ----------
     engine
-        The changer's class. Another process imports it by name.
+        Class of the voice changer. Another process must be able to import the class by name.
     speaker
-        Class of the speech engine that speaks the clips and the target voices.
+        Class of the speech engine that speaks the clip (the recording to change) and the target voices. The
+        default is eSpeak.
     source
-        Utterance of the clips.
+        Utterance that the clip contains. The default is an English sentence by ``en-US-miles``.
     targets
-        Pairs of a voice and a locale. One voice is higher and one lower than the voice of the clips.
+        Target voices, as pairs of a voice id and a locale. One should be higher and one lower than the voice
+        of the clip.
     f0_tolerance, duration_tolerance
-        Largest allowed relative error of pitch and length.
+        Largest allowed relative errors of pitch (default 0.15) and length (default 0.02).
 
     Examples
     --------
@@ -60,20 +63,20 @@ class ChangerSuite:
     duration_tolerance: ClassVar[float] = 0.02
 
     def conversion(self, target: tuple[str, str] | None = None, **how: Any) -> Conversion:
-        """Return the conversion of the clip, by default into the first target."""
+        """Return the parameters of a conversion. The default target is the first of `targets`."""
         voice_id, locale = target or self.targets[0]
         return Conversion(voice_id, locale, **how)
 
     def clip(self) -> Recording:
-        """Return the clip, from a cache."""
+        """Return the recording to change. It is spoken once and then cached."""
         return _clip(type(self).speaker, self.source)
 
     def changed(self, target: tuple[str, str] | None = None, **how: Any) -> Speech:
-        """Return the clip in another voice, from a cache."""
+        """Return :meth:`clip` in the voice of `target`. Results are cached."""
         return _changed(type(self).engine, type(self).speaker, self.source, self.conversion(target, **how))
 
     def of(self, clip: Recording, changer: Changer | None = None, **how: Any) -> Speech:
-        """Return any clip in another voice. The default changer is created only once."""
+        """Convert any recording, by default with `engine`. `how` is as in :meth:`conversion`."""
         changer = changer or cached_engine(type(self).engine)
         return changer.change(clip, self.conversion(**how), speak=cached_engine(type(self).speaker).speak)
 
@@ -104,7 +107,7 @@ class ChangerSuite:
         ]
         pair = partial(_Pair, type(self).engine, type(self).speaker)
         here = [digest_of(self.changed()), digest_of(self.changed(self.targets[-1], variation=3, take=3))]
-        assert call_in_new_process(pair, "changed", calls[::-1], digest_of) == here[::-1]
+        assert call_in_new_process(pair, _Pair.changed.__name__, calls[::-1], digest_of) == here[::-1]
         assert digest_of(self.of(self.clip())) == here[0], "as before, after other clips"
 
     def test_without_variation_every_take_is_the_same(self) -> None:
@@ -145,7 +148,7 @@ class ChangerSuite:
 
 
 class _Pair:
-    """A changer and the speaker of its target voices, which another process can create."""
+    """A voice changer and the speech engine of its target voices, so that another process can create both."""
 
     def __init__(self, engine: Callable[[], Changer], speaker: Callable[[], Speaker]) -> None:
         self._changer, self._speak = engine(), speaker().speak

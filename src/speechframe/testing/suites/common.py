@@ -1,4 +1,4 @@
-"""Helpers of the suites: a cached engine, refusals, equal calls in another process, and word errors."""
+"""Helpers of the suites (classes of tests for engines): cached engines, refusals, checks and word errors."""
 
 import hashlib
 import os
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _LIMIT_S = 300.0
+"""Time limit in seconds for the calls in a new process, long enough for slow engines on a slow machine."""
 _CODE = """
 import pickle, sys
 job = pickle.load(sys.stdin.buffer)
@@ -38,12 +39,12 @@ sys.stdout.buffer.write(b"\\n" + pickle.dumps(answer).hex().encode())
 
 @lru_cache(maxsize=8)
 def cached_engine(engine: Callable[[], Any]) -> Any:
-    """Return the engine, one for all tests of a suite."""
+    """Return an instance of the class `engine`. The instance is created once and then cached."""
     return engine()
 
 
 def check_shape(engine: Any, kind: Kind) -> None:
-    """Assert that an engine has the parts of its kind, a name and a version."""
+    """Assert that an engine has a name, a version, and the methods and attributes that `kind` requires."""
     for part in kind.parts:
         assert hasattr(type(engine), part) or hasattr(engine, part), f"a {kind.name} has {part}"
     assert isinstance(engine.name, str), "the name is text"
@@ -53,7 +54,7 @@ def check_shape(engine: Any, kind: Kind) -> None:
 
 
 def check_words(words: Sequence[Word], audio_seconds: float) -> None:
-    """Assert that words are in order, never overlap and lie inside the audio."""
+    """Assert that words are in order, do not overlap, and end before the audio ends."""
     at_ms = 0
     for word in words:
         assert at_ms <= word.start_ms <= word.end_ms, (
@@ -64,7 +65,7 @@ def check_words(words: Sequence[Word], audio_seconds: float) -> None:
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """Return the message of the EngineError that a call raises. Any other result is a failure."""
+    """Return the message of the EngineError that a call raises. If it returns, raise AssertionError."""
     try:
         answer = call()
     except EngineError as error:
@@ -75,10 +76,10 @@ def refusal(call: Callable[[], Any]) -> str:
 def call_in_new_process(
     engine: Callable[[], Any], part: str, calls: Sequence[tuple[Any, ...]], told: Callable[[Any], Any]
 ) -> list[Any]:
-    """Return the results of calls in a fresh process, each converted by ``told``.
+    """Create an engine in a new process, call its method, and return the result of ``told`` for each call.
 
-    ``part`` names the method of the engine. The engine's class and ``told`` must be importable by name.
-    ``told`` makes results comparable.
+    ``part`` is the name of the method, and ``calls`` contains the arguments of each call. ``told`` converts a
+    result into a value that can be compared. The engine's class and ``told`` must be importable by name.
     """
     job = pickle.dumps({"engine": engine, "part": part, "calls": list(calls), "told": told})
     ended = subprocess.run(  # noqa: S603 - our own interpreter
@@ -95,18 +96,18 @@ def call_in_new_process(
 
 
 def digest_of(speech: Speech) -> str:
-    """Return a digest of all data of a speech."""
+    """Return a hash of the samples, sample rate, words and warnings of a speech."""
     facts = repr((speech.sample_rate_hz, speech.words, speech.warnings)).encode()
     return hashlib.sha256(speech.samples.tobytes() + facts).hexdigest()
 
 
 def f0_hz(speech: Speech) -> float:
-    """Return the median pitch of a speech."""
+    """Return the median pitch (F0) of a speech in Hz."""
     return measure.median_f0_hz(speech.samples, speech.sample_rate_hz)
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in small letters, without punctuation.
+    """Return the words of a text in lower case, without punctuation.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def words_of(text: str) -> list[str]:
 
 
 def word_error(said: str, heard: str) -> float:
-    """Return how many words are wrong, missing or too many, as a share of those that were said.
+    """Return the word error rate: wrong, missing and added words, divided by the number of words in `said`.
 
     Examples
     --------

@@ -22,6 +22,7 @@ from speechframe.testing.suites.common import (
 __all__ = ["RecogniserSuite"]
 
 _RATE_HZ = 16_000
+"""Sample rate of the clips without speech, such as silence and noise."""
 
 
 class RecogniserSuite:
@@ -30,15 +31,16 @@ class RecogniserSuite:
     Attributes
     ----------
     engine
-        The recogniser's class.
+        Class of the recogniser.
     speaker
-        Class of the speech engine that speaks the clip. Instead, a subclass may define its own :meth:`clip`.
+        Class of the speech engine that speaks the clip (the recording to recognise). A subclass that defines
+        its own :meth:`clip` needs no `speaker`.
     voice_id
-        Voice of the clip.
+        Id of the voice of the clip. It must begin with the locale, as in ``en-US-nora``.
     text
-        Text of the clip.
+        Words that the clip contains. The default is an English sentence.
     most_errors
-        Largest allowed share of wrong words.
+        Largest allowed word error rate (default 0.35).
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -49,21 +51,21 @@ class RecogniserSuite:
 
     @property
     def recogniser(self) -> Recogniser:
-        """The engine, which is created only once."""
+        """The recogniser. It is created once and then cached."""
         recogniser: Recogniser = cached_engine(type(self).engine)
         return recogniser
 
     @property
     def locale(self) -> str:
-        """Locale of the clip."""
+        """Locale of the clip, from `voice_id`."""
         return "-".join(self.voice_id.split("-")[:2])
 
     def clip(self) -> Recording:
-        """Return a clip that speaks the text."""
+        """Return a recording of `text`."""
         return _spoken(type(self).speaker, Utterance(self.text, self.voice_id, self.locale, variation=0))
 
     def heard(self, *, language: str | None = None, words: bool = False) -> Transcript:
-        """Return the transcript of the clip, from a cache."""
+        """Return the transcript of :meth:`clip`. Results are cached."""
         return _recognised(type(self).engine, self.clip(), language, words)
 
     def test_it_has_the_parts_of_a_recogniser(self) -> None:

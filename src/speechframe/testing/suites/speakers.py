@@ -31,8 +31,9 @@ from speechframe.testing.suites.common import (
 __all__ = ["SpeakerSuite"]
 
 _PAUSE_S = 1.5
+"""Length in seconds of the pause that a test requests."""
 _PAUSE_OFF_S = 0.35
-"""A silence may exceed its marker by this many seconds, because a sentence ends with a short pause."""
+"""Allowed excess of a silence over the requested pause, because a sentence ends with a short pause itself."""
 _ODD = (
     "\U0001f600\U0001f44d",
     "x" * 40,
@@ -49,16 +50,18 @@ _UNSPEAKABLE = ("", "   ", "...!?", "\n\t\n", _PAUSE_ALONE, "\u200b")
 class SpeakerSuite:
     """Tests of a speech engine. Derive a class and set `engine`, and pytest collects the tests.
 
-    The ``capabilities`` of the engine select the tests. An engine may lack pitch, rate or pauses.
+    The ``capabilities`` of the engine select the tests, because an engine may lack, for example, pitch, rate
+    or pauses.
 
     Attributes
     ----------
     engine
-        The engine's class. Another process imports it by name.
+        Class of the speech engine. Another process must be able to import the class by name.
     voice_id
-        The voice that speaks. The default is the engine's first English voice, else its first voice.
+        Id of the voice that speaks. With None (default), the engine's first English voice speaks, or its
+        first voice if none is English.
     text
-        Two sentences in that voice's language.
+        At least two sentences in the language of the voice. The default is English.
     """
 
     engine: ClassVar[Callable[[], Any]]
@@ -67,7 +70,7 @@ class SpeakerSuite:
 
     @property
     def speaker(self) -> Speaker:
-        """The engine, which is created only once."""
+        """The speech engine. It is created once and then cached."""
         speaker: Speaker = cached_engine(type(self).engine)
         return speaker
 
@@ -80,11 +83,14 @@ class SpeakerSuite:
         return next((voice for voice in voices if language_of(voice.locale) == "en"), voices[0])
 
     def say(self, text: str | None = None, **how: Any) -> Speech:
-        """Return the speech of a text by this voice. The default has no variation. Results are cached."""
+        """Return the speech of an utterance (see :meth:`utterance`). Results are cached."""
         return _speak(type(self).engine, self.utterance(text, **how))
 
     def utterance(self, text: str | None = None, **how: Any) -> Utterance:
-        """Return the utterance that :meth:`say` speaks."""
+        """Return an utterance by `voice`, by default of `text` and without variation.
+
+        `how` sets further fields of the utterance.
+        """
         plain: dict[str, Any] = {
             "voice_id": self.voice.voice_id,
             "locale": self.voice.locale,

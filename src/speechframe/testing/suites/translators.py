@@ -21,10 +21,12 @@ class TranslatorSuite:
     Attributes
     ----------
     engine
-        The translator's class.
+        Class of the translator.
     texts
-        Texts by source language. Other sources get the English texts, and only the number and order of the
-        results are checked. The texts have different topics, so no two translations may be equal.
+        Texts by source language. Pairs with another source language get the English texts. Their translations
+        are not compared with the texts.
+    wordless
+        Texts without words of any language. The translator must return them unchanged.
     """
 
     engine: ClassVar[Callable[[], Translator]]
@@ -35,12 +37,10 @@ class TranslatorSuite:
         "fr": ("La maison est grande.", "Où est la gare ?", "Merci de votre aide."),
         "de": ("Das Haus ist groß.", "Wo ist der Bahnhof?", "Danke für Ihre Hilfe."),
     }
-
     wordless: ClassVar[Sequence[str]] = ("", " ", "\n", "12:30", "...", "😀", "https://example.com/a?b=c")
-    """Texts without words of any language. The translator must return them unchanged."""
 
     def pairs_and_texts(self) -> list[tuple[TranslationPair, Sequence[str]]]:
-        """Return every pair with texts for it."""
+        """Return each language pair of the translator, with the texts to translate."""
         pairs = type(self).engine().pairs()
         return [(pair, self.texts.get(locales.language_of(pair.source), self.texts["en"])) for pair in pairs]
 
