@@ -334,7 +334,7 @@ def test_what_cannot_be_dubbed_says_why(tmp_path):
         == "the medium is 3 seconds long; allowed: at most 2; divide the medium"
     )
     assert refused(film(tmp_path / "a.ogg", "libopus", None, rate_hz=48000)).startswith(
-        "a container that is not"
+        "ogg files cannot be dubbed; allowed: mp4, "
     )
 
 
