@@ -99,7 +99,7 @@ def _without_marks(character: str) -> str:
 
 
 def _kana(word: Mapping[str, Any]) -> str:
-    """Return the reading of a word. Without a reading, a word stays unchanged, but a hyphen becomes a space."""
+    """Return the reading of a word. Without one, a word stays unchanged, but a hyphen becomes a space."""
     if word["pos"] == _SIGN and word["pron"] == _UNREAD:
         sign = unicodedata.normalize("NFKC", word["string"])
         return " " if sign in {"-", "\u2212"} else sign

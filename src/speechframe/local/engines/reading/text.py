@@ -237,7 +237,7 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
 def _with_breaks(
     parts: Sequence[tuple[str, int]], locale: EspeakLocale, phonemes: Container[int]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the text with breaks in long words, numbers and clauses. espeak would silently drop their rest."""
+    """Yield the text with breaks in long words, numbers and clauses, because espeak drops their rest."""
     in_word = in_number = in_clause = 0
     for character, origin in parts:
         if origin in phonemes:

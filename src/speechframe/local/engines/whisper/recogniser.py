@@ -38,7 +38,7 @@ MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
 """Environment variable with the folder of a CTranslate2 model, or its name on the hub, such as ``small``."""
 
 REVISION = 2
-"""Part of the version. Incremented whenever words or times change, because a run must not mix two versions."""
+"""Part of the version. Incremented if words or times change, because a run must not mix two versions."""
 
 _RATE_HZ = 16_000
 """Sample rate of Whisper."""
