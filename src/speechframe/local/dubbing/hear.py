@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ _FADE_S = 0.25
 _MOST_CONTRAST_DB = 35.0
 """The background level counts as at most this far below the speech level."""
 _CLOSURE_S = 0.06
-"""Longest silence inside the beginning of a word, as after the first sound of "to"."""
+"""Longest silence inside the beginning of a word."""
 _LAST_CLOSURE_S = 0.18
 """Longest silence before the last sound of a word, as in "asked". The recogniser may end the word at it."""
 _LATEST_ONSET_S = 1.5
@@ -373,7 +374,7 @@ class _Around:
     loud_db: float
 
     @classmethod
-    def of(cls, samples: Samples, start_s: float, end_s: float) -> "_Around | None":
+    def of(cls, samples: Samples, start_s: float, end_s: float) -> Self | None:
         """Measure the levels around a span. Return None if the span has no samples."""
         from_s = max(0.0, start_s - _LATEST_ONSET_S)
         until_s = min(len(samples) / RATE_HZ, end_s + _LATEST_ONSET_S)
