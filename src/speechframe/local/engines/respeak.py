@@ -40,7 +40,7 @@ _DECIMAL_MARKS = frozenset(".,:")
 _CLOSE_ENOUGH = 0.08
 """Relative error of a length up to which speech is only stretched, and not spoken again at another rate."""
 _SLOWEST, _FASTEST = 2.0, 0.5
-"""Bounds of the factor of the speech's length. `_SLOWEST` is a limit, below `_FASTEST` there is a warning."""
+"""Bounds of the factor of the speech's length. Below the second there is only a warning."""
 _UNEVEN = 1.3
 """Largest factor between the speed of a part and the speed of the whole, so that pauses can stay in place."""
 

@@ -156,7 +156,7 @@ def packaged() -> list[ModelFolder]:
 
 
 def _below(folder: Path, left_out: list[str]) -> list[ModelFolder]:
-    """Return the models in a folder and in its direct subfolders. Problems are appended to `left_out`."""
+    """Return the models in a folder and in its direct subfolders. Problems are appended to the list."""
     models = []
     for each in (folder, *sorted(path for path in _entries(folder, left_out) if path.is_dir())):
         files = _entries(each, left_out if each != folder else [])

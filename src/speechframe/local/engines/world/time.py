@@ -22,7 +22,7 @@ _RATE_FOR_DOUBLE = 50.0
 _SHORTEST_RESULT_S = 0.05
 """Shortest length that a caller may request, in seconds."""
 _SLOWEST, _FASTEST = 3.0, 0.4
-"""The length of a clip is multiplied by at most `_SLOWEST`. Below `_FASTEST` there is a warning."""
+"""Bounds of the factor of the length of a clip. Below the second there is only a warning."""
 
 _PAUSE_DB = 35.0
 """Sound more than this many dB below the loudest step is a pause."""
