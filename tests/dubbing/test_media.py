@@ -330,10 +330,11 @@ def test_what_cannot_be_dubbed_says_why(tmp_path):
     assert refused(path) == "no audio that can be read"
     assert refused(film(path, None)) == "no audio: the file has no audio stream"
     assert (
-        refused(film(path), max_seconds=2) == "the medium is 3 seconds long; 2 is the longest that is taken"
+        refused(film(path), max_seconds=2)
+        == "the medium is 3 seconds long; allowed: at most 2; divide the medium"
     )
     assert refused(film(tmp_path / "a.ogg", "libopus", None, rate_hz=48000)).startswith(
-        "a container that is not"
+        "ogg files cannot be dubbed; allowed: mp4, "
     )
 
 

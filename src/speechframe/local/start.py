@@ -1,10 +1,10 @@
 """Run the embedded service as a child process that never outlives its parent.
 
 The child runs the same service as ``speechframe serve``, on a free port of this
-machine. Each region has a child of its own. All children share one data folder.
-The parent holds the write end of the child's standard input. The pipe closes
-at the end of the block, or if the parent is killed. Then the child and its
-worker processes end.
+machine. Each region (a named address of the service) has a child of its own.
+All children share one data folder. The parent holds the write end of the
+child's standard input. This pipe closes when the ``with`` block ends or the
+parent is killed. The child and its worker processes then end.
 """
 
 import atexit
@@ -33,14 +33,15 @@ __all__ = ["LocalService", "default_data_dir", "local_service", "shared_service"
 log = logging.getLogger("speechframe.local")
 
 _MOST_WORKERS = 4
+"""Largest number of speech processes that regions divide among them if `workers` is not given."""
 
 
 def default_data_dir() -> Path:
-    """Return the data folder that is used when no key and no address are set.
+    """Return the data folder of the embedded service if no key and no address are set.
 
     The folder is ``SPEECHFRAME_SERVICE``, or else ``speechframe/service`` in the
-    user's cache folder. Several processes may share the folder. Each runs a
-    service of its own with the same keys and balances.
+    user's cache folder. Several processes may share the folder. Each process runs
+    its own service, with the same keys and balances.
     """
     return default_service_folder()
 
@@ -59,11 +60,11 @@ class LocalService(Running):
     regions
         Names of the requested regions. Empty if none were requested.
     region_urls, pids
-        Address and process id by region. The only region is ``global`` if none were requested.
+        Address and process id by region. If no regions were requested, the only region is ``global``.
     pid
-        Process id of the first region.
+        Process id of the first region's service.
     data
-        Data folder.
+        Folder of keys, balances and audio. None before the start if the folder is temporary.
     """
 
     def __init__(
@@ -96,12 +97,12 @@ class LocalService(Running):
 
     @property
     def pid(self) -> int:
-        """Process id of the first region. 0 before the start."""
+        """Process id of the first region's service. 0 before the start."""
         return next(iter(self.pids.values()), 0)
 
     @property
     def api_key(self) -> SecretStr:
-        """First key of the service."""
+        """First key of the service. Raises SettingsError before the start."""
         if not self.keys:
             raise SettingsError("the local service has not been started: use it as a context manager")
         return self.keys[0]
@@ -115,7 +116,7 @@ class LocalService(Running):
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started the service and at least one region still runs."""
+        """True if this process started the service and the service of at least one region still runs."""
         return self._owner_pid == os.getpid() and any(child.lives for child in self._children.values())
 
     def __repr__(self) -> str:
@@ -129,8 +130,8 @@ class LocalService(Running):
         Raises
         ------
         SettingsError
-            The service cannot start, for example because of a missing extra or an unusable folder. The
-            message is that of the child.
+            The service was started before, or cannot start, for example because an extra is missing or a
+            folder is unusable. In the second case the message comes from the child process.
         """
         if self._children:
             raise SettingsError("this local service was started before; make a new one")
@@ -170,15 +171,18 @@ class LocalService(Running):
         ]  # fmt: skip
 
     def give_up(self) -> None:
-        """End a start that is still running in another thread."""
+        """Make a `start` that is running in another thread fail soon, by ending the child processes."""
         self._is_given_up = True
         for child in list(self._children.values()):
             child.terminate()
 
     def stop(self) -> None:
-        """End all processes and remove the temporary folder. A second call does nothing."""
+        """End all child processes and remove the temporary folder, if there is one.
+
+        A second call, or a call in a forked process, ends nothing.
+        """
         children, self._children = self._children, {}
-        # A forked process has a copy of this object, but it is not the parent of the children.
+        # A forked process has a copy of this object, but is not the parent of the child processes.
         if os.getpid() != self._owner_pid:
             return
         for child in children.values():
@@ -208,42 +212,44 @@ def local_service(
     allow_private_urls: bool = False,
     options: Sequence[str] = (),
 ) -> LocalService:
-    """Return the embedded service as a context manager (for ``with`` or ``async with``).
+    """Return the embedded service, not started yet, as a context manager for ``with`` or ``async with``.
 
     Parameters
     ----------
     quota
-        Characters in a billing cycle of the generated key. Default: that of the service.
+        Characters that the generated key may use in a billing cycle. Default: the default of the service.
     concurrency
-        Requests in flight of the generated key, in each region and pool. Default: that of the service.
+        Largest number of requests that the generated key may have in flight, in each region and worker pool.
+        Default: the default of the service.
     keys
         Your own keys as ``KEY[:QUOTA[:CONCURRENCY]]``, instead of a generated key. `quota` and
-        `concurrency` then apply to keys without figures of their own.
+        `concurrency` then apply to keys that lack these numbers.
     data
-        Folder of keys, balances and audio. Default: a temporary folder, which is removed at the end.
+        Folder of keys, balances and audio. Default: a temporary folder, which is removed when the block ends.
     workers
-        Number of speech processes. Default: one per core, at most 4. Regions divide the number. Each region
-        has at least one.
+        Number of speech processes, divided among the regions. Each region has at least one. Default: one per
+        core, at most 4.
     regions
         Names of the regions to serve (section 4.1), in order of preference. Each region has its own address
-        and caps (section 8). Regions share keys, balances, idempotency and audio. Default: one address.
+        and concurrency limits (section 8). Regions share keys, balances, idempotency and audio. Default: one
+        address without a region.
     voices
-        Folders of Piper voices for the gen2 catalogue. Default: those of ``SPEECHFRAME_VOICES``. The voices
-        need the extra ``speechframe[neural]``.
+        Folders of Piper voices for the gen2 catalogue. Default: the folders in ``SPEECHFRAME_VOICES``. The
+        voices need the extra ``speechframe[neural]``.
     translation_models
-        Folders of Firefox-Translations models, in addition to the installed pairs. Default: those of
+        Folders of Firefox-Translations models, in addition to the installed models. Default: the folders in
         ``SPEECHFRAME_TRANSLATION_MODELS``. The models need the extra ``speechframe[translate]``.
     allow_private_urls
-        Whether a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
+        True if a ``file_url`` or ``webhook_url`` may point to this machine or its network, for example to
         your own server.
     options
-        Further options of ``speechframe serve``.
+        Further command-line options of ``speechframe serve``.
 
     Raises
     ------
     SettingsError
-        A region is not in the document, or a value has the wrong type. Raised on entering the block if the
-        extra ``speechframe[local]`` is missing, or if a folder is unusable.
+        A region is not in the document, or a value has the wrong type. Also raised on entering the block, if
+        the extra ``speechframe[local]`` is missing or a folder is unusable.
 
     Examples
     --------
@@ -289,7 +295,10 @@ def _repeated(option: str, folders: Iterable[str | os.PathLike[str]]) -> list[st
 
 
 def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
-    """Return values as a list after a check of their types. Errors hide the values, which may be keys."""
+    """Return `values` as a list, or raise SettingsError if a type is wrong.
+
+    The error contains only the types, because the values may be keys.
+    """
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         kind = "str" if isinstance(values, str) else type(values).__name__
         raise SettingsError(f"{name} is of type {kind}; allowed: a list of {what}")
@@ -302,7 +311,7 @@ def _check_list(name: str, values: Any, what: str, *kinds: type) -> list[Any]:
 
 
 def _checked_regions(regions: Iterable[str]) -> tuple[str, ...]:
-    # Settings splits a string at its commas, as for SPEECHFRAME_REGIONS.
+    # Settings accepts a string, too, and splits it at its commas, as in SPEECHFRAME_REGIONS.
     names = Settings(regions=regions).regions  # type: ignore[arg-type]
     unknown = [name for name in names if name not in REGIONS]
     if unknown or not names:
@@ -319,7 +328,7 @@ def _divided(workers: int | None, parts: int) -> list[int | None]:
     if workers is None and parts > 1:
         workers = min(_MOST_WORKERS, _cores())
     if workers is None or workers < 1:
-        # The service chooses a number instead of None, and refuses one below 1.
+        # Pass these values on: the service replaces None by its default, and refuses numbers below 1.
         return [workers] * parts
     return [max(1, workers // parts + (part < workers % parts)) for part in range(parts)]
 
@@ -386,7 +395,7 @@ def _after_fork() -> None:
     global _shared_lock  # noqa: PLW0603 - it may have been held by a thread that no longer exists
     _shared_lock = threading.Lock()
     _shared.clear()
-    # The children belong to the parent process. Only close the inherited pipes that keep them alive.
+    # The service processes belong to the parent. Only close the inherited pipes that keep them alive.
     _inherited.extend(_started)
     for service in _inherited:
         service.let_go()

@@ -1,16 +1,17 @@
 """Find the sentences of a media file, with their times and speakers.
 
-The audio is cut into pieces of bounded length, at quiet places, and each piece is
-recognised. The words are joined to sentences, and a change of speaker splits a
-sentence. Starts and ends are then moved to the onset and the end of the sound.
-Speakers are separated by the register of their voices, so two speakers with the
-same register count as one.
+The audio is cut at quiet places into pieces of bounded length, and each piece is
+recognised. The words are joined to sentences. A change of speaker splits a
+sentence into turns. Starts and ends of turns are then moved to the onset and the
+end of the sound. Speakers are separated by register (median pitch), so two
+speakers with the same register count as one speaker.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +32,20 @@ RATE_HZ = 16_000
 """Sample rate of the audio that is recognised."""
 
 _SHORTEST_PIECE_S, _LONGEST_PIECE_S = 14.0, 28.0
-"""The recogniser's window is half a minute. It splits a longer piece itself."""
+"""Bounds of a piece in seconds. The recogniser's window is 30 s, and it would split a longer piece itself."""
 _QUIET_S = 0.3
+"""Length of the window whose mean level decides where the audio is cut."""
 _SURE = 0.8
-"""A detected language contradicts the given locale only from this probability on."""
+"""Lowest probability at which a detected language contradicts the given locale."""
 
 _LONGEST_GAP_S = 1.2
-"""A longer silence ends a sentence even without punctuation. No dubbed line spans it."""
+"""A longer silence ends a sentence even without punctuation. No dubbed line spans such a silence."""
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})
+"""Languages that are written without spaces between words."""
 
 _SHORTEST_TURN_S = 0.6
 _SHORTEST_TURN_WORDS = 3
-"""A turn has at least so much voiced sound and so many words. Shorter changes of register are intonation."""
+"""Least voiced seconds and words of a turn. A shorter change of register is intonation, not a new speaker."""
 _BACKGROUND_DB = 15.0
 """Drop a sentence whose loudest word is this far below the median sentence, as music or background talk."""
 _BETWEEN_SHARE = 0.8
@@ -51,28 +54,38 @@ _BETWEEN_SHARE = 0.8
 One normal distribution gives 0.64.
 """
 _LEAST_APART_OCTAVES = 0.33
+"""Least distance between the mean pitches of two groups: 4 semitones."""
 _SMALLEST_GROUP_S = 0.8
+"""Least voiced seconds of a group."""
 _REGISTER_S = 30.0
+"""Seconds of each speaker whose pitch is measured."""
 
 _STEP_S = 0.01
+"""Step of levels and pitches in seconds."""
 _EDGE_SHARE = 0.3
 """Sound begins at this share of the way from the background level to the speech level, in dB."""
 _FADED_SHARE = 0.15
-"""The last sound of a word has died away below this share of the same way."""
+"""The last sound of a word has died away below this share of the way from background to speech level."""
 _FADE_S = 0.25
 """Longest time after a word in which its last sound may die away."""
 _MOST_CONTRAST_DB = 35.0
+"""The background level counts as at most this far below the speech level."""
 _CLOSURE_S = 0.06
-"""A shorter silence belongs to the word that begins."""
+"""Longest silence inside the beginning of a word."""
 _LAST_CLOSURE_S = 0.18
-"""Longest silence before the last sound of a word, as in "asked". The recogniser may end the word there."""
+"""Longest silence before the last sound of a word, as in "asked". The recogniser may end the word at it."""
 _LATEST_ONSET_S = 1.5
+"""Longest time between the recogniser's start of a word and a later start of the sound."""
 _EARLIEST_ONSET_S = 0.35
+"""Longest time by which sound may begin before the recogniser's start of a word, or end after its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A word with its span, its highest level, and the pitch of its voiced steps in octaves above 1 Hz."""
+    """A word with its span, its highest level, and its pitch.
+
+    `pitch` is in octaves above 1 Hz, one value for each voiced step of :data:`_STEP_S`.
+    """
 
     text: str
     start_s: float
@@ -89,11 +102,11 @@ _Sentence = Sequence[_Word]
 
 
 def installed(recognisers: Mapping[str, Recogniser]) -> Recogniser | None:
-    """Return the first recogniser that is installed with a model, or None."""
+    """Return the first recogniser whose model is installed, or None."""
     for each in recognisers.values():
         try:
             _ = each.version
-        except Exception:  # noqa: BLE001, S112 - a plug-in may fail in any way, and the others go on
+        except Exception:  # noqa: BLE001, S112 - a plug-in may raise anything; try the next
             continue
         return each
     return None
@@ -109,8 +122,8 @@ def recognise(
     Parameters
     ----------
     samples
-        float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``. It is read piece by piece, so it may be a
-        memory map of a file.
+        Mono float32 in [-1, 1] at :data:`RATE_HZ`, ``(frames,)``. The array is read piece by piece, so it
+        may be a memory map of a file.
     recogniser
         The recogniser to use.
     locale
@@ -119,7 +132,7 @@ def recognise(
     Raises
     ------
     Refused
-        The recogniser is sure that the medium is in another language than `locale`.
+        The recogniser detected another language than `locale`, with at least 80 % probability.
     EngineError
         The recogniser failed.
     """
@@ -135,9 +148,9 @@ def recognise(
 
 
 def registers_hz(samples: Samples, utterances: Iterable[Cue]) -> dict[str, float]:
-    """Return the median pitch of each speaker in Hz, in the order of their first sentences.
+    """Return the median pitch of each speaker in Hz, in the order of their first utterances.
 
-    The pitch is 0 for a speaker without voiced sound. Only the first half minute of each speaker is measured.
+    The pitch is 0 for a speaker without voiced sound. About 30 seconds of each speaker are measured.
     """
     found: dict[str, list[Array]] = {}
     for each in utterances:
@@ -159,7 +172,7 @@ def audible_spans(samples: Samples, utterances: Iterable[Cue]) -> list[tuple[flo
     samples
         As for :func:`recognise`.
     utterances
-        Utterances with their times. Their ends may be early, because the end of a word is often soft.
+        Utterances with their times. An end may be too early, because the end of a word is often soft.
     """
     return [
         (start_s, end_s + _fade_s(samples, start_s, end_s))
@@ -177,7 +190,7 @@ def _fade_s(samples: Samples, start_s: float, end_s: float) -> float:
 
 
 def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield first and end frame of pieces that fit the recogniser's window. Cuts are at quiet places."""
+    """Yield the first frame and the end (exclusive) of each piece. Pieces are cut at quiet places."""
     start = 0
     while len(samples) - start > _LONGEST_PIECE_S * RATE_HZ:
         first = start + round(_SHORTEST_PIECE_S * RATE_HZ)
@@ -185,7 +198,7 @@ def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
         level_db = measure.energy_db(samples[first:last], RATE_HZ, 1000 * _STEP_S)
         quiet_steps = round(_QUIET_S / _STEP_S)
         around_db = np.convolve(level_db, np.full(quiet_steps, 1 / quiet_steps), mode="valid")
-        # Cut at the last of equally quiet places, because longer pieces are fewer.
+        # Cut at the last of equally quiet places, because longer pieces need fewer calls.
         place = len(around_db) - 1 - int(np.argmin(around_db[::-1])) + quiet_steps // 2
         end = first + round(place * _STEP_S * RATE_HZ)
         yield start, end
@@ -197,7 +210,11 @@ def _pieces(samples: Samples) -> Iterator[tuple[int, int]]:
 def _recognise_piece(
     piece: Samples, recogniser: Recogniser, locale: str | None, known: str | None
 ) -> Transcript:
-    """Return the transcript of a piece, in the language of the pieces before, if it is `known`."""
+    """Return the transcript of a piece.
+
+    `known` is the language of the pieces before, or None. It is used without detection. Raises Refused if
+    the detected language certainly differs from `locale`.
+    """
     recording = Recording(piece, RATE_HZ)
     if known is not None:
         return recogniser.recognise(recording, language=language_of(known), words=True)
@@ -261,7 +278,7 @@ def _sentences(words: Sequence[_Word]) -> Iterator[_Sentence]:
 
 
 def _registers(sentences: Sequence[_Sentence]) -> list[float]:
-    """Return the pitch of each speaker in octaves. There is at least one speaker."""
+    """Return the mean pitch of each speaker in octaves above 1 Hz. There is at least one speaker."""
     spoken = [(_median(sentence), sum(word.voiced_s for word in sentence)) for sentence in sentences]
     known = sorted((pitch, voiced_s) for pitch, voiced_s in spoken if voiced_s)
     if not known:
@@ -271,7 +288,10 @@ def _registers(sentences: Sequence[_Sentence]) -> list[float]:
 
 
 def _groups(pitches: Array, weights: Array) -> list[float]:
-    """Halve sorted pitches as long as the halves lie clearly apart. Return the centre of each group."""
+    """Split sorted pitches into groups while two groups differ clearly. Return the mean pitch of each group.
+
+    `weights` are the voiced seconds of each pitch.
+    """
     mean = np.average(pitches, weights=weights)
     variance = np.average((pitches - mean) ** 2, weights=weights)
     best: tuple[float, int] = (0.0, 0)
@@ -292,7 +312,7 @@ def _turns(sentence: _Sentence, registers: Sequence[float]) -> list[_Sentence]:
     """Split a sentence at each change of register that lasts long enough to be another speaker."""
     marked: list[tuple[int, _Word]] = []
     for word in sentence:
-        # A word without pitch belongs to the speaker of the word before.
+        # A word without pitch belongs to the speaker of the word before it.
         known = not word.voiced_s and marked
         marked.append((marked[-1][0] if known else _nearest([word], registers), word))
     runs = [(register, [word for _, word in run]) for register, run in groupby(marked, itemgetter(0))]
@@ -336,7 +356,17 @@ def _heard_spans(turns: Sequence[_Sentence], samples: Samples) -> list[tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The level around a span of speech every :data:`_STEP_S`, and of background and speech, in dB."""
+    """The levels around a span of speech, in dB.
+
+    Attributes
+    ----------
+    from_s
+        Time of the first step.
+    level_db
+        Level of each step of :data:`_STEP_S`.
+    floor_db, loud_db
+        Background level and speech level.
+    """
 
     from_s: float
     level_db: Array
@@ -344,7 +374,7 @@ class _Around:
     loud_db: float
 
     @classmethod
-    def of(cls, samples: Samples, start_s: float, end_s: float) -> "_Around | None":
+    def of(cls, samples: Samples, start_s: float, end_s: float) -> Self | None:
         """Measure the levels around a span. Return None if the span has no samples."""
         from_s = max(0.0, start_s - _LATEST_ONSET_S)
         until_s = min(len(samples) / RATE_HZ, end_s + _LATEST_ONSET_S)
@@ -358,7 +388,7 @@ class _Around:
         return cls(from_s, level_db, floor_db, loud_db)
 
     def is_above(self, share: float) -> NDArray[np.bool_]:
-        """Return a mask of the steps above this share of the way from background to speech level."""
+        """Return a mask of the steps that exceed this share of the way from background to speech level."""
         return self.level_db > self.floor_db + share * (self.loud_db - self.floor_db)
 
 
@@ -386,7 +416,10 @@ def _edges(turn: _Sentence, samples: Samples, earliest_s: float, latest_s: float
 
 
 def _onset(is_loud: NDArray[np.bool_], near: int, *, earliest: int, closure: int) -> int:
-    """Return the first step of the sound that continues at `near`, or else of the next sound."""
+    """Return the first step of the sound at `near`, or of the next sound if `near` is silent.
+
+    Silences of at most `closure` steps do not interrupt a sound. If no sound follows in time, return `near`.
+    """
     near = min(max(near, 0), len(is_loud) - 1)
     if not is_loud[near : near + closure].any():
         after = np.flatnonzero(is_loud[near : near + round(_LATEST_ONSET_S / _STEP_S)])

@@ -1,8 +1,8 @@
-"""A dubbing job in its folder, step by step. A step whose files exist is not repeated.
+"""Run a dubbing job step by step, in the folder of the job. A step whose files exist is not repeated.
 
-``python -m speechframe.local.dubbing.job FOLDER PARENT_PID`` is the process that does a job. It prints a line
-of JSON for each step, with a locale and a word. The outcomes are files of the folder. The process ends with
-status 0 even if locales failed. It also ends with its parent.
+``python -m speechframe.local.dubbing.job FOLDER PARENT_PID`` runs one job as a process. When a step begins,
+the process prints a line of JSON with a locale and the name of the step. It writes an outcome file for each
+locale. It exits with status 0 even if locales failed. It ends when its parent process ends.
 """
 
 import json
@@ -55,18 +55,22 @@ __all__ = ["work"]
 _log = logging.getLogger("speechframe.dubbing")
 
 Tell = Callable[[str | None, str], None]
-"""A function of a locale, or None for all locales, and the word for the step that begins."""
+"""A function that is called when a step begins, with the locale (None for all) and the name of the step."""
 _NICE = 15
-"""Niceness of the process. All other work of the machine goes first."""
+"""Niceness of the process, so that other processes of the machine run first."""
 _AUDIO = "audio"
+"""Name of the folder with the extracted audio."""
 _HEARD = "heard.json"
+"""Name of the file with a :class:`_MediumSpeech`."""
 _MASK_MS = 10
+"""Step in ms in which the overlap of original and dub is measured."""
 _SLACK_S = 1.0
-"""The service measured the medium, too, and checked the text with that length. Both may differ a little."""
+"""Tolerance in seconds of the limits of text. The service checked the text against its own measurement of the
+media file's length, which may differ slightly."""
 
 
 class _MediumSpeech(JsonFile):
-    """The locale and the utterances of a medium, the pitch of each speaker in Hz, and warnings."""
+    """Locale and utterances of a medium (the media file), pitch of each speaker in Hz, and warnings."""
 
     locale: str
     utterances: tuple[Cue, ...]
@@ -85,7 +89,7 @@ class _DubInput:
 
 
 def work(folder: Path, tell: Tell) -> None:
-    """Do the task of a folder, and write an outcome for each locale, failed or not.
+    """Dub into each locale of a folder's task that is not done. Write an outcome even if a locale fails.
 
     Parameters
     ----------
@@ -98,7 +102,7 @@ def work(folder: Path, tell: Tell) -> None:
     if task is None:
         raise FileNotFoundError(f"{folder / TASK} is missing")
     said = None
-    # A locale at which a process died comes last, so that it takes no other locale with it.
+    # Locales whose folders exist come last: an earlier process may have crashed there and may crash again.
     for locale in sorted(task.targets, key=lambda locale: (folder / locale).exists()):
         path = folder / locale / OUTCOME
         before = LocaleOutcome.read(path)
@@ -108,11 +112,11 @@ def work(folder: Path, tell: Tell) -> None:
         try:
             said = said or _recognise(task, folder, tell)
             _dub(said, locale, before, tell)
-        except Exception as error:  # noqa: BLE001 - the other locales go on
+        except Exception as error:  # noqa: BLE001 - one locale must not stop the others
             kept = before or LocaleOutcome(version=task.version)
             kept.model_copy(update={"version": task.version, "failure": _failure(error)}).write(path)
         tell(locale, "done")
-    # The audio is many times the size of the medium. A correction extracts it again within seconds.
+    # Remove the audio, because it is many times larger than the medium. Extracting it again takes seconds.
     shutil.rmtree(folder / _AUDIO, ignore_errors=True)
 
 
@@ -121,7 +125,7 @@ def _failure(error: Exception) -> Failure:
         return error.failure
     _log.exception("a dub failed")
     if isinstance(error, soundfile.LibsndfileError):
-        # The library does not pass on why the system refused.
+        # The error of the library does not contain the error of the operating system.
         words = f"a sound file cannot be written or read ({error.error_string}): the disk may be full"
     elif isinstance(error, EngineFault):
         words = f"an engine failed: {CALLER_WORDS}"
@@ -133,7 +137,7 @@ def _failure(error: Exception) -> Failure:
 
 
 def _recognise(task: Task, folder: Path, tell: Tell) -> _DubInput:
-    """Return the utterances of the medium, from the script or from the recogniser."""
+    """Extract the audio of the medium, and find its utterances in the script or with the recogniser."""
     tell(None, "audio")
     (folder / _AUDIO).mkdir(exist_ok=True)
     track = extract(folder / SOURCE, folder / _AUDIO, locale=task.source_locale)
@@ -158,7 +162,10 @@ def _recognise(task: Task, folder: Path, tell: Tell) -> _DubInput:
 
 
 def _written(task: Task, track: Track) -> tuple[str, script.Script]:
-    """Return the locale of the script, and its speech that begins within the medium."""
+    """Return the locale of the task's script, and the cues that begin within the medium.
+
+    The locale is detected if it is not given. It is empty if it is not given and there are no cues.
+    """
     try:
         read = script.speech_within(task.script or "", track.seconds, cast=task.cast, slack_s=_SLACK_S)
     except ValueError as error:
@@ -183,12 +190,12 @@ def _transcribe(task: Task, track: Track) -> tuple[str, list[Cue]]:
     try:
         return hear.recognise(track.speech, recogniser, locale=task.source_locale)
     finally:
-        # The recogniser has done its work, and the voices need the memory.
+        # Free the memory of the recogniser for the voices.
         whisper.unload()
 
 
 def _dub(said: _DubInput, locale: str, before: LocaleOutcome | None, tell: Tell) -> None:
-    """Dub into a locale, or correct the dub of before, and write the outcome."""
+    """Dub into a locale, or correct the dub of the outcome `before`, and write the new outcome."""
     folder, source, originals = said.folder / locale, said.folder / SOURCE, said.heard.utterances
     tell(locale, "translate")
     if before is None:
@@ -244,7 +251,7 @@ def _dub(said: _DubInput, locale: str, before: LocaleOutcome | None, tell: Tell)
     dubs = [(each.dub_start_ms / 1000, each.dub_end_ms / 1000) for each in utterances]
     lowered = [*hear.audible_spans(said.track.speech, originals), *dubs]
     mix(said.track, spoken, mixed, lowered=lowered, gain_db=said.task.original_gain_db)
-    # All files of a version appear or none, even on a full disk. The outcome is last.
+    # The files are renamed when all have been written, so a full disk leaves none. The outcome comes last.
     with (
         written(folder / OUTCOME) as outcome_path,
         written(folder / media) as media_path,
@@ -258,7 +265,7 @@ def _dub(said: _DubInput, locale: str, before: LocaleOutcome | None, tell: Tell)
             utterances=utterances,
             overlap=_overlap(utterances),
             cues_over=cues_over,
-            # A correction has the warnings of the dub before.
+            # Remove duplicates, because a correction repeats the warnings of the dub before it.
             warnings=tuple(dict.fromkeys((*warnings, *((left_out,) if left_out else ())))),
         )
         srt_path.write_text(cues.srt(shown), encoding="utf-8")
@@ -267,7 +274,7 @@ def _dub(said: _DubInput, locale: str, before: LocaleOutcome | None, tell: Tell)
 
 
 def _translated(said: _DubInput, locale: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the text and the voice id of each utterance, and the warnings."""
+    """Return the translated text and the voice id of each utterance, and the warnings."""
     utterances = said.heard.utterances
     try:
         texts, warnings = lines.translate([each.text for each in utterances], said.heard.locale, locale)
@@ -298,7 +305,7 @@ def _corrected(said: _DubInput, before: LocaleOutcome) -> list[tuple[str, str]]:
 
 
 def _overlap(utterances: Sequence[DubbedUtterance]) -> float:
-    """Return the time in which original and dub speak, as a share of the time in which one of them does."""
+    """Return the time with speech in both original and dub, as a share of the time with speech in either."""
     steps = max(max(each.end_ms, each.dub_end_ms) for each in utterances) // _MASK_MS + 1
     original, dub = np.zeros(steps, bool), np.zeros(steps, bool)
     for each in utterances:
@@ -308,14 +315,14 @@ def _overlap(utterances: Sequence[DubbedUtterance]) -> float:
 
 
 def _main() -> None:
-    # The parent may have died during the imports, and two processes at one job would disturb each other.
+    # If the parent died during the imports, end now: a restarted service may already run this job again.
     die_with_parent(int(sys.argv[2]))
-    # Ctrl-C in a terminal goes to the whole group, but the service decides when its workers end.
+    # Ignore Ctrl-C, which a terminal sends to the whole process group. The service ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
-    # The service logs once what is left out, and not for each dub.
+    # The service has already logged unusable engines and voices. Do not repeat this for each dub.
     logging.getLogger("speechframe").setLevel(logging.ERROR)
-    # The output of native libraries must not mix with the steps.
+    # Keep the output of native libraries out of the lines of JSON: it goes to standard error instead.
     steps = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     work(Path(sys.argv[1]), lambda locale, step: print(json.dumps([locale, step]), file=steps))

@@ -1,6 +1,6 @@
-"""Lines of a dub, translated and then spoken. A worker that starts again speaks no line twice.
+"""Translate and speak the lines of a dub. Spoken lines are kept, so a restarted worker does not repeat them.
 
-A line is a mono WAV file of float32, without silence at its ends.
+A line is a mono WAV file of float32. Silence at its ends is removed.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ from speechframe.local.engines.translation.routes import Routes, is_same_languag
 __all__ = ["fitted", "is_speakable", "path_of", "remove_others", "seconds_of", "speak", "translate"]
 
 _SILENT_BELOW_DB = 45.0
-"""Sound this many dB below the peak of a line counts as silence."""
+"""Sound at least this many dB below the peak of a line counts as silence."""
 _KEPT_S = 0.005
-"""Seconds of silence that a line keeps at both ends, because speech that begins at once would click. Engines
-leave some 40 ms, too much for a dense dialogue."""
+"""Seconds of silence that a line keeps at both ends, because speech that begins at once would click. The 40
+ms that engines leave are too long for a dense dialogue."""
 
 
 def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return texts in another language, in order, and warnings. Texts in that language stay unchanged.
+    """Return the translated texts, in order, and warnings. If the languages are equal, texts stay unchanged.
 
     Raises
     ------
     UnknownPair
-        No translator leads from one to the other.
+        No translator, and no chain of translators, supports the two languages.
     EngineError
         A translator fails.
     """
@@ -50,7 +50,7 @@ def translate(texts: Sequence[str], source: str, target: str) -> tuple[list[str]
 
 
 def is_speakable(text: str) -> bool:
-    """Return True if a text has a letter or a digit.
+    """Return True if a text contains a letter or a digit.
 
     Examples
     --------
@@ -61,14 +61,17 @@ def is_speakable(text: str) -> bool:
 
 
 def path_of(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
-    """Return the path of a line, spoken or not."""
+    """Return the path of a line, whether the file exists or not.
+
+    The name is a hash of the text, voice, locale and engine version.
+    """
     version = registry.speaker(entry.engine).version
     content = json.dumps([text, entry.voice.voice_id, locale, entry.engine, version]).encode()
     return folder / f"{hashlib.sha256(content).hexdigest()[:32]}.wav"
 
 
 def speak(text: str, entry: CatalogueEntry, locale: str, folder: Path) -> Path:
-    """Return the path of a line, and speak it if the folder does not contain it.
+    """Speak a line unless the folder already contains it. Return its path.
 
     Raises
     ------
@@ -89,7 +92,10 @@ def seconds_of(line: Path) -> float:
 
 
 def fitted(line: Path, speed: float) -> Path:
-    """Return the path of a line at another speed with the same pitch. At 2 it is half as long."""
+    """Return the path of a line at another speed with the same pitch, and write the file if it is missing.
+
+    At speed 2 the line is half as long.
+    """
     natural = soundfile.info(line)
     frames = max(1, seconds_to_frames(natural.duration / speed, natural.samplerate))
     path = line.with_name(f"{line.stem}-{frames}.wav")
@@ -102,7 +108,10 @@ def fitted(line: Path, speed: float) -> Path:
 
 
 def remove_others(lines: Iterable[Path], folder: Path) -> None:
-    """Remove every file of a folder but these lines at any speed. A hundred corrections would fill a disk."""
+    """Remove all files of a folder except these lines, each at any speed.
+
+    Otherwise the lines of earlier corrections would fill the disk.
+    """
     kept = {line.stem for line in lines}
     for path in folder.glob("*"):
         if path.stem.partition("-")[0] not in kept:

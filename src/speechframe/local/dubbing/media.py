@@ -1,7 +1,8 @@
-"""Read a medium, extract its audio, and write the same medium with other audio.
+"""Read a medium (a video or audio file), extract its audio, and write the medium again with other audio.
 
-Everything goes block by block, so a film of hours takes no more memory than a clip. Time zero is the start of
-the medium. Audio that begins late has silence in front. So a second of a track is that second of the video.
+Audio is processed block by block, so a film of hours needs no more memory than a clip. Time zero is the start
+of the medium. If the audio begins late, silence is put in front, so times in the audio are times in the
+video.
 """
 
 import itertools
@@ -39,15 +40,19 @@ SPEECH_RATE_HZ = 16_000
 """Sample rate of the audio that is recognised."""
 
 _MAX_CHANNELS = 2
+"""Largest number of channels of a dub. Audio with more channels becomes stereo."""
 _BITS_PER_CHANNEL = 96_000
+"""Bit rate of encoded audio, in bits a second for each channel."""
 _BLOCK_FRAMES = RATE_HZ
+"""Frames of a second of audio."""
 _FULL_SCALE = 32768
-# The document type of a WebM file, with its identifier and length. It stands in the first bytes of the file.
+"""The int16 value of a sample of 1.0."""
 _WEBM, _HEAD_BYTES = b"\x42\x82\x84webm", 4096
+"""The document type element of a WebM file (EBML), and the number of first bytes that are searched for it."""
 
-# QuickTime has numbers for languages. FFmpeg finds these by their bibliographic code alone.
 _OLDER_IN_QUICKTIME = frozenset({"deu", "nld", "ell", "isl", "zho", "sqi"})
-# Tags that a muxer writes itself, or that were true of the other file alone.
+"""Languages whose QuickTime number FFmpeg finds only by the bibliographic code, such as "ger" for "deu"."""
+# Tags that a muxer writes itself, or that describe only the original file.
 _TECHNICAL_TAGS = frozenset(
     {
         *("major_brand", "minor_version", "compatible_brands", "encoder", "language", "duration"),
@@ -55,7 +60,9 @@ _TECHNICAL_TAGS = frozenset(
     }
 )
 _COVERS = MappingProxyType({"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")})
+"""Codec of a cover picture to the name and media type of its attachment in a Matroska file."""
 _WITH_COVERS = frozenset({"mp4", "mp3", "flac"})
+"""Muxers that store a cover as a video stream."""
 
 
 class _Kind(NamedTuple):
@@ -66,14 +73,14 @@ class _Kind(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
 
 
-# An MP4 with its index in front plays before it has been fetched whole.
+# An MP4 file with its index in front can play before the download ends.
 _INDEX_FIRST = MappingProxyType({"movflags": "faststart"})
 
 
 _KINDS = MappingProxyType(
     {
         "mp4": _Kind("mp4", "aac", _INDEX_FIRST),
-        # The muxer "ipod" takes no covers in PyAV.
+        # The muxer "ipod" would be usual, but does not accept covers in PyAV.
         "m4a": _Kind("mp4", "aac", MappingProxyType({**_INDEX_FIRST, "brand": "M4A "})),
         "mov": _Kind("mov", "aac", _INDEX_FIRST),
         "mkv": _Kind("matroska", "aac"),
@@ -86,20 +93,20 @@ _KINDS = MappingProxyType(
 
 
 def probe(path: Path, *, max_seconds: float, locale: str | None = None) -> float:
-    """Return the length of a medium that can be dubbed, as :func:`seconds_of` measures it.
+    """Return the length of a medium in seconds. Raise AudioError if the medium cannot be dubbed.
 
     Parameters
     ----------
     path, max_seconds
-        The medium, and the greatest length that it may have.
+        The medium, and its greatest allowed length.
     locale
-        Locale of the speech, which chooses one of several audio tracks.
+        Locale of the speech. It chooses one of several audio tracks.
 
     Raises
     ------
     AudioError
-        A container that is not dubbed, or a medium longer than `max_seconds`, besides what ``seconds_of``
-        raises.
+        The container is not supported, the medium is longer than `max_seconds`, or the audio is missing or
+        unusable (see :func:`speechframe.audio.lengths.seconds_of`).
     """
     seconds = seconds_of(path)
     with demuxed(path) as source:
@@ -108,13 +115,13 @@ def probe(path: Path, *, max_seconds: float, locale: str | None = None) -> float
         _container(source, path)
     if seconds > max_seconds:
         raise AudioError(
-            f"the medium is {seconds:.0f} seconds long; {max_seconds:g} is the longest that is taken"
+            f"the medium is {seconds:.0f} seconds long; allowed: at most {max_seconds:g}; divide the medium"
         )
     return seconds
 
 
 def warning_of(path: Path, *, locale: str | None = None) -> str | None:
-    """Return a warning if a medium has several audio tracks, with the one that is dubbed."""
+    """Return a warning that names the dubbed audio track if a medium has several tracks, or None."""
     with demuxed(path) as source:
         return track_warning(source, locale, use="dubbed", instead="give its language as source_locale")
 
@@ -125,17 +132,17 @@ def container_of(path: Path) -> str:
     Raises
     ------
     AudioError
-        A container that is not dubbed.
+        The container is not supported.
     """
     with demuxed(path) as source:
         return _container(source, path)
 
 
 def _container(source: Any, path: Path) -> str:
-    # Tags and padding may stand in front of a file. The demuxer has looked behind them.
+    # Use the demuxer's format, because tags and padding may precede the first bytes of the format itself.
     name = source.format.name.partition(",")[0]
     if name == "mov":
-        # QuickTime is older than brands, and M4A has audio alone.
+        # Old QuickTime files have no brand. A file of the brand M4A that contains video counts as MP4.
         brand = source.metadata.get("major_brand", "qt").strip()
         if brand == "M4A" and moving_pictures(source) is None:
             return "m4a"
@@ -145,51 +152,53 @@ def _container(source: Any, path: Path) -> str:
             return "webm" if _WEBM in file.read(_HEAD_BYTES) else "mkv"
     if name in _KINDS:
         return str(name)
-    raise AudioError(f"a container that is not dubbed: {name}. Dubbed are {', '.join(_KINDS)}")
+    raise AudioError(f"{name} files cannot be dubbed; allowed: {', '.join(_KINDS)}; convert the file")
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The audio of a medium, in a folder."""
+    """The extracted audio of a medium, in a folder."""
 
     folder: Path
 
     @property
     def sound_path(self) -> Path:
-        """The WAV file that is mixed, int16 at 48000 Hz with one or two channels."""
+        """The WAV file for mixing, int16 at 48000 Hz with one or two channels."""
         return self.folder / "sound.wav"
 
     @property
     def speech_path(self) -> Path:
-        """The samples of :attr:`speech`, and nothing else."""
+        """The file with the samples of :attr:`speech`, without a header."""
         return self.folder / "speech.float32"
 
     @property
     def speech(self) -> Samples:
-        """The audio that is recognised, mono float32 in [-1, 1] at 16000 Hz, mapped from its file."""
+        """The audio for recognition, mono float32 in [-1, 1] at 16000 Hz, memory-mapped from its file."""
         speech: Samples = np.memmap(self.speech_path, np.float32, "r")
         return speech
 
     @property
     def seconds(self) -> float:
-        """Length of the medium."""
+        """Length of the medium in seconds."""
         return float(soundfile.info(self.sound_path).duration)
 
 
 def extract(path: Path, folder: Path, *, locale: str | None = None) -> Track:
-    """Write the audio of a medium into a folder, as long as the medium, unless it is there.
+    """Write the audio of a medium into a folder, unless the folder already contains the audio.
+
+    The audio is padded with silence, or cut, to the length of the medium.
 
     Parameters
     ----------
     path, folder
         The medium and the folder.
     locale
-        Locale of the speech, which chooses one of several audio tracks.
+        Locale of the speech. It chooses one of several audio tracks.
 
     Raises
     ------
     AudioError
-        What :func:`probe` raises, and audio that cannot be decoded.
+        The medium cannot be read, or its audio cannot be decoded.
     """
     import av
 
@@ -199,7 +208,7 @@ def extract(path: Path, folder: Path, *, locale: str | None = None) -> Track:
     with demuxed(path) as source:
         frames = seconds_to_frames(packet_seconds(source), RATE_HZ)
     rate, mixer = Rate(RATE_HZ, SPEECH_RATE_HZ), Mixer()
-    # Write the speech first, so that a track with sound has speech, too.
+    # The speech file is renamed into place first, so if the sound file exists, the speech file exists, too.
     with (
         written(track.sound_path) as sound,
         written(track.speech_path) as speech,
@@ -223,8 +232,8 @@ def extract(path: Path, folder: Path, *, locale: str | None = None) -> Track:
 def mux(source: Path, mixed: Path, target: Path, *, language: str, container: str) -> str | None:
     """Write a medium again with other audio.
 
-    The packets of its video are copied. Its title and other tags, its chapters and its cover are kept.
-    Subtitles and further tracks are left out.
+    The video packets are copied. The title and other tags, the chapters and the cover are kept. Subtitles and
+    further tracks are left out.
 
     Parameters
     ----------
@@ -233,7 +242,7 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     mixed
         A WAV file at 48000 Hz, as long as the medium.
     target
-        The file to write, whole or not at all.
+        Path of the new file. If an error occurs, no file appears there.
     language
         Locale of the audio.
     container
@@ -247,7 +256,7 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
     Raises
     ------
     AudioError
-        The container does not take the video, or its packets as they are.
+        The new file cannot contain the copied video.
     """
     import av
 
@@ -265,7 +274,7 @@ def mux(source: Path, mixed: Path, target: Path, *, language: str, container: st
 
 
 def _covers(source: Any) -> list[Any]:
-    """Return the packets of the covers of a medium. The container must stay open while they are used."""
+    """Return the packets of the cover pictures of a medium. Keep `source` open while the packets are used."""
     from av.stream import Disposition
 
     streams = [
@@ -279,7 +288,7 @@ def _covers(source: Any) -> list[Any]:
 
 
 def _add_covers(made: Any, covers: Sequence[Any], kind: _Kind) -> tuple[int, list[Any]]:
-    """Add covers to a container. Return how many, and the packets that are to be written first."""
+    """Add cover pictures to a container. Return their number, and the packets to write before all others."""
     from av.stream import Disposition
 
     packets, count = [], 0
@@ -298,7 +307,7 @@ def _add_covers(made: Any, covers: Sequence[Any], kind: _Kind) -> tuple[int, lis
 
 
 def _left_out(given: Any, kept_pictures: int) -> str | None:
-    """Return a warning that names what of a medium its dub does not have."""
+    """Return a warning that lists the omitted tracks and attachments of a medium, or None."""
     counts = {
         "track of pictures": len(given.streams.video) - kept_pictures,
         "track of subtitles": len(given.streams.subtitles),
@@ -341,9 +350,9 @@ def _mux(
     with av.open(str(path), "w", format=kind.muxer, options=dict(kind.options)) as made:
         video, copied = moving_pictures(given), None
         if video is not None:
-            # An opaque stream is copied, so it needs no encoder.
+            # An opaque stream is copied without an encoder.
             copied = made.add_stream_from_template(video, opaque=True)
-            if video.average_rate is not None:  # recorders of browsers write none
+            if video.average_rate is not None:  # recorders of browsers omit it
                 copied.codec_context.framerate = video.average_rate
             copied.codec_context.codec_tag = video.codec_context.codec_tag
         encoder: Any = made.add_stream(
@@ -359,12 +368,13 @@ def _mux(
         frames = _frames(sound)
         for packet in given.demux(video) if video is not None else ():
             if packet.size:
-                # The dub begins at time zero, as the track does.
+                # Subtract the start of the medium, because times in the extracted audio begin at zero.
                 shift = round(start_s / packet.time_base)
                 packet.pts = None if packet.pts is None else packet.pts - shift
                 packet.dts = None if packet.dts is None else packet.dts - shift
                 time = packet.dts if packet.dts is not None else packet.pts
-                # Audio goes in front of its video, so that a player reads both in one go.
+                # Write audio before the video of the same time, so that a player can read both without
+                # seeking.
                 while end_s <= float((time or 0) * packet.time_base) and (frame := next(frames, None)):
                     end_s = (frame.pts + frame.samples) / RATE_HZ
                     made.mux(encoder.encode(frame))
@@ -376,7 +386,7 @@ def _mux(
 
 
 def _language(locale: str, muxer: str) -> str:
-    """Return the code of a language in a container. Matroska and QuickTime use older codes."""
+    """Return the three-letter code of a language in a container. Matroska and QuickTime use older codes."""
     code = three_letters(locale)
     is_older = muxer in {"matroska", "webm"} or (muxer == "mov" and code in _OLDER_IN_QUICKTIME)
     return three_letters(locale, bibliographic=True) if is_older else code

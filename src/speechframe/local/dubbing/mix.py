@@ -1,8 +1,7 @@
-"""Lines of speech over the audio of a medium, which is lowered where somebody is dubbed.
+"""Mix dubbed lines with the original audio of a media file.
 
-Where nobody is dubbed the original stays as it is, sample for sample. Where somebody is, it is lowered by one
-gain, the same throughout: nothing follows the loudness of anything. Only where the sum would pass full scale
-a limiter turns it down for a moment.
+The original is lowered during speech, by one constant gain with short ramps. Outside speech its samples stay
+unchanged. A limiter lowers the mix briefly if it would exceed full scale.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,23 +21,26 @@ from speechframe.spec.chosen import ORIGINAL_GAIN_DB
 __all__ = ["PlacedLine", "mix"]
 
 RAMP_SECONDS = 0.05
-"""Time in which the original is lowered, in front of a span, and comes back behind it."""
+"""Length of the fade of the original before a lowered span, and of the fade back after the span."""
 _FULL_SCALE = 32768
+"""The int16 value of a sample of 1.0."""
 _AHEAD_FRAMES = RATE_HZ // 100
-# The limiter's gain in dB a sample: down fast, before a peak comes; up slowly, so that nothing buzzes.
+"""Frames that the limiter looks ahead: 10 ms."""
 _DOWN_DB = 20 / _AHEAD_FRAMES
+"""Largest fall of the limiter's gain in dB per frame: 20 dB within the look-ahead."""
 _UP_DB = 60 / RATE_HZ
+"""Largest rise of the limiter's gain in dB per frame: 60 dB a second, slow enough not to buzz."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """A line that is laid over the original: a mono audio file, read when its time comes, and its start."""
+    """A dubbed line: a mono audio file and its start in the media file. The file is read only when needed."""
 
     start_s: float
     path: Path
 
     def samples(self) -> Samples:
-        """Return it at 48000 Hz."""
+        """Return the line at 48000 Hz, mono float32."""
         sound, rate_hz = soundfile.read(self.path, dtype="float32")
         return resample(sound, rate_hz, RATE_HZ)
 
@@ -51,20 +53,20 @@ def mix(
     lowered: Iterable[tuple[float, float]],
     gain_db: float = ORIGINAL_GAIN_DB.default or 0.0,
 ) -> None:
-    """Write a WAV file (int16 at 48000 Hz) with the channels and the length of a track.
+    """Write the mix as a WAV file (int16, 48000 Hz) with the channels and the length of the original.
 
     Parameters
     ----------
     track
-        The original.
+        The original audio.
     lines
-        What is laid over it, in the middle.
+        The dubbed lines. Each is added to all channels equally.
     target
-        What is written, whole or not at all.
+        Path of the WAV file. If an error occurs, no file appears there.
     lowered
-        Start and end in seconds of what is dubbed: each original utterance, each line. They may overlap.
+        Start and end in seconds of the spans in which the original is lowered. They may overlap.
     gain_db
-        Level of the original there.
+        Gain of the original in these spans.
     """
     with (
         soundfile.SoundFile(track.sound_path) as original,
@@ -77,12 +79,12 @@ def mix(
 
 
 def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the factor of the original as a line through points: times in seconds, and factors."""
+    """Return the factor of the original as points to interpolate: times in seconds, and factors."""
     factor = 10 ** (gain_db / 20)
     times_s: list[float] = []
     for start_s, end_s in sorted(spans):
         if times_s and start_s - RAMP_SECONDS <= times_s[-1]:
-            # It would only begin to come back.
+            # The gap is too short to fade back and down again, so join the spans.
             times_s[-2:] = [max(end_s, times_s[-2]), max(end_s, times_s[-2]) + RAMP_SECONDS]
         else:
             times_s += [start_s - RAMP_SECONDS, start_s, end_s, end_s + RAMP_SECONDS]
@@ -92,7 +94,10 @@ def _gain(spans: Iterable[tuple[float, float]], gain_db: float) -> tuple[Sequenc
 def _sums(
     original: soundfile.SoundFile, lines: Iterable[PlacedLine], gain: tuple[Sequence[float], Sequence[float]]
 ) -> Iterator[Samples]:
-    """Yield the sum of original and lines, block by block; a line is held while it speaks."""
+    """Yield the sum of original and lines in blocks of a second, float32, ``(frames, channels)``.
+
+    Only the lines that sound in the current block are in memory.
+    """
     coming = sorted(lines, key=lambda line: line.start_s, reverse=True)
     speaking: list[tuple[int, Samples]] = []
     start = 0
@@ -113,7 +118,7 @@ def _sums(
 
 
 def _limited(sums: Iterator[Samples]) -> Iterator[Samples]:
-    """Yield what comes, no peak above 1. Each block is held until the beginning of the next is known."""
+    """Yield each block with its peaks limited to 1. A block waits for the next block, to look ahead."""
     held = next(sums, None)
     gain_db = 0.0
     while held is not None:
@@ -130,9 +135,17 @@ def _limited(sums: Iterator[Samples]) -> Iterator[Samples]:
 
 
 def _gains_db(peaks: npt.NDArray[np.float32], before_db: float) -> npt.NDArray[np.float64]:
-    """Return the highest gain that leaves no peak above 1, and goes down and up no faster than it may.
+    """Return the highest gain in dB per frame that keeps peaks at or below 1 and obeys both slope limits.
 
-    At every sample that is the least of what all peaks need, each plus a little for every sample in between.
+    Each peak needs a certain gain. This bound rises by the allowed slope with the distance from the peak. The
+    gain of a frame is the lowest bound of all peaks.
+
+    Parameters
+    ----------
+    peaks
+        Largest absolute sample of each frame.
+    before_db
+        Gain of the frame before the first.
     """
     at = np.arange(len(peaks))
     needed = -20 * np.log10(np.maximum(peaks.astype(np.float64), 1.0))

@@ -1,6 +1,7 @@
-"""The text of a dub, from a script or with corrections, and its bounds by the length of the medium.
+"""Read and check the text of a dub, from a script or after corrections.
 
-The price of a dub is that of its medium. More text than can be spoken in that time would be free work.
+The length of the text is limited by the length of the medium (the media file). The price of a dub depends on
+the length of the medium alone, so longer text would be spoken for free.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,14 +20,14 @@ __all__ = ["Script", "corrected", "most_characters", "speech_within"]
 
 
 class Script(NamedTuple):
-    """The speech of a script, and what was guessed, skipped or left out."""
+    """The speech of a script as cues, and warnings about guesses and omissions."""
 
     cues: list[Cue]
     warnings: list[str]
 
 
 def most_characters(media_s: float) -> int:
-    """Return the most characters that the dub of a medium may have.
+    """Return the largest number of characters that the dub of a medium may have.
 
     Examples
     --------
@@ -37,21 +38,22 @@ def most_characters(media_s: float) -> int:
 
 
 def speech_within(script: str, media_s: float, *, cast: Collection[str] = (), slack_s: float = 0.0) -> Script:
-    """Return the speech of a script that begins within the medium. It ends with the medium.
+    """Return the cues of a script that begin within the medium. Cues that end later are shortened.
 
     Parameters
     ----------
     script
         SRT or WebVTT.
     media_s, slack_s
-        Length of the medium in seconds, and a tolerance of the bounds.
+        Length of the medium in seconds, and the seconds that the limits of text add to this length.
     cast
         Names that are certainly speakers.
 
     Raises
     ------
     ValueError
-        The script is neither SRT nor WebVTT, or has too much text for the medium.
+        The script is neither SRT nor WebVTT, or has too much text or too many overlapping cues for the
+        medium.
     """
     media_ms = round(1000 * media_s)
     said, warnings = speech(subtitles.read(script), cast)
@@ -89,10 +91,10 @@ def corrected(
     Raises
     ------
     ValueError
-        The corrected text is too long for the medium, and longer than before.
+        The corrected text is too long for the medium and longer than before, or a single text is too long.
     """
     wanted = {each.utterance_id: (each.text, each.voice_id) for each in utterances}
-    # In their order: one utterance may have one correction of its text and another one of its voice.
+    # Apply corrections in order, because one may change the text of an utterance, and another its voice.
     for one in corrections:
         text, voice_id = wanted[one.utterance_id]
         wanted[one.utterance_id] = (one.text or text, one.voice_id or voice_id)

@@ -1,14 +1,15 @@
-"""Find the speech in subtitles, and who speaks it.
+"""Find the speech in subtitles, and the speaker of each line.
 
-Subtitles have no rule for names of speakers, so text alone decides. These forms are read::
+Subtitles have no standard for names of speakers, so the text alone decides. These forms are recognised::
 
     <v Anna>Hello.    ANNA: Hello.    [ANNA]: Hello.    Speaker 1: Hello.    [SPEAKER_00]: Hello.
     spk_0: Hello.     (speaker 1) Hello.    - Anna: Hello.    >> ANNA (on the phone): Hello.
 
-A name in capitals, a numbered speaker and a name of the cast always count. Any other name counts only if such
-names begin many lines. Else "Remember: never open it." would have a speaker.
+A name in capitals, a numbered speaker and a name of the cast count as speakers. Capitals do not count if most
+of the text is in capitals. Other names count only if they begin many lines. Otherwise "Remember: never open
+it." would have a speaker.
 
-Brackets describe sounds and are not speech, and so are songs between notes.
+Texts in brackets describe sounds and are not spoken. Songs between musical notes are not spoken, either.
 """
 
 import re
@@ -28,13 +29,15 @@ __all__ = ["speech"]
 _SPEAKER = "Speaker 1"
 """The speaker of text without a name."""
 _MOST_WORDS = 4
+"""Largest number of words in a name."""
 _PARTICLE_LETTERS = 3
-"""Longest lower-case word inside a name, as in "Maria de la Cruz"."""
+"""Letters of the longest lower-case word inside a name, as in "Maria de la Cruz"."""
 _LEAST_GROWING = 1 / 3
-"""In captions that roll, at least this share of the cues repeats lines and adds others."""
+"""Captions roll if at least this share of the cues repeats lines of the cue before and adds a new line."""
 _SHOWN_NAMES = 20
+"""Largest number of names in a warning."""
 
-# All parts are bounded, or end at a character that the part in front of them cannot contain.
+# These patterns cannot backtrack for long: every repetition is bounded, or excludes the character after it.
 _MARK = re.compile(r"(?:>{2,}|[-\u2013\u2014\u2010](?=\s*[^\W\d_]|\s*[\[(]))\s*")
 _NAME = r"[^\W\d_][\w .'\u2019&/+#-]{0,39}?"
 _ASIDE = r"\s{0,3}(?:[(\[][^()\[\]]{0,40}[)\]]\s{0,3})?"
@@ -49,7 +52,7 @@ _NOTES = re.compile("[\u2669\u266a\u266b\u266c]")
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """The name in front of a line, its form, and the text behind it."""
+    """A possible name at the beginning of a line, its form, and the text after the name."""
 
     name: str
     rest: str
@@ -65,7 +68,7 @@ class _Lead:
         return self.name.isupper() and len(self.name) > 1
 
     def is_sure(self, *, is_shouted: bool) -> bool:
-        """Whether the form alone makes this a speaker. Capitals prove nothing if all text has them."""
+        """Return True if the form alone proves a speaker. Capitals prove nothing in shouted text."""
         return self.is_numbered or (
             self.has_colon and (self.is_bracketed or (self.is_capital and not is_shouted))
         )
@@ -73,7 +76,17 @@ class _Lead:
 
 @dataclass(slots=True)
 class _ScriptFacts:
-    """What the warnings report: the leads of speakers, the names that were read as text, other lines."""
+    """Counts for the warnings.
+
+    Attributes
+    ----------
+    named
+        Lines by speaker name.
+    spoken
+        Lines by possible name that is spoken as text.
+    left_out
+        Numbers of the lines that are not spoken, or only in part.
+    """
 
     named: Counter[str]
     spoken: Counter[str]
@@ -81,14 +94,15 @@ class _ScriptFacts:
 
 
 def speech(subtitles: Subtitles, cast: Collection[str] = ()) -> tuple[list[Cue], list[str]]:
-    """Return what is spoken in subtitles, in order, and warnings of what was guessed or left out.
+    """Return the speech of subtitles as cues, in order, and warnings about guesses and omissions.
 
-    A cue becomes several if the speaker changes inside it. Characters share its time evenly.
+    A cue is split if the speaker changes inside it. The new cues share its time in proportion to their
+    numbers of characters.
 
     Parameters
     ----------
     subtitles
-        The subtitles.
+        The parsed subtitles.
     cast
         Names that are certainly speakers.
     """
@@ -124,7 +138,7 @@ def _format_names(names: Counter[str]) -> str:
 
 
 def _with_whole_brackets(cue: TimedLines) -> TimedLines:
-    """Return a cue in which a bracket that goes over lines stands in one line."""
+    """Return the cue with each bracketed text that spans several lines joined into one line."""
     text = "\n".join(line.text for line in cue.lines)
     joined = _BRACKETS.sub(lambda found: found[0].replace("\n", " "), text)
     if joined == text:
@@ -141,9 +155,10 @@ def _with_whole_brackets(cue: TimedLines) -> TimedLines:
 
 
 def _unroll(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
-    """Return captions that roll with each line once, and how many lines were repeated.
+    """Return the cues without repeated lines, and the number of repeated lines.
 
-    Automatic captions show the last line again above the next one.
+    Automatic captions roll: each cue shows the last lines of the cue before, above a new line. Cues that do
+    not roll stay unchanged, and the number is 0.
     """
     texts = [[line.text for line in cue.lines if line.text] for cue in cues]
     repeats = [0, *(_repeated(before, after) for before, after in pairwise(texts))]
@@ -157,12 +172,12 @@ def _unroll(cues: Sequence[TimedLines]) -> tuple[Sequence[TimedLines], int]:
 
 
 def _repeated(before: Sequence[str], after: Sequence[str]) -> int:
-    """Return how many lines at the end of one cue begin the next one. Captions roll up to three lines."""
+    """Return how many lines at the end of one cue also begin the next cue, at most 3."""
     return next((n for n in (3, 2, 1) if len(before) >= n and before[-n:] == after[:n]), 0)
 
 
 def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
-    """Return the names that are speakers."""
+    """Return the names in front of lines that count as speakers."""
     lines = [(line.text, _lead(line.text)) for cue in cues for line in cue.lines]
     letters = Counter(
         letter.isupper()
@@ -180,12 +195,12 @@ def _speakers(cues: Sequence[TimedLines], cast: Collection[str]) -> set[str]:
 
 
 def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFacts) -> Iterator[Cue]:
-    """Yield the speech of a cue, a part for each speaker."""
+    """Yield the speech of a cue, one cue for each change of speaker."""
     noted = [place for place, line in enumerate(cue.lines) if _NOTES.search(line.text)]
     parts: list[tuple[str, list[str]]] = []
     for place, line in enumerate(cue.lines):
         speaker, text = _split(line, names, found)
-        # A song may go over several lines.
+        # A song may span several lines.
         is_sung = len(noted) > 1 and noted[0] <= place <= noted[-1]
         words = "" if is_sung else _strip_sounds(text)
         if words != " ".join(text.split()):
@@ -203,7 +218,7 @@ def _split_by_speaker(cue: TimedLines, names: Collection[str], found: _ScriptFac
 
 
 def _split(line: Line, names: Collection[str], found: _ScriptFacts) -> tuple[str, str]:
-    """Return the speaker of a line, empty if unknown, and the text without the name."""
+    """Return the speaker of a line and the text without the name. The speaker is empty if unknown."""
     if line.voice:
         return line.voice, line.text
     lead = _lead(line.text)
@@ -217,7 +232,7 @@ def _split(line: Line, names: Collection[str], found: _ScriptFacts) -> tuple[str
 
 
 def _lead(text: str) -> _Lead | None:
-    """Return the name in front of a line, if the text in front has the form of one."""
+    """Return the possible name in front of a line, or None if no text there has the form of a name."""
     mark = _MARK.match(text)
     at = mark.end() if mark else 0
     is_bracketed = text.startswith(("[", "("), at)
@@ -225,13 +240,14 @@ def _lead(text: str) -> _Lead | None:
     if found is None or not _is_name(name := " ".join(found["name"].split())):
         return None
     lead = _Lead(name, text[found.end() :], is_bracketed, found["colon"] is not None)
-    # "ANNA:Hello" has a name. "Re:start" has none.
+    # Without a space after the colon, only capitals or a numbered speaker are a name: "ANNA:Hello", not
+    # "Re:start".
     is_tight = not is_bracketed and found["colon"] == ":" and not found["gap"] and bool(lead.rest)
     return None if is_tight and not (lead.is_capital or lead.is_numbered) else lead
 
 
 def _is_name(name: str) -> bool:
-    """Return True if a text is written as a name: few words, and none of them begins small."""
+    """Return True if a text has the form of a name: few words, capitalised except for short inner words."""
     words = name.split()
     if _NUMBERED.fullmatch(name):
         return True
@@ -248,11 +264,12 @@ def _strip_sounds(text: str) -> str:
     """Return the speech of a line, without brackets that describe sounds and without songs."""
     between = _NOTES.split(text)
     if len(between) > 1:
-        # One note makes the whole line a song. Text outside of a pair is speech.
+        # A single note marks the whole line as a song. If notes come in pairs, the text outside them is
+        # speech.
         text = "" if len(between) == 2 else " ".join(between[::2])  # noqa: PLR2004
     text = " ".join(text.split())
     found = list(_BRACKETS.finditer(text))
-    # Round brackets inside a sentence are a part of it. Those at the ends of a line are none.
+    # Round brackets inside a sentence are a part of the sentence. Brackets at the ends of a line are removed.
     first, last = 0, len(text)
     for one in found:
         if not text[first : one.start()].isspace() and first != one.start():

@@ -1,7 +1,7 @@
-"""How clear voices are: what share of words a recogniser hears wrong, as ``make bench ARGS=sound`` found it.
+"""Look up the word error rate of voices, as measured with a recogniser by ``make bench ARGS=sound``.
 
-The table, ``clarity.csv``, is also ``datasets/clarity.csv``; what was spoken is
-in ``datasets/clarity_lines.csv``.
+The table ``clarity.csv`` is a copy of ``datasets/clarity.csv``. The spoken texts
+are in ``datasets/clarity_lines.csv``.
 """
 
 import csv
@@ -12,11 +12,11 @@ from pathlib import Path
 __all__ = ["TABLE", "of_voice"]
 
 TABLE = Path(__file__).with_name("clarity.csv")
-"""Columns ``voice_id locale unit lines error note``."""
+"""Path of the table, with the columns ``voice_id locale unit lines error note``."""
 
 
 def of_voice(voice_id: str) -> dict[str, float]:
-    """Return the error of a voice by locale; empty for one that nobody measured.
+    """Return the error rate of a voice by locale. The dict is empty if the voice was not measured.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Level and pauses of clips of any length: looked at a minute at a time, so that memory stays bounded."""
+"""Measure levels and pauses of a clip, one minute at a time, so that long clips need little memory."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,20 +9,22 @@ from speechframe.audio.codec import Samples
 __all__ = ["levels_db", "pauses_s", "quiet_runs"]
 
 _PIECE_S = 60
+"""Seconds of audio that are measured at a time."""
 _FRAME_S = 0.01
+"""Length in seconds of the frames in which pauses are searched."""
 
 
 def levels_db(samples: Samples, sample_rate_hz: int, frame_s: float) -> NDArray[np.float64]:
-    """Return the level of each frame, as :func:`speechframe.audio.measure.energy_db` does at once.
+    """Return the level of each frame in dB, as :func:`speechframe.audio.measure.energy_db` does in one pass.
 
     Parameters
     ----------
     samples
-        float32 in [-1, 1], ``(frames,)``, not empty.
+        Mono float32 in [-1, 1], ``(samples,)``, not empty.
     sample_rate_hz
-        Their rate.
+        Sample rate in Hz.
     frame_s
-        The length of a frame in seconds.
+        Length of a frame in seconds.
 
     Examples
     --------
@@ -38,7 +40,10 @@ def levels_db(samples: Samples, sample_rate_hz: int, frame_s: float) -> NDArray[
 
 
 def quiet_runs(level_db: NDArray[np.float64], *, below_db: float, shortest: int) -> NDArray[np.intp]:
-    """Return first and end index of every run of levels that far below the highest, ``(runs, 2)``.
+    """Return first and end index of each run of quiet levels, ``(runs, 2)``.
+
+    A level is quiet if it is more than `below_db` below the highest level. Runs with fewer than `shortest`
+    levels are left out.
 
     Examples
     --------
@@ -54,7 +59,9 @@ def quiet_runs(level_db: NDArray[np.float64], *, below_db: float, shortest: int)
 def pauses_s(
     samples: Samples, sample_rate_hz: int, *, below_db: float, shortest_s: float
 ) -> list[tuple[float, float]]:
-    """Return where nothing is heard, as start and end in seconds.
+    """Return start and end of each pause in seconds.
+
+    A pause has levels more than `below_db` below the highest level, for about `shortest_s` or longer.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Speech without the speaker's accent: the words of a clip, said by the other voice at the clip's pace.
+"""Speak the text of a clip again with another voice, in the timing of the clip.
 
-Nothing of the clip's sound is kept, so nothing of its accent is; what is kept
-is when something is said.
+This removes the accent of the speaker, because only the timing of the clip is
+kept, and none of its sound.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,28 +21,33 @@ from speechframe.spec.locales import display_name, language_of
 __all__ = ["respeak"]
 
 _RATE_FOR_DOUBLE = 50.0
+"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
+"""Shortest length that a caller may request, in seconds."""
 
 _BELOW_DB = 35.0
+"""Sound more than this many dB below the loudest frame is a pause."""
 _LONG_PAUSE_S = 0.3
-"""Shorter ones are part of how a clause is said; the other voice has its own."""
+"""Shortest pause of the clip that is kept. Within clauses the other voice makes its own short pauses."""
 _EDGE_S = 0.02
+"""Tolerance at the ends of the clip in seconds, and longest sound that is too short to be speech."""
 _CLOSE_SHARE = 0.15
-"""How far from a pause, as a share of the speech, a clause may end and still be taken to end there."""
+"""Largest distance between a pause and the end of a clause that matches it, as a share of the speech."""
 
 _CLAUSE_ENDS = frozenset(".!?;:,…。！？；：，、،؛؟।")  # noqa: RUF001  (of every script)
 _DECIMAL_MARKS = frozenset(".,:")
 
 _CLOSE_ENOUGH = 0.08
+"""Relative error of a length up to which speech is only stretched, and not spoken again at another rate."""
 _SLOWEST, _FASTEST = 2.0, 0.5
-"""What the voice's own length is multiplied by at most and, without a warning, at least."""
+"""Bounds of the factor of the speech's length. Below the second there is only a warning."""
 _UNEVEN = 1.3
-"""How much faster or slower than the whole one stretch of speech may become for a pause to stay in place."""
+"""Largest factor between the speed of a part and the speed of the whole, so that pauses can stay in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A stretch of speech in the clip, in seconds."""
+    """A span of speech in the clip, in seconds."""
 
     start_s: float
     end_s: float
@@ -54,7 +59,7 @@ class _Span:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _SpokenPiece:
-    """What the voice said of one part of the text, without silence around it."""
+    """The speech of one part of the text, without silence at its ends."""
 
     samples: Samples
     words: tuple[Word, ...]
@@ -68,36 +73,36 @@ def respeak(
     text: str,
     language: str | None,
 ) -> Speech:
-    """Return a clip's text in the other voice, timed like the clip.
+    """Return the text of a clip, spoken by another voice in the timing of the clip.
 
-    The result is as long as the clip, to the sample, or as ``rate`` or ``audio_duration_s`` change
-    that. The silence before and after the speech is kept. With ``retain_prosody`` the clip's pauses of
-    0.3 s and more are kept too, wherever a clause of the text ends nearby, and what lies between takes
-    as long as in the clip, within bounds; without it the text is read in one go. The clip's intonation
-    is not transferred: the other voice's own belongs to its accent.
+    The result is exactly as long as the clip, unless ``rate`` or ``audio_duration_s`` of `conversion` change
+    the length. The silence before and after the speech is kept. With ``retain_prosody``, a pause of 0.3 s
+    or more is also kept if a clause of the text ends near it. The speech between kept pauses then takes about
+    as long as in the clip. Without ``retain_prosody`` the text is spoken as a whole. The intonation of the
+    clip is not transferred, because intonation is a part of an accent.
 
     Parameters
     ----------
     recording
         The clip.
     conversion
-        Whose voice, and how.
+        The voice, and the parameters of the speech.
     speak
-        Lets that voice say something.
+        Function that speaks an utterance.
     text
-        What is said in the clip.
+        The text of the clip.
     language
-        The language it is in, such as ``en``; None when nobody knows.
+        Language of the text, such as ``en``. None if it is unknown.
 
     Returns
     -------
     Speech
-        At the rate of the voice that speaks, with its words where it gives any.
+        At the sample rate of the other voice. It has word times if `speak` returns them.
 
     Raises
     ------
     EngineError
-        No text; a silent clip; a length that leaves no time to speak; whatever `speak` raises.
+        The text is empty, the clip is silent, the requested length is too short, or `speak` failed.
 
     Examples
     --------
@@ -127,7 +132,7 @@ def respeak(
 
 
 def _scale(recording: Recording, conversion: Conversion) -> float:
-    """Return what every time of the clip is multiplied by."""
+    """Return the factor between times of the clip and times of the result."""
     asked_s = conversion.audio_duration_s
     if not asked_s:
         return float(2 ** (-conversion.rate / _RATE_FOR_DOUBLE))
@@ -139,7 +144,7 @@ def _scale(recording: Recording, conversion: Conversion) -> float:
 
 
 def _spans(recording: Recording) -> list[_Span]:
-    """Return where the clip is not silent, between its long pauses."""
+    """Return the spans of speech in the clip, between its long pauses."""
     samples, rate_hz = recording.samples, recording.sample_rate_hz
     if not len(samples) or not measure.peak(samples):
         raise EngineError("the clip is silent: there is no speech in it whose timing could be kept")
@@ -156,7 +161,7 @@ def _spans(recording: Recording) -> list[_Span]:
 
 
 def _clauses(text: str) -> list[str]:
-    """Return a text cut behind its punctuation; together the pieces are the text."""
+    """Split a text into clauses after its punctuation. Drop clauses without letters or digits."""
     clauses, start = [], 0
     for place, character in enumerate(text):
         following = text[place + 1 : place + 2]
@@ -170,10 +175,10 @@ def _clauses(text: str) -> list[str]:
 
 
 def _shared_out(text: str, spans: Sequence[_Span]) -> tuple[list[str], list[_Span]]:
-    """Return the text in parts, and the stretch of the clip that each is said in.
+    """Divide the text among the spans of speech. Return the parts of the text, and the span of each part.
 
-    A pause of the clip is kept where a clause ends at about the same share of the letters as the pause
-    comes at of the speech; stretches around a pause that falls inside a clause become one.
+    A pause lies at some share of the speech time. If a clause ends at about the same share of the letters,
+    the pause divides the text there. Otherwise the spans around the pause are joined.
     """
     clauses = _clauses(text)
     letters = np.cumsum([sum(character.isalnum() for character in clause) for clause in clauses], dtype=float)
@@ -201,7 +206,7 @@ def _all_said(
     conversion: Conversion,
     speak: Callable[[Utterance], Speech],
 ) -> tuple[list[_SpokenPiece], int, list[str]]:
-    """Return every part as said in about the seconds there are for it, the rate in Hz, and warnings."""
+    """Speak each part in about its number of seconds. Return the speech, its sample rate and warnings."""
     plain = [_utterance(part, conversion) for part in parts]
     spoken = [speak(utterance) for utterance in plain]
     warnings = list(dict.fromkeys(warning for speech in spoken for warning in speech.warnings))
@@ -227,9 +232,18 @@ def _all_said(
 
 
 def _lengths_s(seconds: Sequence[float], own_s: Sequence[float], whole: float) -> list[float]:
-    """Return how long each part is to be: as in the clip, unless it would be rushed or drawn out for that.
+    """Return the length of each part in seconds: its length in the clip, within bounds of speed.
 
-    Together never more than the clip has for them.
+    The lengths together never exceed the speech of the clip.
+
+    Parameters
+    ----------
+    seconds
+        Length of each part in the clip.
+    own_s
+        Length of each part as the voice speaks it.
+    whole
+        The sum of `seconds` divided by the sum of `own_s`.
     """
     factors = [
         min(float(np.clip(wanted / own, whole / _UNEVEN, whole * _UNEVEN)), _SLOWEST)
@@ -255,7 +269,7 @@ def _utterance(text: str, conversion: Conversion) -> Utterance:
 def _fit(
     utterance: Utterance, speech: Speech, wanted_s: float, speak: Callable[[Utterance], Speech]
 ) -> _SpokenPiece:
-    """Return what was said in exactly ``wanted_s``: spoken faster or slower first, then stretched."""
+    """Fit speech into exactly `wanted_s`: speak again at another rate if needed, then stretch the audio."""
     said = _trimmed(speech)
     frames = max(1, seconds_to_frames(wanted_s, speech.sample_rate_hz))
     steps = round(_RATE_FOR_DOUBLE * np.log2(len(said.samples) / frames))
@@ -271,7 +285,7 @@ def _fit(
 
 
 def _trimmed(speech: Speech) -> _SpokenPiece:
-    """Return speech without the silence at its ends, its words moved along."""
+    """Remove the silence at both ends of speech, and shift the word times accordingly."""
     samples, rate_hz = speech.samples, speech.sample_rate_hz
     quiet = measure.silences(samples, rate_hz, shortest_ms=0, below_db=_BELOW_DB + 10)
     first = seconds_to_frames(quiet[0][1], rate_hz) if quiet and quiet[0][0] <= 0 else 0
@@ -292,7 +306,10 @@ def _trimmed(speech: Speech) -> _SpokenPiece:
 
 
 def _places(spans: Sequence[_Span], said_s: Sequence[float], total_s: float) -> list[float]:
-    """Return when each part begins: with its stretch of the clip, later where the one before takes longer."""
+    """Return the start of each part in seconds: the start of its span, or later if the part before is long.
+
+    Parts start earlier if they would otherwise end after `total_s`.
+    """
     places, free_s = [], 0.0
     for span, seconds in zip(spans, said_s, strict=True):
         places.append(max(span.start_s, free_s))

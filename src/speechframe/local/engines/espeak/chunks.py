@@ -1,4 +1,4 @@
-"""What lies between two pause markers, spoken: trimmed, paced, with its words timed."""
+"""Speak pieces (the texts between pause markers) with espeak, vary their pauses and time their words."""
 
 import random
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from speechframe.local.engines.reading.word_times import Heard
 __all__ = ["SAMPLE_RATE_HZ", "speak_pieces"]
 
 SAMPLE_RATE_HZ = 22050
-"""What espeak makes, always."""
+"""Sample rate of all espeak voices."""
 
 _PAUSE_FROM_MS = 60.0
-"""Shorter silences are the closures of plosives."""
+"""Shortest silence that is a pause, in ms. Shorter silences are the closures of plosives."""
 
 Samples = NDArray[np.float32]
 
 
 def speak_pieces(pieces: Sequence[Piece], reading: EspeakReading, speed: float) -> list[Chunk]:
-    """Return each piece spoken at a multiple of the reading's speed; one without sound is an empty chunk."""
+    """Speak each piece at `speed` times the speed of the reading. A piece without sound is an empty chunk."""
     rng = reading.pause_factors()
     return [_speak(piece, reading, speed, rng) for piece in pieces]
 
@@ -66,7 +66,7 @@ def _milliseconds(milliseconds: float) -> int:
 def _vary_pauses(
     samples: Samples, frames: NDArray[np.int64], jitter: float, rng: random.Random
 ) -> tuple[Samples, NDArray[np.int64]]:
-    """Return samples whose pauses have random lengths, and the frames of events in them."""
+    """Change the lengths of pauses at random. Return the new samples, and the new frames of events."""
     if not jitter:
         return samples, frames
     parts: list[Samples] = []
@@ -89,7 +89,7 @@ def _vary_pauses(
 
 
 def _pauses(samples: Samples) -> list[tuple[int, int]]:
-    """Return start and end of the silences inside that are pauses."""
+    """Return start and end of each inner pause in frames."""
     active = find_sound(samples, SAMPLE_RATE_HZ)
     edges = np.flatnonzero(np.diff(active.astype(np.int8)))
     spans = [(int(start) + 1, int(end) + 1) for start, end in pairwise(edges) if not active[start + 1]]

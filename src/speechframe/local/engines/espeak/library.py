@@ -1,8 +1,8 @@
-"""Call the espeak-ng library with a fresh copy for every text, for speech, word events and phonemes.
+"""Call a fresh copy of the espeak-ng library for each text, for speech, word events and phonemes.
 
-espeak-ng keeps global state that leaks from one text into the next. So the same
-words sound different the second time. If the library is loaded, used for one text
-and unloaded, equal input gives equal bytes in any process. This costs half a
+espeak-ng keeps global state that leaks from one text into the next, so the same
+words would sound different the second time. If the library is loaded for one text
+and then unloaded, equal input gives equal bytes in any process. This costs half a
 millisecond.
 """
 
@@ -33,15 +33,16 @@ __all__ = [
 ]
 
 INSTALL = "pip install 'speechframe[local]'"
+"""The command for error messages that installs espeak-ng."""
 
-# From speak_lib.h.
+# Constants of the C interface, from speak_lib.h.
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
 _CHARS_UTF8 = 1
 _PHONEMES = 0x100
 _IPA = 2
 TIE = "^"
-"""Joins the letters of one sound in the result of :func:`ipa`, as in ``t^\u0283``."""
+"""Character that joins the letters of one sound in the result of :func:`ipa`, as in ``t^\u0283``."""
 _TIED_IPA = _IPA | 0x80 | ord(TIE) << 8
 _RATE, _VOLUME, _PITCH, _RANGE, _WORD_GAP = 1, 2, 3, 4, 7
 _EVENT_END, _EVENT_WORD = 0, 1
@@ -52,10 +53,10 @@ _OK = 0
 _RTLD_NOLOAD = 4
 
 _HALF_VOLUME = 50
-"""Half of the full volume, because some voices are distorted at full volume. A gain levels them later."""
+"""Volume in per cent. Some voices are distorted at full volume. A gain levels them later."""
 
 _LONGEST_S = 3600
-"""Longest audio in seconds. No allowed text is that long, so an engine that gets there is stuck."""
+"""Longest audio in seconds. No allowed text is so long, so longer audio means that the library is stuck."""
 
 WORDS_PER_MINUTE = range(80, 451)
 """Speeds that the library supports. It clamps other values."""
@@ -87,11 +88,18 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Settings of the library, in its own units.
+    """Settings of the library, in the units of the library.
 
-    ``voice`` is an identifier of its voice list with an optional variant, such as
-    ``gmw/en-US+f3``. Pitch and range go from 0 to 99, and 50 is normal. The gap
-    between words counts in units of 10 ms at normal speed.
+    Attributes
+    ----------
+    voice
+        Identifier of a language with an optional variant of the voice, such as ``gmw/en-US+f3``.
+    words_per_minute
+        Speed, within :data:`WORDS_PER_MINUTE`.
+    pitch, pitch_range
+        Pitch and liveliness from 0 to 99. 50 is normal.
+    word_gap
+        Pause between words in units of 10 ms at normal speed.
     """
 
     voice: str
@@ -103,7 +111,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WordEvent:
-    """The begin of a word, as character index in the text and as frame index in the audio."""
+    """The beginning of a word, as a character index in the text and as a frame index in the audio."""
 
     position: int
     frame: int
@@ -111,7 +119,7 @@ class WordEvent:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rendered:
-    """Speech of a text: float32 samples ``(frames,)``, their rate, and the begin of each word."""
+    """The speech of a text: mono float32 samples ``(frames,)``, sample rate, and beginnings of words."""
 
     samples: NDArray[np.float32]
     sample_rate_hz: int
@@ -119,7 +127,7 @@ class Rendered:
 
 
 def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: int = 1) -> Rendered:
-    """Return a text as speech. Equal arguments give equal bytes.
+    """Return the speech of a text. Equal arguments give equal bytes.
 
     Parameters
     ----------
@@ -128,14 +136,14 @@ def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: in
     setting
         Voice, speed and pitch.
     phoneme_input
-        Read ``[[...]]`` as phoneme names of the voice's language.
+        True to read ``[[...]]`` as phoneme names of the voice's language. Default: False.
     seed
         Seed of the noise in breathy voices.
 
     Raises
     ------
     EngineError
-        The library is not installed, or refuses the voice or the text.
+        The library is not installed, is used elsewhere in this process, or refuses the voice or the text.
     """
     pieces: list[bytes] = []
     events: list[WordEvent] = []
@@ -168,7 +176,7 @@ def render(text: str, setting: Setting, *, phoneme_input: bool = False, seed: in
 
 @lru_cache(maxsize=1)
 def engine_version() -> str:
-    """Return the library's version, such as ``1.52.0``."""
+    """Return the version of the library, such as ``1.52.0``."""
     with _fresh_image() as (library, _):
         library.espeak_Info.restype = ctypes.c_char_p
         told: bytes = library.espeak_Info(None)
@@ -176,7 +184,7 @@ def engine_version() -> str:
 
 
 def ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
-    """Return the IPA of each text as a list of clauses. The library splits the clauses.
+    """Return the IPA of each text, as a list of clauses. The library splits a text into clauses.
 
     Parameters
     ----------
@@ -204,7 +212,7 @@ def phoneme_names(voice: str, spellings: tuple[str, ...]) -> list[str]:
     """Return the IPA of each phoneme spelling, such as ``[[tS]]``, or an empty text if it is unknown."""
     with _fresh_image() as (library, _):
         _set_up(library, Setting(voice, WORDS_PER_MINUTE.start))
-        # A first text in phoneme mode switches this mode on for the calls below.
+        # Speak a first text in phoneme mode, because this also switches the mode on for the calls below.
         deaf = _Callback(lambda _wave, _frames, _event: 0)  # this name keeps the callback alive
         library.espeak_SetSynthCallback(deaf)
         _synthesise(library, " ", _CHARS_UTF8 | _PHONEMES)
@@ -234,7 +242,10 @@ def _paths() -> tuple[str, str]:
 
 @contextmanager
 def _fresh_image() -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load and start the library, and unload it at the end. A lock admits one caller at a time."""
+    """Yield the freshly loaded library and its sample rate in Hz. Unload the library at the end.
+
+    Other threads wait meanwhile. Raise EngineFault if the library is already loaded in this process.
+    """
     path, data = _paths()
     with _one_at_a_time:
         _refuse_loaded(path)

@@ -1,9 +1,10 @@
-# ruff: noqa: RUF001, RUF002  (IPA looks like other letters: that is its nature)
-"""IPA to espeak's own phoneme spelling, by asking the library what each phoneme of the language is in IPA.
+# ruff: noqa: RUF001, RUF002  (some IPA letters look like other letters)
+"""Convert IPA to the phoneme mnemonics of espeak.
 
-espeak spells phonemes with ASCII mnemonics, and each language has its own set.
-The set lies in the library's data; the library says the IPA of each. So the map
-is made, not written down, and says exactly what a voice can and cannot say.
+espeak spells phonemes with ASCII mnemonics, and each language has its own set in
+the data of the library. The library returns the IPA of each mnemonic. So the map
+from IPA is computed for each language, and contains exactly the sounds of the
+language.
 """
 
 import string
@@ -19,18 +20,22 @@ from speechframe.local.engines.espeak import library as espeak_library
 __all__ = ["phoneme_input"]
 
 _ENTRY = struct.Struct("<4sIHBBBBBB")
+"""A phoneme in the file of phoneme tables."""
 _NAME_BYTES = 32
+"""Length of the name of a phoneme table in this file."""
 _VOWEL, _FIRST_KIND, _LAST_KIND = 2, 2, 8
-"""Kinds of phonemes from vowels to nasals; the others are pauses, stress and helpers."""
+"""Types of phonemes: vowels, first and last used type. Other types are pauses, stress and helpers."""
 
 _NO_IPA = frozenset(string.punctuation + string.whitespace)
-"""Where the library has no IPA for a phoneme, it gives its own spelling."""
+"""Characters that are not IPA. The library returns its own spelling for a phoneme without IPA."""
 
 _STRESS = {"ˈ": "'", "ˌ": ","}
+"""IPA stress mark to espeak's stress mark."""
 _LONG = "ː"
 _DROPPED = frozenset("./[]‿͜͡|‖ˑ̯-")
-"""Syllable dots, slashes and brackets around the whole, tie bars: they change nothing that is heard here."""
+"""IPA characters without effect here: syllable dots, tie bars, and slashes and brackets around a word."""
 
+# Other spellings of IPA symbols, and the usual spelling.
 _SAME = {
     "g": "ɡ",
     "ʧ": "tʃ",
@@ -125,24 +130,27 @@ _NEAREST = {
     """.splitlines()
     if line.strip()
 }
-"""Where a language lacks a sound, the neighbour that a speaker of it would use."""
+"""Sound to similar sounds, the most similar first. They replace a sound that a language lacks.
+
+A sound without similar sounds is silent if the language lacks the sound.
+"""
 
 
 def phoneme_input(ipa: str, language: str) -> str:
-    """Return IPA as ``[[...]]`` in the phoneme spelling of a language.
+    """Convert IPA to ``[[...]]`` with the mnemonics of a language.
 
     Parameters
     ----------
     ipa
-        One word or several with spaces between; slashes or brackets around it, syllable dots and tie bars are
-        allowed and change nothing.
+        One or several words, separated by spaces. Slashes or brackets around a word, syllable dots and tie
+        bars are ignored.
     language
         espeak's identifier, such as ``gmw/en-US``.
 
     Raises
     ------
     EngineError
-        Symbols that the language has no sound for, named.
+        The language lacks the sound of a symbol, or there is no sound at all. The message lists the symbols.
 
     Examples
     --------
@@ -172,7 +180,7 @@ def _spell(word: str, whole: str, language: str) -> str:
         if mnemonic is None:
             unknown.append(symbols[at])
         elif mnemonic:
-            # Stress is told before its vowel; IPA tells it before the syllable.
+            # espeak writes stress before the vowel. IPA writes stress before the syllable.
             is_vowel = mnemonic in _vowels(language)
             spelled.append(f"{stress}{mnemonic}" if is_vowel else mnemonic)
             stress = "" if is_vowel else stress
@@ -194,7 +202,10 @@ def _normalised(word: str) -> str:
 
 
 def _match(symbols: str, at: int, known: Mapping[str, str], longest: int) -> tuple[int, str | None]:
-    """Return how many symbols the longest phoneme from here has, and its spelling; None if there is none."""
+    """Return the number of symbols of the longest phoneme at `at`, and its mnemonic.
+
+    The mnemonic is "" for a silent symbol, and None for an unknown symbol.
+    """
     for length in range(min(longest, len(symbols) - at), 0, -1):
         if (mnemonic := known.get(symbols[at : at + length])) is not None:
             return length, mnemonic
@@ -217,10 +228,11 @@ def _vowels(language: str) -> frozenset[str]:
 
 @lru_cache(maxsize=128)
 def _mnemonics(language: str) -> Mapping[str, str]:
-    """Return IPA to mnemonic for a language; of several with the same IPA the plainest."""
+    """Return IPA to mnemonic for a language. If mnemonics have the same IPA, the plainest is returned."""
     table = sorted(_table(language), key=lambda entry: _plainness(entry[0]))
     found: dict[str, str] = {}
-    # The beginning of a word first: elsewhere a sound may become another, as the t of "water" does.
+    # The result at the beginning of a word overrides the others, because a sound may change elsewhere, as the
+    # t of "water" does.
     for before, after in (("", "a"), ("a", "a"), ("a", "")):
         found = _read_names(language, [name for name, kind in table if kind != _VOWEL], before, after) | found
     for before, after in (("m", "m"), ("m", "")):
@@ -229,7 +241,7 @@ def _mnemonics(language: str) -> Mapping[str, str]:
 
 
 def _read_names(language: str, names: list[str], before: str, after: str) -> dict[str, str]:
-    """Return what the library calls each phoneme between two others."""
+    """Return IPA to mnemonic for each of `names`, as the library reads it between two other phonemes."""
     spellings = tuple(_bracketed(before, name, after) for name in names)
     *told, left, right = espeak_library.phoneme_names(
         language, (*spellings, _bracketed(before), _bracketed(after))
@@ -257,7 +269,7 @@ def _plainness(mnemonic: str) -> tuple[int, int, str]:
 
 @lru_cache(maxsize=128)
 def _table(language: str) -> tuple[tuple[str, int], ...]:
-    """Return every phoneme of a language, inherited ones included, as mnemonic and kind."""
+    """Return mnemonic and type of each phoneme of a language, including inherited phonemes."""
     data = Path(espeak_library.data_path())
     tables = list(_phoneme_tables((data / "phontab").read_bytes()))
     names = {name: number for number, (name, _, _) in enumerate(tables)}
@@ -277,7 +289,7 @@ def _table(language: str) -> tuple[tuple[str, int], ...]:
 
 
 def _table_names(data: Path, language: str) -> Iterator[str]:
-    """Yield what a language's phoneme table may be called: as its voice file says, or as the language."""
+    """Yield possible names of a language's phoneme table, from the voice file of the language."""
     lines = (data / "lang" / language).read_text(encoding="utf-8").splitlines()
     told = dict(line.split(None, 1) for line in reversed(lines) if len(line.split(None, 1)) > 1)
     for key in ("phonemes", "language"):
@@ -286,7 +298,7 @@ def _table_names(data: Path, language: str) -> Iterator[str]:
 
 
 def _phoneme_tables(data: bytes) -> Iterator[tuple[str, int, dict[int, tuple[str, int]]]]:
-    """Yield name, number of the table it builds on (0: none), and code to mnemonic and kind."""
+    """Yield the name of each table, the number of its base table (0: none), and code to mnemonic and type."""
     at = 4
     for _ in range(data[0]):
         count, builds_on = data[at], data[at + 1]

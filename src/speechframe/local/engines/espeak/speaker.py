@@ -1,9 +1,9 @@
-"""The speech engine of the local service: espeak-ng, in 70 and more locales.
+"""Speak with the formant voices of espeak-ng in more than 70 locales.
 
-The voice is not beautiful, but fast and steady. A second of speech takes three
-milliseconds. Word times and lengths are exact, and equal requests give equal bytes.
-espeak-ng is GPL-3 and keeps global state, so the service runs it in worker
-processes. See :mod:`speechframe.local.engines.espeak.library`.
+The voices are not beautiful, but fast and reliable. A second of speech takes 3 ms.
+Word times and lengths are exact, and equal requests give equal bytes. espeak-ng is
+GPL-3 and keeps global state, so the service runs it in worker processes. See
+:mod:`speechframe.local.engines.espeak.library`.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,9 @@ from speechframe.spec.texts import Pause, text_warnings
 __all__ = ["EspeakSpeaker"]
 
 _ROUNDS = 3
+"""Largest number of changes of the speed to reach a requested length."""
 _CLOSE_ENOUGH = 0.004
+"""Relative error of a length below which the speed is not changed again."""
 
 REVISION = 4
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
@@ -64,17 +66,17 @@ class EspeakSpeaker(SentenceSpeaker):
         return f"{espeak_library.engine_version()}+{REVISION}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice of both catalogues."""
+        """Return all voices of both catalogues, gen2 and falcon-2."""
         return engine_voices()
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech at 22050 Hz. Equal utterances give equal bytes.
+        """Return the speech of an utterance at 22050 Hz. Equal utterances give equal bytes.
 
         Raises
         ------
         EngineError
-            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
-            pronunciation has unknown symbols, or the pauses alone exceed the length.
+            The voice lacks the locale or style, no character of the text can be spoken, a pronunciation has
+            unknown symbols, or the requested length leaves no time for speech.
         """
         return self._levelled(utterance)
 
@@ -91,7 +93,7 @@ class EspeakSpeaker(SentenceSpeaker):
 
 
 def _planned(utterance: Utterance) -> tuple[list[Piece | Pause], EspeakReading, tuple[str, ...]]:
-    """Return the parts to speak, the manner, and the warnings for the caller."""
+    """Return the pieces and pauses of an utterance, the settings, and the warnings for the caller."""
     voice, style = _find_voice(utterance)
     warnings = list(text_warnings(utterance.text))
     locale = LOCALES[utterance.locale]
@@ -107,7 +109,7 @@ def _with_readable_kana(piece: Piece) -> Piece:
 
 
 def _spoken(utterance: Utterance) -> Speech:
-    """Return an utterance at the loudness of the engine."""
+    """Return the speech of an utterance before its loudness is levelled."""
     parts, read, planned_warnings = _planned(utterance)
     warnings = list(planned_warnings)
     chunks = _speech_and_silence(parts, utterance, read, warnings)
@@ -116,7 +118,7 @@ def _spoken(utterance: Utterance) -> Speech:
 
 
 def _find_voice(utterance: Utterance) -> tuple[EspeakVoice, str]:
-    """Return the voice and the style's name. Raise EngineError if either is unknown."""
+    """Return the voice and the name of the style. Raise EngineError if either is unknown."""
     voice = espeak_voices().get(utterance.voice_id)
     if voice is None:
         raise EngineFault(f"espeak has no voice {utterance.voice_id!r}")
@@ -129,7 +131,7 @@ def _find_voice(utterance: Utterance) -> tuple[EspeakVoice, str]:
 def _speech_and_silence(
     parts: Sequence[Piece | Pause], utterance: Utterance, read: EspeakReading, warnings: list[str]
 ) -> list[Chunk]:
-    """Return every part as audio, in order, in the requested length if there is one."""
+    """Return the audio of each part, in order. Fit it to the requested length, if there is one."""
     pieces = [part for part in parts if isinstance(part, Piece)]
     if utterance.audio_duration_s:
         silent = silent_frames(parts, SAMPLE_RATE_HZ)
@@ -144,10 +146,10 @@ def _speech_and_silence(
 def _fit(
     pieces: Sequence[Piece], read: EspeakReading, seconds: float, silent: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return the pieces, spoken in exactly the frames between the pauses.
+    """Speak the pieces in exactly the frames that remain without the pauses.
 
-    The speed is solved in a few rounds, because the engine's pauses do not
-    follow it. The rest, usually below one per cent, is stretched.
+    The speed is changed in a few rounds, because the pauses of the engine do not change in proportion. The
+    remaining difference, usually below 1 %, is stretched.
     """
     room = room_to_speak(seconds, silent, SAMPLE_RATE_HZ)
     speed = 1.0

@@ -1,12 +1,13 @@
-"""The voices of the espeak engine: who there is, how each sounds, what each can speak.
+"""List the voices of the espeak engine, with their sounds, locales and styles.
 
-espeak has one way to say a language and some hundred variants of a voice box.
-A voice here is a language, a variant and a pitch. Only variants are used that
-stay clear, do not clip and leave silence silent (some carry an echo).
+espeak has one pronunciation of each language, and some hundred variants of the
+voice. A voice here is a language, a variant and a pitch. Unclear variants, and
+variants that clip or add an echo, are not used.
 
-The two catalogues share no voice: gen2 has every locale, up to five voices in
-one, all styles and voices that speak other languages too; falcon-2 has fewer
-locales, two plain voices in each, two styles and no other language.
+The two catalogues have different voices. gen2 has every locale, up to five voices
+in each, and all styles. Its voices also speak other languages. falcon-2 has fewer
+locales, two plain voices in each, and two styles. Its voices speak only one
+language.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,9 +26,20 @@ __all__ = ["STYLES", "EspeakVoice", "Style", "Timbre", "engine_voices", "espeak_
 
 @dataclass(frozen=True, slots=True)
 class Timbre:
-    """How a voice sounds: espeak's variant, its pitch and liveliness (0 to 99; 50 is the variant's own).
+    """The sound of a voice.
 
-    ``lufs`` is how loud espeak makes it: the median of lines of five languages, by ITU-R BS.1770.
+    Attributes
+    ----------
+    variant
+        espeak's name of the variant. Empty for the default.
+    gender
+        Gender of the voice.
+    pitch, pitch_range
+        Pitch and liveliness from 0 to 99. 50 is that of the variant.
+    lufs
+        Loudness before levelling in LUFS (ITU-R BS.1770), the median of lines in five languages.
+    sounds
+        Adjectives for the description, such as "clear".
     """
 
     variant: str
@@ -40,7 +52,7 @@ class Timbre:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is read: factors of speed and liveliness, steps of pitch, pauses between words in 10 ms."""
+    """A style of speech: factors of speed and liveliness, change of pitch, and word gap in units of 10 ms."""
 
     speed: float = 1.0
     pitch: int = 0
@@ -50,7 +62,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class EspeakVoice:
-    """One voice of a catalogue."""
+    """A voice of a catalogue."""
 
     locale: str
     name: str
@@ -60,11 +72,11 @@ class EspeakVoice:
 
     @property
     def voice_id(self) -> str:
-        """The full id."""
+        """The full id, such as ``en-US-nora``."""
         return f"{self.locale}-{self.name}"
 
     def styles(self, locale: str) -> tuple[str, ...]:
-        """Return the styles it has in a locale: all in its own language, the plain ones elsewhere."""
+        """Return the styles in a locale. Only gen2 voices have all styles, and only in their own language."""
         at_home = language_of(locale) == language_of(self.locale)
         return tuple(STYLES) if at_home and self.model is Model.GEN2 else PLAIN_STYLES
 
@@ -81,14 +93,14 @@ STYLES = MappingProxyType(
         "Sad": Style(speed=0.88, pitch=-14, liveliness=0.35),
     }
 )
-"""Every style, the default first."""
+"""All styles, the default first."""
 
 _LICENCE = "GPL-3.0-or-later"
 _UNCLEAR = MappingProxyType({"pt": "pt-BR-joaquim"})
-"""Languages in which a recogniser hears most of espeak's words wrong, and who is clear there."""
+"""Language in which a recogniser misunderstands most words of espeak, to a voice that is clear there."""
 
 PLAIN_STYLES = ("Conversational", "Narration")
-"""What a voice has in a language that is not its own, and every voice of falcon-2."""
+"""Styles of gen2 voices in other languages than their own, and of falcon-2 voices."""
 
 _WOMAN, _MAN, _NEITHER = Gender.FEMALE, Gender.MALE, Gender.NON_BINARY
 
@@ -127,7 +139,7 @@ _LOUDER_DB = MappingProxyType(
         "te": 1.5,
     }
 )
-"""How much louder than most languages espeak speaks some, whoever speaks."""
+"""Language to the dB by which espeak speaks it louder than most languages, with any voice."""
 
 _GEN2 = {
     "en-US": {"nora": _CLEAR, "miles": _LIGHT, "ruby": _LIVELY, "hank": _DEEP, "robin": _MIDDLE},
@@ -232,12 +244,12 @@ _FALCON_2 = {
 }
 
 _POLYGLOT = ("en-US", "es-ES", "fr-FR", "de-DE", "pt-BR", "it-IT", "hi-IN", "zh-CN")
-"""The voices of these languages speak each other's; all other voices of gen2 speak English too."""
+"""Each gen2 voice of these languages speaks all these locales. All other gen2 voices also speak en-US."""
 
 
 @lru_cache(maxsize=1)
 def espeak_voices() -> MappingProxyType[str, EspeakVoice]:
-    """Return every voice by full id, gen2 first.
+    """Return all voices by full id, gen2 first.
 
     Examples
     --------
@@ -249,12 +261,12 @@ def espeak_voices() -> MappingProxyType[str, EspeakVoice]:
 
 @lru_cache(maxsize=1)
 def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue shows it."""
+    """Return the catalogue entries of all voices."""
     return tuple(_shown(voice) for voice in espeak_voices().values())
 
 
 def gain_db(voice: EspeakVoice, locale: str) -> float:
-    """Return what brings a voice to the loudness that all voices have, in one of its locales."""
+    """Return the gain that levels a voice in a locale to the loudness of all voices."""
     return LOUDNESS_LUFS - voice.timbre.lufs - _LOUDER_DB.get(language_of(locale), 0.0)
 
 

@@ -1,8 +1,8 @@
-"""Kokoro-82M in two steps: the lengths of the phonemes, and the sound of phonemes of such lengths.
+"""Run the model Kokoro-82M in two steps: first the lengths of the phonemes, then the sound.
 
-The graph is cut, in memory, at the rounding of the lengths, so that lengths can
-be read and set. A step is 600 frames, and the steps add up to the audio. The
-graph draws no random numbers.
+The graph is cut in memory after the rounding of the lengths, so that lengths can
+be read and set. A step (the unit of a length) is 600 samples. The graph does not
+draw random numbers.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,14 @@ __all__ = ["STYLE_SHAPE", "KokoroModel", "KokoroVoice"]
 Array = NDArray[np.float32]
 
 STYLE_SHAPE = (510, 256)
-"""A style has one vector for each number of phonemes in a sentence."""
+"""Shape of a style: one vector for each number of phonemes in a sentence, up to 510."""
 
 _IDS, _STYLE, _SPEED, _SOUND = "tokens", "style", "speed", "audio"
+"""Names of the inputs of the graph, and of its output."""
 _ROUNDING = "Round"
+"""The operator that rounds the lengths."""
 _STYLE_NOISE = 0.1
-"""Distance that one step of variation moves a style, as a share of the style's size."""
+"""Standard deviation of the noise of a style, as a share of its mean size, if the rhythm noise is 1."""
 
 
 class KokoroModel:
@@ -35,7 +37,7 @@ class KokoroModel:
     Parameters
     ----------
     parts
-        The ``.onnx`` file, or the files that are one when joined.
+        The ``.onnx`` file, or its parts in order.
 
     Raises
     ------
@@ -50,7 +52,7 @@ class KokoroModel:
             raise EngineFault(f"{parts[0]} is not a Kokoro model: it contains no lengths of phonemes")
         lengths = rounding[0].output[0]
         after, of_ids = graph.following(lengths), graph.following(_IDS)
-        # The tensors that the sound needs beside the lengths of the phonemes.
+        # The tensors that the sound needs in addition to the lengths of the phonemes.
         between = sorted(
             {
                 name
@@ -75,14 +77,14 @@ class KokoroModel:
         return [np.asarray(found) for found in self._draft.run(self._drafted, given)]
 
     def sound(self, drafted: Sequence[Array], style: Array) -> Array:
-        """Return a draft as samples."""
+        """Return the samples of a draft, mono float32."""
         given = dict(zip(self._drafted, drafted, strict=True)) | {_STYLE: style}
         (found,) = self._sound.run([_SOUND], given)
         return np.asarray(found, np.float32).reshape(-1)
 
 
 class KokoroVoice:
-    """One voice; see :class:`speechframe.local.engines.neural.chunks.NeuralModel`.
+    """A voice. See :class:`speechframe.local.engines.neural.chunks.NeuralModel`.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class KokoroVoice:
         self._styles = styles
 
     def draft(self, ids: Sequence[int], read: NeuralReading, rng: np.random.Generator) -> Draft:
-        """Return the length of each phoneme."""
+        """Return the length of each phoneme in steps."""
         phonemes = len(ids) - 2
         style = self._styles[min(phonemes, len(self._styles)) - 1][np.newaxis]
         jitter = _STYLE_NOISE * read.rhythm_noise * np.abs(style).mean()
@@ -109,7 +111,7 @@ class KokoroVoice:
         return Draft(ids, steps.reshape(-1).astype(np.int64), (others, style))
 
     def sound(self, draft: Draft, steps: NDArray[np.int64], rng: np.random.Generator) -> Array:
-        """Return the phonemes as samples, ``hop_frames`` for each step of their lengths."""
+        """Return the samples of the phonemes, mono float32, with ``hop_frames`` samples for each step."""
         del rng
         if not steps.any():
             return np.zeros(0, np.float32)

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001, RUF002  (some IPA letters look like other letters)
 """Convert text to the phonemes of Kokoro, from the IPA of espeak-ng or from Japanese kana.
 
-The phonemes of Kokoro write a diphthong or an affricate as one symbol (``A`` is
-the vowel of "day"). They omit differences that have no meaning in a language. The
-symbols and their meanings are those of misaki, the model's own phonemiser
+Kokoro writes a diphthong or an affricate as one symbol. For example, ``A`` is the
+vowel of "day". It does not distinguish sounds whose difference is meaningless in a
+language. The symbols and their meanings come from misaki, the model's own phonemiser
 (Apache-2.0).
 """
 
@@ -30,11 +30,14 @@ SYMBOLS: Mapping[str, int] = MappingProxyType(
     {" ": 16}
     | {symbol: int(number) for symbol, _, number in (entry.partition("=") for entry in _TABLE.split())}
 )
-"""The symbols that the model has learnt, and the model's number of each."""
+"""The symbols of the model, and their numbers."""
 
 
 def _pairs(table: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of old and new symbols, the longest first. A line without a new symbol removes the old."""
+    """Parse a table with an old and a new symbol in each line. Return the pairs, longest old symbol first.
+
+    A line without a new symbol removes the old symbol.
+    """
     pairs = (line.strip().partition(" ") for line in table.strip().splitlines())
     return tuple(sorted(((old, new) for old, _, new in pairs), key=lambda pair: -len(pair[0])))
 
@@ -82,13 +85,16 @@ t^ʃ ʧ
 ɫ l
 """)
 
-# Possessive, and each run is tried at its first character only. So the time is linear for any text.
+# Punctuation at the end of a clause. The repetitions are possessive, and a run matches only from its first
+# character, so the time is linear for any text.
 _CLAUSE_END = re.compile(
     r"(?:(?<!\s)\s++|)"
     r"((?<![;:,.!?\u2026])[;:,.!?\u2026]++(?=\s|$)|[\u3001\u3002\uff01\uff1f\uff0c\u0964]++)\s*+"
 )
 _AS_LEARNT = str.maketrans("\u3001\u3002\uff01\uff1f\uff0c\u0964\u2026", ",.!?,..")
+"""Punctuation of other scripts to the punctuation that the model has learnt."""
 _SENTENCE_ENDS = frozenset(".!?")
+# Phonemes in a text: [[...]].
 _BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
 
 _ROWS = """
@@ -113,8 +119,10 @@ _IRREGULAR = (
     "シ=ɕi ジ=ʥi ス=sɨ ズ=zɨ チ=ʨi ヂ=ʥi ツ=ʦɨ ヅ=zɨ ニ=ɲi ヒ=çi フ=ɸɯ "
     "ヲ=o ヰ=i ヱ=e ー=ː ッ=ʔ ヶ=ke ヵ=ka ヮ=βa"
 )
+# Small kana, and the sounds that replace the vowel of the kana before them.
 _SMALL = {"ァ": "a", "ィ": "i", "ゥ": "ɯ", "ェ": "e", "ォ": "o", "ャ": "ja", "ュ": "jɨ", "ョ": "jo"}
 _PALATAL_ALREADY = frozenset("ɕʥʨɲçj")
+# The sound of ン before certain sounds, as in シンブン. Elsewhere it is ɴ.
 _NASALS = (("m", "mpb"), ("ŋ", "kɡ"), ("ɲ", "ɲʨʥ"), ("n", "ntdɾzʣʦ"))
 
 
@@ -166,7 +174,8 @@ class KokoroPhonemiser(Phonemiser):
         if self._locale == "ja-JP":
             return [_of_kana(text) for text in texts]
         found = espeak_library.ipa(texts, LOCALES[self._locale].language)
-        # espeak also splits a clause at a bracket or a dash. A comma makes a pause there.
+        # espeak also splits a clause at a bracket or a dash. Join the parts with a comma, which makes a
+        # pause.
         return [self._learnt(", ".join(self._replaced(clause) for clause in clauses)) for clauses in found]
 
     def _replaced(self, ipa: str) -> str:
@@ -175,7 +184,10 @@ class KokoroPhonemiser(Phonemiser):
         return ipa.replace(TIE, "").replace("-", "")
 
     def _ids(self, symbols: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the symbols' numbers between two zeros, as in training. Unknown symbols are left out."""
+        """Return the numbers of the symbols between two zeros, as in training, and their indices.
+
+        Unknown symbols are left out.
+        """
         ids, starts = [0], []
         for symbol in symbols:
             starts.append(len(ids))
@@ -185,12 +197,12 @@ class KokoroPhonemiser(Phonemiser):
 
 
 def _as_learnt(mark: str) -> str:
-    """Return the mark of the model for a run of punctuation."""
+    """Return the model's punctuation mark for a run of punctuation, of which the first character counts."""
     return mark[:1].translate(_AS_LEARNT)
 
 
 def _of_kana(text: str) -> str:
-    """Return kana as symbols. Other letters are left out.
+    """Convert kana to symbols. Other letters are left out.
 
     Examples
     --------
@@ -211,7 +223,7 @@ def _sounds(text: str) -> Iterator[str]:
     for letter in map(_katakana, text):
         if letter in _SMALL and sound[-1:] in set("aiɯɨeo"):
             # In キャ, the vowel of the small letter replaces the vowel of the letter before it.
-            # ウ alone becomes the consonant of ワ: ウェ is "we".
+            # Before a small vowel, ウ is a consonant: ウェ is "we".
             start = "β" if sound == "ɯ" and letter in "ァィェォ" else sound[:-1]
             vowel = _SMALL[letter].removeprefix("j")
             palatal = letter in "ャュョ" and start[-1:] not in _PALATAL_ALREADY | {"ʲ"}

@@ -1,10 +1,10 @@
-"""Neural voices in eight locales: Kokoro-82M, one model for every voice and language.
+"""Speak with the neural voices of Kokoro-82M in eight locales. All voices share one model.
 
-A second of speech takes about a second of one core. A worker that speaks takes
-640 MB, and 200 MB more for a long sentence. The model reads phonemes, which
-come from espeak-ng. That library is GPL-3 and keeps global state, so the
-service runs this engine in worker processes. The model itself is Apache-2.0.
-See :mod:`speechframe.local.engines.kokoro.model`.
+One core needs about a second for a second of speech. A worker process needs 640 MB
+of memory, and 200 MB more for a long sentence. The model needs phonemes, which come
+from espeak-ng. This library is GPL-3 and keeps global state, so the service runs
+this engine in worker processes. The model itself is Apache-2.0. See
+:mod:`speechframe.local.engines.kokoro.model`.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,15 +38,15 @@ __all__ = ["KokoroSpeaker"]
 _MODEL_VERSION = "1.0"
 
 REVISION = 2
-"""Goes up whenever an equal request sounds different, because a run never mixes two ways of speaking."""
+"""Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 
 class KokoroSpeaker(NeuralSpeaker):
-    """The Kokoro engine; see :class:`speechframe.engines.base.Speaker`.
+    """The Kokoro engine. See :class:`speechframe.engines.base.Speaker`.
 
-    Its voices are mixtures of packaged styles and the style files (``.npz``, ``.bin``) in the folders of the
-    environment variable ``SPEECHFRAME_VOICES``. Weights (``kokoro*.onnx``) in such a folder go before the
-    packaged weights.
+    Its voices are mixtures of packaged styles, and the styles in files (``.npz``, ``.bin``) in the folders of
+    the environment variable ``SPEECHFRAME_VOICES``. Weights (``kokoro*.onnx``) in these folders are preferred
+    to the packaged weights.
 
     Examples
     --------
@@ -59,12 +59,12 @@ class KokoroSpeaker(NeuralSpeaker):
 
     @property
     def version(self) -> str:
-        """The model's version and our :data:`REVISION`, with the name of weights of one's own.
+        """The version of the model and :data:`REVISION`, with the file name of the user's weights, if any.
 
         Raises
         ------
         EngineFault
-            The engine, its weights or espeak, which reads texts for it, are not installed or not usable.
+            The engine, its weights, or espeak-ng for the phonemes is not installed or not usable.
         """
         espeak_library.engine_version()
         files = _weights()
@@ -72,7 +72,7 @@ class KokoroSpeaker(NeuralSpeaker):
         return f"{_MODEL_VERSION}+{REVISION}{own}{japanese.version_mark()}"
 
     def voices(self) -> Sequence[EngineVoice]:
-        """Return every voice that can be used; none if Kokoro or its weights are not installed."""
+        """Return the usable voices. The list is empty if Kokoro or its weights are not installed."""
         return engine_voices()
 
     def left_out(self) -> Sequence[str]:
@@ -108,7 +108,7 @@ def _weights() -> tuple[Path, ...]:
 
 
 def _load(files: tuple[Path, ...]) -> Callable[[KokoroStyle], KokoroVoice]:
-    """Return a function that makes a voice of the weights, each voice once."""
+    """Load the weights. Return a function that returns the voice of a style, and caches it."""
     check_weights(files)
     model = KokoroModel(files)
     return lru_cache(maxsize=64)(lambda style: KokoroVoice(model, style.vectors()))

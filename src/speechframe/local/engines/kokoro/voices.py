@@ -1,8 +1,8 @@
-"""The list of Kokoro voices: mixtures of packaged styles, and the style files in the user's folders.
+"""List the Kokoro voices: mixtures of packaged styles, and the styles in the user's folders.
 
-A voice of Kokoro is a style: 510 vectors beside weights that all voices share.
-So a voice costs half a megabyte, and a mixture of styles is a voice, too. Each
-voice speaks every language that Kokoro was trained on.
+A style is 510 vectors that make a voice of the weights, which all voices share. So
+a voice needs only half a megabyte, and a mixture of styles is also a voice. Each
+voice speaks every locale of the engine.
 """
 
 import math
@@ -46,32 +46,49 @@ __all__ = [
 ]
 
 INSTALL = "pip install 'speechframe[kokoro]'"
+"""The command for error messages that installs Kokoro."""
 
 Array = NDArray[np.float32]
 
 _MODULES = ("onnx", "onnxruntime", "espeakng_loader")
+"""Modules that Kokoro needs."""
 _LOCALES = ("en-US", "en-GB", "es-ES", "es-MX", "pt-BR", "it-IT", "hi-IN", "ja-JP")
 """The locales that every voice speaks."""
 _LANGUAGES = ("en-US", "en-GB", "es-ES", "fr-FR", "hi-IN", "it-IT", "ja-JP", "pt-BR")
 _OWN_LOCALES = MappingProxyType(dict(zip("abefhijp", _LANGUAGES, strict=True)))
-"""The locale of a public style by the first letter of its name. Chinese, ``z``, needs other phonemes."""
+"""First letter of the name of a published style to its locale. Chinese, ``z``, would need other phonemes."""
 _GENDERS = MappingProxyType({"f": Gender.FEMALE, "m": Gender.MALE})
+"""Second letter of the name of a published style to the gender."""
+# The name of a published style, such as af_heart.
 _PUBLIC_NAME = re.compile(r"(?P<language>[a-z])(?P<gender>[fm])_(?P<name>\w+)")
 _STYLE_SUFFIXES = frozenset({".npz", ".bin"})
 _LICENCE = "Apache-2.0"
 _WEIGHTS = "kokoro*.onnx"
 _STYLE_BYTES = math.prod(STYLE_SHAPE) * np.dtype(np.float32).itemsize
+"""Size of a style in a ``.bin`` file."""
 _MOST_BYTES = 2 * _STYLE_BYTES + (1 << 16)
-"""Largest unpacked size of a style in a ``.npz`` file: float64 and a header."""
+"""Largest unpacked size of a style in a ``.npz`` file, which may be float64 and has a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class KokoroStyle:
-    """One voice: its name in the catalogue, and the styles that it mixes.
+    """A voice: its name in the catalogue, and the styles that it mixes.
 
-    ``parts`` are shares of styles by name. ``file`` contains the styles; None means the packaged file.
-    ``lufs`` is the loudness of the voice before levelling, the median of lines in five languages. None means
-    that nobody measured it.
+    Attributes
+    ----------
+    locale, name, gender
+        The locale of the voice, its name without the locale, and its gender.
+    sounds
+        An adjective for the description, such as "calm", or "".
+    parts
+        Name of each mixed style, and its share.
+    file
+        The file with the styles. None means the packaged file.
+    model
+        The catalogue of the voice.
+    lufs
+        Loudness of the voice before levelling in LUFS, the median of lines in five languages. None if it was
+        not measured.
     """
 
     locale: str
@@ -85,22 +102,22 @@ class KokoroStyle:
 
     @property
     def voice_id(self) -> str:
-        """The full id."""
+        """The full id, such as ``pt-BR-helena``."""
         return f"{self.locale}-{self.name}"
 
     @property
     def supported_locales(self) -> tuple[str, ...]:
-        """The locales that it speaks, its own first. Japanese needs readings: the model knows kana alone."""
+        """The locales of the voice, its own first. Japanese is left out if no readings are installed."""
         spoken = dict.fromkeys((self.locale, *_LOCALES))
         return tuple(locale for locale in spoken if locale != "ja-JP" or japanese.is_installed())
 
     def vectors(self) -> Array:
-        """Return its style vectors, :data:`STYLE_SHAPE`.
+        """Return the mixed style vectors of the voice, with the shape :data:`STYLE_SHAPE`.
 
         Raises
         ------
         EngineFault
-            The file of the styles is missing or broken.
+            The file of the styles is missing or broken, or lacks a style.
         """
         styles = _read(self.file or KOKORO_STYLES.file(next(iter(KOKORO_STYLES.sha256)))).styles
         try:
@@ -121,18 +138,19 @@ _PACKAGED = (
     KokoroStyle("en-US", "abel", _M, "firm", ((_KUMO, 1.25), (_TEBUKURO, -0.25)), model=_FALCON, lufs=-21.1),
     KokoroStyle("en-US", "june", _F, "soft", ((_GON, 0.6), (_TEBUKURO, 0.4)), model=_FALCON, lufs=-20.9),
 )
-"""Mixtures of the packaged Japanese styles. A recogniser understands these shares best."""
+"""Voices from the packaged Japanese styles. Speech with these shares had the fewest recognition errors."""
 
 
 def is_installed() -> bool:
-    """Return whether the modules that Kokoro needs are installed. Nothing is imported."""
+    """Return True if the modules that Kokoro needs are installed. Nothing is imported."""
     return all(find_spec(name) is not None for name in _MODULES)
 
 
 def weights() -> tuple[Path, ...]:
-    """Return the files that are the weights when joined; none if there are none. Nothing is loaded.
+    """Return the file of the weights, or its parts in order. The tuple is empty if there are no weights.
 
-    The first whole file in a folder of ``SPEECHFRAME_VOICES`` goes before the packaged weights.
+    The first complete file in the folders of ``SPEECHFRAME_VOICES`` is preferred to the packaged weights.
+    Nothing is loaded.
     """
     if own := weights_in(voice_folders())[0]:
         return own[:1]
@@ -142,7 +160,7 @@ def weights() -> tuple[Path, ...]:
 
 
 def weights_in(folders: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Return the weights in folders that look whole, and a sentence for each file that does not."""
+    """Return the complete weights in folders, and a sentence for each file that is not complete."""
     found, sentences = files_in(folders, is_weights)
     return _sorted_out(found, sentences)
 
@@ -160,7 +178,7 @@ def _sorted_out(found: Iterable[Path], sentences: Iterable[str]) -> tuple[tuple[
 
 
 def check_weights(files: tuple[Path, ...]) -> None:
-    """Raise EngineFault if a file of a package is not the one that we examined."""
+    """Raise EngineFault if packaged weights lack the expected hashes. Weights of the user are not checked."""
     if files and is_weights(files[0]):
         return
     for package in KOKORO_WEIGHTS:
@@ -173,7 +191,7 @@ def _is_style(path: Path) -> bool:
 
 
 def is_weights(path: Path) -> bool:
-    """Return whether a file contains Kokoro's weights, by its name."""
+    """Return True if a file has the name of weights of Kokoro, ``kokoro*.onnx``."""
     return path.match(_WEIGHTS)
 
 
@@ -203,14 +221,14 @@ def style_voices(folders: Iterable[Path]) -> tuple[tuple[KokoroStyle, ...], tupl
 
 
 def kokoro_voices() -> dict[str, KokoroStyle]:
-    """Return every voice that can be used by full id, the packaged voices first."""
+    """Return the usable voices by full id, the packaged voices first."""
     packaged = _PACKAGED if KOKORO_STYLES.problem is None else ()
     spoken = (style for style in packaged if style.locale in style.supported_locales)
     return {style.voice_id: style for style in (*spoken, *style_voices(voice_folders())[0])}
 
 
 def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return every voice as the catalogue lists it; none if Kokoro or its weights are not installed."""
+    """Return the catalogue entry of each voice. The tuple is empty without Kokoro or its weights."""
     if not is_installed() or not weights():
         return ()
     return tuple(_shown(style) for style in kokoro_voices().values())
@@ -238,7 +256,7 @@ def _folders_of(styles: Iterable[KokoroStyle]) -> str:
 
 
 def _named(name: str, path: Path) -> KokoroStyle | str:
-    """Return the voice of a style, or the reason why it cannot be used."""
+    """Return the voice of a style in a file, or the reason why the style cannot be used."""
     public = _PUBLIC_NAME.fullmatch(name)
     letters = ", ".join(f"{letter} {locale}" for letter, locale in _OWN_LOCALES.items())
     if public is None:
@@ -257,14 +275,14 @@ def _named(name: str, path: Path) -> KokoroStyle | str:
 
 
 class _Content(NamedTuple):
-    """The styles in a file by name, and a sentence for each that cannot be used."""
+    """The styles in a file by name, and a sentence for each style that cannot be used."""
 
     styles: Mapping[str, Array]
     problems: tuple[str, ...]
 
 
 def _read(path: Path) -> _Content:
-    """Return the content of a style file, read again when the file changes.
+    """Return the content of a style file. The file is read again only if it has changed.
 
     Raises
     ------
@@ -295,7 +313,7 @@ def _examined(path: Path, size_bytes: int, modified_ns: int) -> tuple[tuple[str,
 
 @lru_cache(maxsize=4)
 def _content(path: Path, size_bytes: int, modified_ns: int) -> _Content:
-    # Size and time are part of the cache's key: a changed file is read again.
+    # Size and time are part of the cache key, so that a changed file is read again.
     del modified_ns
     if size_bytes == _STYLE_BYTES:
         return _check_styles([(path.stem, np.fromfile(path, "<f4"))], path)
@@ -316,7 +334,7 @@ def _content(path: Path, size_bytes: int, modified_ns: int) -> _Content:
 def _loaded(stored: Mapping[str, Any], name: str) -> Array | str:
     try:
         return np.asarray(stored[name], np.float32)
-    except Exception as error:  # noqa: BLE001 - same
+    except Exception as error:  # noqa: BLE001 - a broken archive raises errors of many types
         return f"{type(error).__name__}: {error}"
 
 

@@ -1,6 +1,6 @@
 """Convert text to the phonemes of a neural model, sentence by sentence, and find the word of each phoneme.
 
-espeak-ng returns the phonemes of a whole text without the words they belong to.
+espeak-ng returns the phonemes of a whole text without the words that they belong to.
 It merges function words ("so that a"), splits numbers and expands abbreviations.
 So each word is also converted alone. Then both phoneme sequences are aligned with
 the fewest differences.
@@ -22,17 +22,22 @@ __all__ = ["FULL_STOP", "PUNCTUATION", "Phonemiser", "Sentence"]
 
 FULL_STOP = "."
 PUNCTUATION = frozenset(".,;:!?")
+"""Punctuation that models read as a pause."""
 _STRESS = frozenset("\u02c8\u02cc")
+"""IPA stress marks."""
 _SILENT = PUNCTUATION | _STRESS | {" ", "\u02d0", "'", '"', "(", ")", "-"}
 """Symbols without a sound of their own. The alignment ignores them."""
 _LONGEST_SENTENCE = 400
 """Longest sentence in phonemes. The memory of a model grows with the square of this length."""
+# An ellipsis. The group matches if it ends the text.
 _ELLIPSIS = re.compile(r"(?:\.{2,}|\u2026+)(\s*$)?")
 _TITLE = re.compile(r"\b(Capt|Col|Dr|Gen|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St)\.(?=\s+\w)")
+# Phonemes in a text: [[...]].
 _BLOCK = re.compile(r"\[\[([^\[\]\n]*+)\]\]")
+# Other spellings of IPA symbols, and the usual spelling.
 _SAME = str.maketrans({"g": "\u0261", "'": "\u02c8", ":": "\u02d0", ",": "\u02cc"})
 _NO_SOUND = frozenset("./[]\u203f\u035c\u0361|\u2016\u02d1\u032f-")
-"""Syllable dots, tie bars, and slashes and brackets around IPA. No model has learnt them."""
+"""Syllable dots, tie bars, and slashes and brackets around IPA. They are removed. No model has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +62,12 @@ class _Spelled:
 
 
 class Phonemiser(ABC):
-    """The phonemiser of a model.
+    """Converts text to the phonemes of a model.
 
     Parameters
     ----------
     symbols
-        Symbols that the model has learnt.
+        The symbols of the model.
     """
 
     def __init__(self, symbols: Collection[str]) -> None:
@@ -81,12 +86,12 @@ class Phonemiser(ABC):
         """Return the model's numbers of a sentence, and for each symbol the index of its first number."""
 
     def pronounced(self, ipa: str) -> str:
-        """Return IPA as ``[[...]]``, which is read as phonemes.
+        """Convert IPA to ``[[...]]``, which later steps read as phonemes.
 
         Raises
         ------
         EngineError
-            The voice's model has not learnt a symbol. The message names the symbols.
+            The model lacks a symbol, or the IPA contains no sound. The message lists the symbols.
         """
         words = [self._checked(word, ipa) for word in ipa.split()]
         if not any(words):
@@ -128,14 +133,14 @@ class Phonemiser(ABC):
         return symbols if any(self._sounds(symbol) for symbol in symbols) else ""
 
     def _learnt(self, ipa: str) -> str:
-        """Return IPA in symbols of the model. Split a letter from its marks if the model lacks the pair."""
+        """Convert IPA to symbols of the model. Split letters from their marks if the model lacks the pair."""
         composed = unicodedata.normalize("NFC", ipa)
         return "".join(
             symbol if symbol in self._symbols else unicodedata.normalize("NFD", symbol) for symbol in composed
         )
 
     def _phonemes(self, text: str) -> list[list[str]]:
-        # The phonemiser would end a sentence at a title's full stop, and join the words around an ellipsis.
+        # The phonemiser would end a sentence after "Dr.", and join the words around an ellipsis.
         text = _TITLE.sub(r"\1", text)
         text = _ELLIPSIS.sub(lambda match: ", " if match[1] is None else FULL_STOP, text)
         return [list(phonemes) for phonemes in self._phonemise(text)] if text.strip() else []
@@ -144,7 +149,7 @@ class Phonemiser(ABC):
         return symbol in self._symbols and symbol not in _SILENT
 
     def _symbols_of(self, token: Token, spoken: SpokenText, given: bytes) -> list[str]:
-        """Return the sounds of a token alone. Phonemes that the caller gave are returned unchanged."""
+        """Return the sounds of a token that is spoken alone. Phonemes of the caller stay unchanged."""
         symbols: list[str] = []
         for text, is_phonemes in _runs(token, spoken, given):
             symbols.extend(symbol for symbol in (text if is_phonemes else self._alone(text)))
@@ -154,7 +159,7 @@ class Phonemiser(ABC):
         return tuple(symbol for phonemes in self._phonemes(text) for symbol in phonemes)
 
     def _numbered(self, sentence: _Spelled) -> Sentence:
-        """Return a sentence as numbers. A sentence without an end mark gets a full stop."""
+        """Convert a sentence to the numbers of the model. Add a full stop if it does not end with a mark."""
         symbols = sentence.phonemes
         closed = symbols[-1] in PUNCTUATION or FULL_STOP not in self._symbols
         ids, starts = self._ids(symbols if closed else [*symbols, FULL_STOP])
@@ -166,7 +171,7 @@ class Phonemiser(ABC):
 
 
 def _parts(phonemes: list[str]) -> Iterator[list[str]]:
-    """Yield the phonemes in parts that fit a model. Cuts are after punctuation if possible."""
+    """Split phonemes into parts that are short enough for a model, after punctuation if possible."""
     while len(phonemes) > _LONGEST_SENTENCE:
         spaces = [index for index in range(1, _LONGEST_SENTENCE) if phonemes[index] == " "]
         clauses = [index for index in spaces if phonemes[index - 1] in PUNCTUATION]
@@ -178,7 +183,7 @@ def _parts(phonemes: list[str]) -> Iterator[list[str]]:
 
 
 def _mark_given(spoken: SpokenText) -> bytes:
-    """Return a byte for each character: 1 if the character is part of a phoneme that was given, else 0."""
+    """Return a byte for each character: 1 if it belongs to phonemes of the caller, otherwise 0."""
     given = bytearray(len(spoken.text))
     if spoken.phoneme_input:
         for match in _BLOCK.finditer(spoken.text):
@@ -187,8 +192,8 @@ def _mark_given(spoken: SpokenText) -> bytes:
 
 
 def _runs(token: Token, spoken: SpokenText, given: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield the text that the phonemiser gets for a token, plain text and phonemes apart."""
-    # Origins never go back. So the characters of a token are found without a look at the whole text.
+    """Yield the text of a token in runs of plain text (False) and of phonemes (True)."""
+    # Origins never decrease, so a binary search finds the characters of a token.
     start, end = (bisect_left(spoken.origins, index) for index in (token.start, token.end))
     run, kind = "", False
     for character, is_phoneme in zip(spoken.text[start:end], given[start:end], strict=True):
@@ -212,11 +217,11 @@ def _pause_before(phonemes: list[str], index: int) -> int:
 
 
 def _first_matches(sounds: Sequence[str], words: Sequence[Sequence[str]]) -> list[int | None]:
-    """Return for each word the index of its first sound in the text, or None if the text lacks the word.
+    """Return the index of each word's first sound in the text, or None if the word was not found.
 
-    The alignment of the words' sounds with the sounds of the text has the fewest differences (Levenshtein).
+    The sounds of the words are aligned with the sounds of the text with the fewest differences (Levenshtein).
     """
-    # The extras with neural models install the library. The voices can be listed without the library.
+    # Imported here, because only the extras with neural models install it, but voices are always listed.
     from rapidfuzz.distance import Levenshtein
 
     owners = [number for number, word in enumerate(words) for _ in word]

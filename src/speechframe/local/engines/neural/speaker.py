@@ -37,15 +37,16 @@ __all__ = ["NeuralSpeaker", "NeuralVoice", "loaded"]
 _Model = TypeVar("_Model")
 
 _SLOWEST, _FASTEST = 2.0, 0.5
-"""Limits for the length of the phonemes themselves. The rest of a requested length is stretched."""
+"""Bounds of the factor of phoneme lengths. The audio is stretched for the rest of a requested length."""
 _ROUNDS, _CLOSE_ENOUGH = 2, 0.03
+"""Largest number of attempts at a requested length, and relative error that needs no other attempt."""
 
 
 class NeuralVoice(NamedTuple):
     """A loaded voice for one utterance.
 
-    ``locale`` has the letters that can be read, and ``speed`` is that of the style. ``lufs`` is the loudness
-    of the voice before levelling (ITU-R BS.1770). None means that it has to be measured.
+    ``locale`` has the scripts that can be read. ``speed`` is the factor of the style. ``lufs`` is the
+    loudness of the voice before levelling in LUFS (ITU-R BS.1770). If it is None, the loudness is measured.
     """
 
     model: NeuralModel
@@ -60,23 +61,23 @@ class NeuralSpeaker(SentenceSpeaker):
 
     @abstractmethod
     def _voice(self, utterance: Utterance) -> NeuralVoice:
-        """Return the loaded voice; raises EngineError for an unknown voice, locale or style."""
+        """Return the loaded voice. Raise EngineError if the voice, locale or style is unknown."""
 
     def speak(self, utterance: Utterance) -> Speech:
-        """Return an utterance as speech at the voice's own rate. Equal utterances give equal bytes.
+        """Return the speech of an utterance at the voice's sample rate. Equal utterances give equal bytes.
 
         Raises
         ------
         EngineError
-            The voice, locale and style do not exist together, the text has no letter that can be spoken, a
-            pronunciation has unknown symbols, or the pauses alone exceed the length.
+            The voice lacks the locale or style, no character of the text can be spoken, a pronunciation has
+            unknown symbols, or the requested length leaves no time for speech.
         EngineFault
             The engine is not installed, or its model is missing or broken.
         """
         return self._levelled(utterance)
 
     def check(self, utterance: Utterance) -> tuple[str, ...]:
-        """Return the warnings for a whole text; raises EngineError if the text cannot be spoken."""
+        """Return the warnings for a whole text. Raise EngineError if the text cannot be spoken."""
         voice = self._voice(utterance)
         parts, warnings = _prepared(utterance, voice)
         return (*warnings, *list_letter_warnings(parts, utterance, voice.locale))
@@ -100,25 +101,25 @@ class NeuralSpeaker(SentenceSpeaker):
 
 
 _gains_db: WeakKeyDictionary[NeuralModel, dict[str, float]] = WeakKeyDictionary()
-"""The gains of each loaded voice by locale. A voice that was replaced is measured again."""
+"""Measured gains of each loaded voice, by locale. A voice that is loaded again is measured again."""
 
 
 def loaded(load: Callable[[tuple[Path, ...]], _Model], files: tuple[Path, ...]) -> _Model:
-    """Return the model that `load` makes of files. The files are loaded again when they change.
+    """Return the model that `load` returns for files. The model is loaded again only if a file has changed.
 
-    Only the last model of all engines is kept: a worker holds one model of several hundred MB.
+    Only the last model of all engines is cached, because a model may need several hundred MB.
 
     Raises
     ------
     EngineFault
-        A file cannot be read, or `load` fails: all its inputs are files.
+        A file cannot be read, or `load` fails.
     """
     facts = tuple((found.st_size, found.st_mtime_ns) for found in map(readable, files))
     try:
         model: _Model = _held(load, files, facts)
     except EngineFault:
         raise
-    except Exception as error:  # the libraries that read models raise errors of many kinds
+    except Exception as error:  # libraries that read models raise errors of many types
         raise EngineFault(f"{files[0]} cannot be loaded: {type(error).__name__}: {error}") from error
     return model
 
@@ -132,7 +133,7 @@ def _held(
 
 
 def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pause], list[str]]:
-    """Return the parts to speak, and the warnings for the caller."""
+    """Return the pieces and pauses of an utterance, and the warnings for the caller."""
     warnings = list(text_warnings(utterance.text))
     parts = pieces_and_pauses(utterance, voice.locale, voice.phonemiser.pronounced, warnings)
     return parts, warnings
@@ -141,7 +142,7 @@ def _prepared(utterance: Utterance, voice: NeuralVoice) -> tuple[list[Piece | Pa
 def _speech_and_silence(
     parts: Sequence[Piece | Pause], utterance: Utterance, voice: NeuralVoice, warnings: list[str]
 ) -> list[Chunk]:
-    """Return every part as audio, in order, in the requested length if there is one."""
+    """Return the audio of each part, in order. Fit it to the requested length, if there is one."""
     model = voice.model
     read = reading(utterance, voice.speed)
     planned = plan([part for part in parts if isinstance(part, Piece)], voice.phonemiser, model, read)
@@ -159,13 +160,14 @@ def _speech_and_silence(
 def _fit(
     planned: Sequence[PlannedPiece], model: NeuralModel, read: NeuralReading, room: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return a plan spoken in exactly ``room`` frames. A model speaks phonemes of any given length."""
+    """Speak a plan in exactly `room` frames: scale the phoneme lengths, then stretch the audio."""
     factor = room / planned_frames(planned, model, read)
     for _ in range(_ROUNDS):
         chunks = list(speak(planned, model, read, min(max(factor, _FASTEST), _SLOWEST)))
         ratio = room / max(1, frames_of(chunks))
         if abs(ratio - 1) < _CLOSE_ENOUGH or not _FASTEST < factor < _SLOWEST:
             break
-        # Silence at the ends of the sound is cut off, so the plan was too long.
+        # The result is shorter than planned, because silence at the ends of sentences was cut off. Correct
+        # this.
         factor *= ratio
     return fit_to_length(chunks, room, model.sample_rate_hz, warnings) if frames_of(chunks) else chunks

@@ -1,10 +1,9 @@
-"""Neural voices: Piper models, with exact word times and repeatable takes.
+"""Speak with the neural voices of Piper, with exact word times and repeatable results.
 
-A voice is a file of some 60 MB. One core makes a second of speech in a tenth
-of a second. The package piper-tts is GPL-3 and its phonemiser keeps global state,
-so the service runs it in worker processes. A published model draws new noise for
-each call. Here, the noise depends on the utterance. See
-:mod:`speechframe.local.engines.piper.model`.
+A voice is a file of some 60 MB. One core computes a second of speech in 0.1 s.
+The package piper-tts is GPL-3 and its phonemiser keeps global state, so the service
+runs it in worker processes. A published model draws new noise at each call. Here,
+the noise depends on the utterance. See :mod:`speechframe.local.engines.piper.model`.
 """
 
 import json
@@ -79,7 +78,7 @@ def _refuse_missing() -> None:
 
 
 def _find_voice(utterance: Utterance) -> tuple[PiperFile, str]:
-    """Return the voice's files and the style's name. Raise EngineError if either is unknown."""
+    """Return the files of the voice and the name of the style. Raise EngineError if either is unknown."""
     _refuse_missing()
     voice = piper_voices().get(utterance.voice_id)
     if voice is None:
@@ -89,7 +88,7 @@ def _find_voice(utterance: Utterance) -> tuple[PiperFile, str]:
 
 
 def _loaded(file: PiperFile) -> tuple[PiperModel, PiperPhonemiser]:
-    """Return a voice ready to speak. Its files are checked before every text."""
+    """Return the model and the phonemiser of a voice. The hashes of packaged files are checked each time."""
     if (package := file.package) is not None:
         for name in package.sha256:
             package.file(name)

@@ -1,6 +1,6 @@
-"""The list of Piper voices: the packaged voice, and the voices in the user's folders.
+"""List the Piper voices: the packaged voice, and the voices in the user's folders.
 
-A voice is a model (``en_US-joe-medium.onnx``) and its settings beside it
+A voice is a model (``en_US-joe-medium.onnx``) and its settings in the same folder
 (``en_US-joe-medium.onnx.json``), as Piper publishes them. Only the settings and
 the outline of the model are read here. A model is loaded when it first speaks.
 """
@@ -40,18 +40,23 @@ __all__ = [
 ]
 
 INSTALL = "pip install 'speechframe[neural]'"
+"""The command for error messages that installs Piper."""
 
 _MODULES = ("piper", "onnx")
+"""Modules that Piper voices need."""
 _MODEL_SUFFIX = ".onnx"
+# The name of a published model.
 _NAMED = re.compile(r"(?P<locale>[a-z]{2,3}_[A-Z]{2})-(?P<name>.+?)(?:-(?P<quality>x_low|low|medium|high))?")
 _PHONEME_TYPES = ("espeak", "text")
-"""Piper's other types download models of their own."""
+"""Supported types of phonemes. For other types Piper would download further models."""
 _SIGNS = ("_", "^", "$")
-"""Symbols for padding, beginning and end, which every model has."""
+"""Symbols for padding, beginning and end, which every model must have."""
 _RATES_HZ = range(4000, 192_001)
+"""Allowed sample rates."""
 _MOST_BYTES = 1 << 24
-"""Largest settings file. Those that Piper publishes have some 7 KB."""
+"""Size of the largest settings file. Published settings files have some 7 KB."""
 
+# Scripts of a language that espeak does not speak, in addition to those in READ_EVERYWHERE.
 _FOREIGN_SCRIPTS = frozenset({"ARABIC", "CJK", "CYRILLIC", "ETHIOPIC", "HEBREW", "LAO", "TELUGU", "THAI"})
 
 
@@ -59,7 +64,7 @@ _FOREIGN_SCRIPTS = frozenset({"ARABIC", "CJK", "CYRILLIC", "ETHIOPIC", "HEBREW",
 class PiperFile:
     """A voice with its name in the catalogue and its files.
 
-    The files must have the hashes of ``package``. If ``package`` is None, the files are the user's.
+    ``package`` contains the expected hashes of the files. It is None for files of the user.
     """
 
     locale: str
@@ -72,17 +77,17 @@ class PiperFile:
 
     @property
     def voice_id(self) -> str:
-        """The full id."""
+        """The full id, such as ``en-US-joe``."""
         return f"{self.locale}-{self.name}"
 
 
 def is_installed() -> bool:
-    """Return whether the modules that Piper needs are installed. Nothing is imported."""
+    """Return True if the modules that Piper voices need are installed. Nothing is imported."""
     return all(find_spec(name) is not None for name in _MODULES)
 
 
 def piper_voices() -> dict[str, PiperFile]:
-    """Return every voice that can be used by full id, the packaged voice first."""
+    """Return the usable voices by full id, the packaged voice first."""
     named: dict[str, PiperFile] = {}
     taken = {voice.name.casefold() for voice in espeak_voices().values()}
     for file in (*_packaged(), *folder_voices(voice_folders())[0]):
@@ -94,7 +99,7 @@ def piper_voices() -> dict[str, PiperFile]:
 
 
 def engine_voices() -> tuple[EngineVoice, ...]:
-    """Return the catalogue entry of every voice. The list is empty if Piper is not installed."""
+    """Return the catalogue entry of each voice. The tuple is empty if Piper is not installed."""
     if not is_installed():
         return ()
     return tuple(_shown(voice) for voice in piper_voices().values())
@@ -112,7 +117,7 @@ def left_out() -> tuple[str, ...]:
 
 
 def folder_voices(folders: Iterable[Path]) -> tuple[tuple[PiperFile, ...], tuple[str, ...]]:
-    """Return the voices in folders by file name, and a sentence for each file that cannot be used."""
+    """Return the voices in folders, in order, and a sentence for each file that cannot be used."""
     models, sentences = files_in(folders, lambda path: path.suffix == _MODEL_SUFFIX and not is_weights(path))
     voices, left_out = [], list(sentences)
     for model in models:
@@ -124,7 +129,9 @@ def folder_voices(folders: Iterable[Path]) -> tuple[tuple[PiperFile, ...], tuple
 
 
 def reading_locale(locale: str) -> EspeakLocale:
-    """Return the scripts that are read in a locale, as espeak reads this locale or another of its language.
+    """Return how espeak reads a locale, or else another locale of the same language.
+
+    If espeak does not speak the language, all scripts count as readable.
 
     Examples
     --------
@@ -143,7 +150,7 @@ def _packaged() -> Iterator[PiperFile]:
 
 
 def _names(file: PiperFile) -> Iterator[str]:
-    """Yield possible names of the voice, the best first. No two voices may have the same name."""
+    """Yield possible names of a voice without end, the best first. The first unused name is taken."""
     yield file.name
     if file.quality:
         yield f"{file.name}-{file.quality.replace('_', '-')}"
@@ -155,7 +162,7 @@ def _names(file: PiperFile) -> Iterator[str]:
 
 
 def _described(model: Path) -> PiperFile:
-    """Return the voice of a model. Raise EngineFault if the model or its settings cannot be used."""
+    """Return the voice of a model file. Raise EngineFault if the file or its settings cannot be used."""
     settings = model.with_name(f"{model.name}.json")
     try:
         facts = readable(settings)
@@ -190,14 +197,14 @@ def _locale(code: str, settings: Path) -> str:
 def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType[str, Any] | str:
     """Return the facts in a settings file, or the reason why the file cannot be used.
 
-    Size and time are part of the cache's key, so a changed file is read again.
+    Size and time are part of the cache key, so a changed file is read again.
     """
     del modified_ns
     if size_bytes > _MOST_BYTES:
         return f"{path} has {size_bytes:,} bytes, too many for a settings file of a Piper voice"
     try:
         facts = _facts(json.loads(path.read_text(encoding="utf-8")))
-    except Exception as error:  # noqa: BLE001 - JSON of any other shape fails in as many ways
+    except Exception as error:  # noqa: BLE001 - JSON of another shape raises errors of many types
         return (
             f"{path} is not a settings file of a Piper voice ({type(error).__name__}: {error}); "
             "take the one that came with the model"
@@ -211,7 +218,7 @@ def _settings(path: Path, size_bytes: int, modified_ns: int) -> MappingProxyType
 
 
 def _facts(told: Any) -> dict[str, Any]:
-    """Return the facts of settings. Raise an error of any kind if the settings have another shape."""
+    """Return checked facts from parsed settings. Raise an error of any type if the settings are invalid."""
     speaks = told["espeak"]["voice"]
     numbers = told["phoneme_id_map"]
     rate_hz = int(told["audio"]["sample_rate"])

@@ -1,9 +1,10 @@
-"""The locales espeak-ng speaks well: its own name for each, and the scripts it reads there.
+"""The locales that espeak-ng speaks well, with its identifiers and the scripts that it can read.
 
-Left out are languages whose text it cannot turn into words: Hebrew and Thai
-come out without their vowels, Burmese letter by letter, Faroese has no
-dictionary. Japanese is read in kana (:mod:`speechframe.local.engines.reading.japanese` has
-them of kanji), Arabic better with vowel marks.
+Languages that espeak-ng cannot read well are left out. It speaks Hebrew and Thai
+without their vowels and Burmese letter by letter, and lacks a dictionary for
+Faroese. It reads Japanese only in kana, so kanji are first converted to kana by
+:mod:`speechframe.local.engines.reading.japanese`. Arabic sounds better with vowel
+marks.
 """
 
 import unicodedata
@@ -15,27 +16,37 @@ __all__ = ["LOCALES", "READ_EVERYWHERE", "EspeakLocale", "script_of"]
 
 _KANA = frozenset({"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
 
-# Latin is read as English or spelled; Greek letters by name or as words; for the rest espeak switches to a
-# language of that script for the word.
+# Latin is read as English or spelled. Greek is read as words or letter by letter. For a word in another of
+# these scripts, espeak switches to a language of the script.
 _SCRIPTS_READ_EVERYWHERE = (
     "LATIN GREEK ARMENIAN BENGALI DEVANAGARI GEORGIAN GUJARATI GURMUKHI "
     "HANGUL KANNADA MALAYALAM SINHALA TAMIL"
 )
-# Ordinal letters, the micro sign, accents, emoji selectors.
+# First words of the Unicode names of ordinal letters, the micro sign, accents and emoji selectors.
 _OF_NO_SCRIPT = frozenset(["FEMININE", "MASCULINE", "MICRO", "MODIFIER", "COMBINING", "VARIATION"])
 READ_EVERYWHERE = frozenset(_SCRIPTS_READ_EVERYWHERE.split()) | _OF_NO_SCRIPT
 """Scripts that are spoken in every locale, by their names in :func:`script_of`."""
 
 _LONG_CLAUSE = 100
+"""Characters of the longest clause in Chinese, Cantonese and Korean. espeak drops the rest of a clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class EspeakLocale:
-    """One locale: espeak's identifier for it, and what its writing asks of us.
+    """A locale of espeak, and the properties of its writing.
 
-    ``characters_are_words`` is for scripts without spaces in which a character is a syllable with a meaning.
-    ``longest_clause`` is how many characters without punctuation espeak can hold; it drops the rest.
-    ``has_readings`` is for Japanese, whose kanji are spoken by their readings.
+    Attributes
+    ----------
+    language
+        espeak's identifier, such as ``gmw/en-US``.
+    own_scripts
+        Scripts of the locale, by their names in :func:`script_of`.
+    characters_are_words
+        True for scripts without spaces in which each character counts as a word.
+    longest_clause
+        Largest number of characters without punctuation, or None. espeak drops the rest of a longer clause.
+    has_readings
+        True for Japanese, whose kanji are converted to their readings in kana.
     """
 
     language: str
@@ -45,7 +56,7 @@ class EspeakLocale:
     has_readings: bool = False
 
     def reads(self, character: str) -> bool:
-        """Return whether a letter is spoken as part of a word, and not as "Chinese letter" or a number.
+        """Return True if espeak reads a letter as a part of a word, and not as "Chinese letter" or a number.
 
         Examples
         --------
@@ -56,7 +67,7 @@ class EspeakLocale:
         return script in READ_EVERYWHERE or script in self.own_scripts
 
     def is_written_with(self, character: str) -> bool:
-        """Return whether a letter is of the locale's own script, or of none.
+        """Return True if a letter belongs to a script of the locale, or to no script.
 
         Examples
         --------
@@ -70,7 +81,7 @@ class EspeakLocale:
 
 @lru_cache(maxsize=8192)
 def script_of(character: str) -> str:
-    r"""Return the script a letter belongs to, by the first word of its Unicode name; empty when it has none.
+    r"""Return the script of a letter: the first word of its Unicode name, or "" if it has no name.
 
     Examples
     --------
@@ -168,4 +179,4 @@ LOCALES = MappingProxyType(
         "zh-CN": _syllabic("sit/cmn"),
     }
 )
-"""Locale to what espeak knows about it."""
+"""Locale to its properties in espeak."""

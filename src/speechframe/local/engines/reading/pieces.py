@@ -1,7 +1,8 @@
-"""The parts that speech engines share: pieces, pauses, refusals, loudness and word entries.
+"""The functions that speech engines share: pieces, pauses, refusals, lengths and word times.
 
-An engine splits an utterance into pieces and pauses, and speaks the pieces its own
-way. Then the functions of this module set the level and the word times.
+An engine splits an utterance into pieces (texts between pause markers) and pauses, and
+speaks each piece in its own way. Then functions of this module trim the speech, fit it
+to a requested length and compute word times.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,22 +49,26 @@ Samples = NDArray[np.float32]
 
 
 STEP_MS = 5.0
-"""Length of a step in ms. Each step is sound or silence."""
+"""Length in ms of the steps that are classified as sound or silence."""
 _SILENT_BELOW_DB = 45.0
 """Sound this many dB below the loudest step counts as silence."""
 _LEAD_MS, _TAIL_MS = 10.0, 30.0
-"""Silence at the start and end in ms. It keeps breaths, and hardly lengthens a pause."""
+"""Silence at the start and end of a piece in ms. It is short, so that it hardly lengthens a pause."""
 _SHORTEST_SPEECH_S = 0.05
+"""Shortest time for speech that a caller may request, in seconds."""
 _SPARE_S = 0.02
 """Seconds by which the silence at the end of a chunk can be shortened."""
 _SLOWEST_STRETCH = 2.0
+"""Speech becomes at most this many times longer."""
 _FASTEST_STRETCH = 0.5
+"""Speech that becomes shorter than this share of its length may not be understood."""
 _NAMED_LETTERS = 10
+"""Largest number of letters or numerals in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text between two pause markers, with the caller's words and the text for the engine."""
+    """A text between pause markers: the words for word times, and the text for the engine."""
 
     tokens: tuple[Token, ...]
     spoken: SpokenText
@@ -71,13 +76,13 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-    """A piece as audio: float32 samples ``(frames,)`` and its words in frames from the chunk's start."""
+    """The audio of a piece or pause: mono float32 samples ``(frames,)``, and words with times in frames."""
 
     samples: Samples
     words: tuple[Heard, ...]
 
     def stretched(self, frames: int, sample_rate_hz: int) -> "Chunk":
-        """Return the chunk with another number of frames, its pitch kept and its words in proportion."""
+        """Return the chunk stretched to `frames`, with the same pitch. Word times are scaled."""
         if frames == len(self.samples) or not len(self.samples):
             return self
         factor = frames / len(self.samples)
@@ -87,7 +92,7 @@ class Chunk:
         return Chunk(stretch.fit_frames(self.samples, sample_rate_hz, frames), words)
 
     def with_silence(self, frames: int) -> "Chunk":
-        """Return the chunk with more silence at its end, or less when ``frames`` is negative."""
+        """Return the chunk with `frames` of silence appended, or shortened if `frames` is negative."""
         if frames < 0:
             return Chunk(self.samples[:frames], self.words)
         return Chunk(np.pad(self.samples, (0, frames)), self.words)
@@ -112,7 +117,7 @@ def chosen_style(
     Raises
     ------
     EngineError
-        A locale or style that the voice does not have.
+        The voice does not have the locale or style.
 
     Examples
     --------
@@ -133,23 +138,23 @@ def chosen_style(
 def pieces_and_pauses(
     utterance: Utterance, locale: EspeakLocale, to_phonemes: ToPhonemes, warnings: list[str]
 ) -> list[Piece | Pause]:
-    """Return the text as pieces and pauses in order. Append the warnings for the caller.
+    """Split the text of an utterance into pieces and pauses, in order.
 
     Parameters
     ----------
     utterance
         The text, voice and settings.
     locale
-        The locale, with the scripts that it can read.
+        The locale, with the scripts that espeak reads in it.
     to_phonemes
-        Converts pronunciations in IPA.
+        Function that converts an IPA pronunciation to the engine's symbols.
     warnings
-        Warnings are appended to this list.
+        Warnings for the caller are appended to this list.
 
     Raises
     ------
     EngineError
-        A text without anything speakable, or a pronunciation in unknown symbols.
+        No character of the text can be spoken, or a pronunciation contains an unknown symbol.
     """
     as_written = utterance.words_as_original_text
     if as_written and language_of(utterance.locale) != "en":
@@ -183,7 +188,7 @@ def pieces_and_pauses(
 
 
 def _told_of_romans(romans: Iterable[tuple[str, str]]) -> str:
-    """Return the warning that names Roman numerals and how they are spoken."""
+    """Return a warning that lists Roman numerals and their spoken forms."""
     named = [f"{written} as {said!r}" for written, said in dict.fromkeys(romans)]
     more = f" and {len(named) - _NAMED_LETTERS} more" if len(named) > _NAMED_LETTERS else ""
     return (
@@ -204,12 +209,12 @@ def list_letter_warnings(
     utterance
         The text, voice and settings.
     locale
-        The locale, with the scripts that it can read and is written with.
+        The locale, with its scripts.
 
     Raises
     ------
     EngineError
-        Too many letters cannot be spoken.
+        The share of letters that cannot be spoken is too large.
     """
     letters = [character for character in strip_pauses(utterance.text) if character.isalpha()]
     left_out = [character for character in _left_out(parts) if character.isalpha()]
@@ -230,13 +235,13 @@ def _left_out(parts: Sequence[Piece | Pause]) -> str:
 
 
 def _certain(token: Token, sounding_indices: frozenset[int]) -> Token:
-    """Return a token that is certain only if the engine gets a part of it."""
+    """Return the token, marked as not certain unless the engine gets at least one of its characters."""
     sounds = not sounding_indices.isdisjoint(range(token.start, token.end))
     return token if sounds else replace(token, certain=False)
 
 
 def refuse_unspeakable(locale: str, left_out: str = "") -> NoReturn:
-    """Raise the error for a text without any sound. ``left_out`` has its letters that cannot be spoken."""
+    """Raise the EngineError for a text without speakable characters. ``left_out`` has its letters."""
     raise EngineError(
         f"the text has no character that a voice can speak in {locale} ({display_name(locale)})"
         + (f": {_named(left_out, locale)}" if left_out else "")
@@ -259,12 +264,12 @@ def _shown(left_out: Iterable[str]) -> str:
 
 
 def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> int:
-    """Return how many frames remain for speech after the pauses.
+    """Return the number of frames for speech in `seconds` without the frames of the pauses.
 
     Raises
     ------
     EngineError
-        No time remains.
+        Less than 0.05 s remain.
 
     Examples
     --------
@@ -280,7 +285,7 @@ def room_to_speak(seconds: float, silent_frames: int, sample_rate_hz: int) -> in
 
 
 def silent_frames(parts: Sequence[Piece | Pause], sample_rate_hz: int) -> int:
-    """Return how many frames all pauses have."""
+    """Return the number of frames of all pauses."""
     return sum(_pause_frames(part, sample_rate_hz) for part in parts if isinstance(part, Pause))
 
 
@@ -291,7 +296,7 @@ def _pause_frames(pause: Pause, sample_rate_hz: int) -> int:
 def join_with_pauses(
     parts: Sequence[Piece | Pause], spoken: Sequence[Chunk], sample_rate_hz: int
 ) -> list[Chunk]:
-    """Return all parts as audio. Each piece becomes the next chunk, and each pause becomes silence."""
+    """Return the audio of all parts in order: the chunks of `spoken` for pieces, and silence for pauses."""
     chunks = iter(spoken)
     return [
         Chunk(np.zeros(_pause_frames(part, sample_rate_hz), np.float32), ())
@@ -302,25 +307,28 @@ def join_with_pauses(
 
 
 def frames_of(chunks: Sequence[Chunk]) -> int:
-    """Return the length of all of them."""
+    """Return the number of frames of all chunks."""
     return sum(len(chunk.samples) for chunk in chunks)
 
 
 def fit_to_length(
     chunks: Sequence[Chunk], room: int, sample_rate_hz: int, warnings: list[str]
 ) -> list[Chunk]:
-    """Return the chunks in exactly ``room`` frames. They are stretched, unless the last silence suffices.
+    """Return the chunks, changed to exactly `room` frames together.
+
+    A difference of at most 20 ms changes only the silence at the end. A larger difference stretches the
+    speech, at most by a factor of 2. Silence fills the rest.
 
     Parameters
     ----------
     chunks
-        What was spoken, as near to that length as the engine comes; some of it sounds.
+        The spoken chunks. At least one must have samples.
     room
-        The frames to fill.
+        Number of frames of the result.
     sample_rate_hz
-        Their rate.
+        Sample rate in Hz.
     warnings
-        Grows when the length is beyond what can be stretched or understood.
+        A warning is appended to this list if the factor is above 2 or below 0.5.
     """
     factor = room / frames_of(chunks)
     if factor > _SLOWEST_STRETCH:
@@ -346,18 +354,21 @@ def fit_to_length(
 
 
 def step_frames(sample_rate_hz: int) -> int:
-    """Return how many frames a step of :data:`STEP_MS` is."""
+    """Return the number of frames in a step of :data:`STEP_MS`."""
     return round(sample_rate_hz * STEP_MS / 1000)
 
 
 def find_sound(samples: Samples, sample_rate_hz: int) -> NDArray[np.bool_]:
-    """Return for each step whether it has sound."""
+    """Return a mask of the steps with sound, that is, less than 45 dB below the loudest step."""
     level_db = measure.energy_db(samples, sample_rate_hz, STEP_MS)
     return np.asarray(level_db > level_db.max() - _SILENT_BELOW_DB)
 
 
 def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
-    """Return samples with the same short silence at each end always, and which frame of them is the first."""
+    """Replace the silence at both ends by 10 ms at the start and 30 ms at the end.
+
+    Return the new samples, and the frame of the old samples at which they begin. It may be negative.
+    """
     step = step_frames(sample_rate_hz)
     steps = np.flatnonzero(find_sound(samples, sample_rate_hz)) * step
     start, end = int(steps[0]), min(len(samples), int(steps[-1]) + step)
@@ -368,18 +379,18 @@ def trimmed(samples: Samples, sample_rate_hz: int) -> tuple[Samples, int]:
 def time_words(
     piece: Piece, samples: Samples, events: Sequence[tuple[int, int]], sample_rate_hz: int
 ) -> "Chunk":
-    """Return a piece as audio, with word times from the engine's events and from the sound.
+    """Return the chunk of a piece, with word times from the engine's events and from the sound.
 
     Parameters
     ----------
     piece
-        What is spoken.
+        The spoken piece.
     samples
-        Of the whole piece.
+        Audio of the whole piece, mono float32.
     events
-        Index into the text and frame of each beginning that the engine told, in order of time.
+        Index into the text and frame of each beginning of a word that the engine reported, in order of time.
     sample_rate_hz
-        The rate.
+        Sample rate in Hz.
     """
     active = find_sound(samples, sample_rate_hz)
     words = time_tokens(piece.tokens, events, active, step_frames(sample_rate_hz), len(samples))
@@ -387,7 +398,7 @@ def time_words(
 
 
 def word_entries(chunks: Sequence[Chunk], sample_rate_hz: int) -> tuple[Word, ...]:
-    """Return the words of consecutive chunks. A sign without sound has no entry."""
+    """Return the words of consecutive chunks with their times. Signs without sound are left out."""
     words: list[Word] = []
     offset = 0
     for chunk in chunks:

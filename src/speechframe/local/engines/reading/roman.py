@@ -1,8 +1,8 @@
 """Find the Roman numerals of a text, and write them as a person reads them.
 
 espeak-ng reads "World War II" as "World War roman two". In Portuguese it reads "CV" as a number. So a numeral
-is found by the words beside it, as in "Chapter V" and "XX. Jahrhundert". Two or more of I, V and X are a
-numeral anywhere, because there is hardly a word of these letters.
+is recognised by the words beside it, as in "Chapter V" and "XX. Jahrhundert". Two or more of the letters I, V
+and X are a numeral almost anywhere, because hardly any word has only these letters.
 """
 
 import re
@@ -27,13 +27,15 @@ _WORD = re.compile(r"[^\W_]++")
 _NUMERAL = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _LONGEST_WORD = 19
+"""Letters of the longest word that is examined: the longest numeral, MMMDCCCLXXXVIII, and a suffix."""
 _LONGEST_ABBREVIATION = 5
+"""Letters of the longest noun that may be an abbreviation with a full stop, as in "chap. V"."""
 
 
 class RomanNumeral(NamedTuple):
-    """A numeral: its place in the text, and the text to speak.
+    """A numeral: its start and end in the text, and the text to speak.
 
-    ``is_number`` is false for a word that only looks like a numeral, if the engine would read a number.
+    ``is_number`` is False for letters such as "CV" that the engine would wrongly read as a number.
     """
 
     start: int
@@ -50,7 +52,7 @@ def roman_numerals(text: str, language: str) -> Iterator[RomanNumeral]:
     text
         The text.
     language
-        espeak's name of the language without its family, such as ``en-US``. Numerals of English, German,
+        espeak's name of the language without its family, such as ``en-US``. Only numerals in English, German,
         French, Spanish, Portuguese and Italian are found.
 
     Examples
@@ -102,14 +104,14 @@ class _Place:
         return RomanNumeral(start, end + self._takes_stop(kind), said)
 
     def word(self, steps: int) -> str:
-        """Return the word some steps away, or nothing beyond the text."""
+        """Return the word that is `steps` words after the numeral, or "" beyond the text."""
         index = self.index + steps
         return self.text[slice(*self.words[index])] if 0 <= index < len(self.words) else ""
 
     def gap(self, side: int) -> str:
-        """Return the text between two words: before the numeral for 0, after the numeral for 1.
+        """Return the text between the numeral and the word before (`side` is 0) or after (`side` is 1).
 
-        Only the first characters are returned, so that the time is linear for any text.
+        Only the first 4 characters are returned, so that the time is linear for any text.
         """
         index = self.index + side
         start = self.words[index - 1][1] if index else 0
@@ -131,9 +133,9 @@ class _Place:
         return NUMBER if is_name or letters not in ALSO_WORDS else None
 
     def _of_suffix(self, letters: str, suffix: str) -> str | None:
-        """Return the kind of a French ordinal, such as XXe and Ier."""
+        """Return the kind of a French ordinal such as XXe or Ier, or None if it is another word."""
         kind = self.known.suffixes.get(suffix)
-        # A short word such as "Ve" may be something else, but not before "siècle" or after a name.
+        # A short word such as "Ve" may be another word, but not before "siècle" or after a name.
         is_beside = self.word(1).lower() in self.known.after or self.word(-1) in self.known.names
         return kind if len(letters) > 1 or suffix == "er" or is_beside else None
 
@@ -149,12 +151,12 @@ class _Place:
         is_abbreviation = gap.startswith(".") and len(word) <= _LONGEST_ABBREVIATION
         if not gap.isspace() and gap != "-" and not is_abbreviation:
             return None
-        # "Part I has", but "the part I have" and "after the War. I have".
+        # "I" is a numeral in "Part I has", but a pronoun in "the part I have" and in "after the War. I have".
         is_doubtful = letters == "I" and (word[:1].islower() or is_abbreviation)
         return None if is_doubtful and self._may_be_pronoun() else kind
 
     def _may_be_pronoun(self) -> bool:
-        """Return whether an English I before another word may be the pronoun. It is not before "of"."""
+        """Return True if an English "I" may be the pronoun: another word follows, which is not "of"."""
         return self.code == "en" and self.gap(1).isspace() and self.word(1) != "of"
 
     def _of_word_after(self) -> str | None:
@@ -188,13 +190,13 @@ class _Place:
         return f"{ordinal}{'er' if kind == MALE else 'es'}"
 
     def _takes_stop(self, kind: str) -> int:
-        """Return 1 if the full stop after a German numeral makes an ordinal and ends no sentence, else 0."""
+        """Return 1 if a full stop belongs to a German ordinal and does not end the sentence, otherwise 0."""
         is_ordinal = self.code == "de" and kind != NUMBER and self.gap(1).startswith(".")
         is_inside = kind not in {KING, QUEEN} or self.word(1)[:1].islower()
         return int(is_ordinal and is_inside)
 
     def _protected(self, start: int, end: int) -> RomanNumeral | None:
-        """Return letters that the engine would read as a number, in a form that it reads as letters."""
+        """Return letters that the engine would read as a number, rewritten to be read as letters, or None."""
         letters = self.text[start:end]
         if letters == "XL" and self.code != "en":
             return RomanNumeral(start, end, "X L", is_number=False)

@@ -1,4 +1,4 @@
-"""The words of six languages that make a Roman numeral of the letters beside them."""
+"""Words of six languages beside which letters are a Roman numeral, such as "chapter" in "Chapter V"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,19 +7,28 @@ from types import MappingProxyType
 __all__ = ["ALSO_WORDS", "FEMALE", "KING", "LANGUAGES", "MALE", "NUMBER", "QUEEN", "Language"]
 
 NUMBER, MALE, FEMALE, NEUTER, KING, QUEEN = "number", "male", "female", "neuter", "king", "queen"
-"""How a numeral is read: as a number, as an ordinal of a gender, or as that of a king or a queen."""
+"""The kinds of a numeral: a number, an ordinal of a gender, or the ordinal of a king or a queen."""
 
 ALSO_WORDS = frozenset({"IV", "VI", "XX"})
-"""Numerals that are also other words, such as an infusion, an editor and chromosomes."""
+"""Numerals that are also abbreviations: IV for an infusion, VI for an editor, XX for chromosomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How a language reads Roman numerals.
+    """The words of a language beside Roman numerals. Each maps to the kind of the numeral.
 
-    ``nouns`` and ``names`` stand before a numeral, ``after`` stands after it. ``suffixes`` are written at its
-    end. Ordinals go up to ``last_ordinal``. Beyond that, and without a list of ``ordinals``, engines read
-    digits.
+    Attributes
+    ----------
+    nouns, names
+        Words before a numeral, such as "chapter" and "Henry".
+    after
+        Words after a numeral, such as "siècle".
+    last_ordinal
+        The largest number that is read as an ordinal.
+    ordinals
+        Ordinals from 1 to `last_ordinal`. Empty if a number with ª or º is written instead.
+    suffixes
+        Letters at the end of an ordinal, such as "e" in "XXe".
     """
 
     nouns: Mapping[str, str]
@@ -49,7 +58,7 @@ erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft dreizeh
 siebzehnt achtzehnt neunzehnt zwanzigst einundzwanzigst zweiundzwanzigst dreiundzwanzigst vierundzwanzigst
 fünfundzwanzigst sechsundzwanzigst siebenundzwanzigst achtundzwanzigst neunundzwanzigst dreißigst
 """
-"""Without their endings."""
+"""The stems, without their endings."""
 _FRENCH_ORDINALS = """
 premier deuxième troisième quatrième cinquième sixième septième huitième neuvième dixième onzième douzième
 treizième quatorzième quinzième seizième dix-septième dix-huitième dix-neuvième vingtième vingt-et-unième
@@ -125,7 +134,7 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
                 """,
                 queen="Catherine Cléopâtre Elisabeth Élisabeth Isabelle Marguerite Marie",
             ),
-            # Before these words, "Ve" is a number.
+            # Before these words, even "Ve" is a numeral.
             after=_listed(
                 male="siècle siècles arrondissement congrès millénaire",
                 female="république dynastie armée internationale édition",
@@ -204,4 +213,4 @@ LANGUAGES: Mapping[str, Language] = MappingProxyType(
         ),
     }
 )
-"""Language code to the words of the language. Nouns are in small letters, names are not."""
+"""Language code to the words of the language. Nouns are in lower case, names are capitalised."""

@@ -1,9 +1,9 @@
 r"""Prepare text for espeak-ng, and map each character back to the caller's text.
 
-espeak obeys control characters (``\x01`` begins a command) and, in phoneme
-mode, ``[[...]]``. It reads each letter of an unknown script as "Chinese letter".
-All of this is removed. The map back to the caller's text is kept for every
-change, because word times refer to the caller's words.
+espeak interprets control characters (``\x01`` begins a command) and, in phoneme
+mode, ``[[...]]``. It speaks a letter of an unknown script as "Chinese letter", for
+example. All of these are removed or replaced. The map back to the caller's text is
+needed because word times refer to the caller's words.
 """
 
 import re
@@ -25,19 +25,24 @@ from speechframe.spec.texts import split_pauses
 __all__ = ["SpokenText", "spoken_text", "unused_words"]
 
 ToPhonemes = Callable[[str], str]
-"""Converts IPA to the engine's own spelling. Raises EngineError for a sound that the engine lacks."""
+"""A function that converts IPA to the engine's symbols. It raises EngineError for an unknown sound."""
 
 _LONGEST_WORD = 40
+"""Letters of a word after which a break is inserted, because espeak drops the rest of a long word."""
 _LONGEST_NUMBER = 20
+"""Digits of a number after which a break is inserted."""
 _CLAUSE_ENDS = frozenset(".,;:!?\u2026\u3002\uff0c\u3001\uff1b\uff1a\uff01\uff1f\n")
-# Possessive, and each run is tried at its first character only. So the time is linear for any text.
+# Punctuation before whitespace, with the whitespace before it. The repetitions are possessive, and a run
+# matches only from its first character, so the time is linear for any text.
 _PUNCTUATION = re.compile(r"((?<!\s)\s++|)(?<![.,;:!?\u2026])([.,;:!?\u2026]++)(?=\s|$)")
 _SPACED_LETTER = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-"""A letter of a script with spaces. There, a dictionary word is not found inside a longer word.
-Chinese and Japanese do not write spaces, and Korean joins its particles."""
+"""A letter of a script with spaces between words. A dictionary word is not searched inside longer words of
+such scripts. Chinese and Japanese are written without spaces, and Korean appends particles to words."""
 _BRACKETS = {"[": "(", "]": ")"}
-"""Round brackets are silent, too, and two of them do not begin phonemes."""
+"""Replacements of square brackets, because two of them would begin phonemes. Round brackets are silent."""
 _JOINERS = "\u200c\u200d"
+"""Invisible characters that are kept, because they change letters: zero-width non-joiner and joiner."""
+# Types of Unicode decompositions of ornamental letters and digits, which are replaced by plain ones.
 _REWRITTEN = frozenset(
     f"<{tag}>"
     for tag in ("font", "wide", "narrow", "circle", "compat", "initial", "medial", "final", "isolated")
@@ -48,10 +53,20 @@ _REWRITTEN = frozenset(
 class SpokenText:
     """Text for the engine.
 
-    ``origins`` has an index into the caller's text for each character of ``text``.
-    ``left_out`` contains each letter that cannot be spoken, once for each occurrence. ``numbers`` has start
-    and end of each number with group marks. ``romans`` has each Roman numeral as it is written
-    and as it is spoken.
+    Attributes
+    ----------
+    text
+        The characters for the engine.
+    origins
+        Index into the caller's text for each character of `text`.
+    phoneme_input
+        True if `text` contains phonemes of IPA pronunciations.
+    left_out
+        Letters that cannot be spoken, in order, with repetitions.
+    numbers
+        Start and end, in the caller's text, of each number that was rewritten.
+    romans
+        Roman numerals, each as written and as spoken.
     """
 
     text: str
@@ -63,12 +78,12 @@ class SpokenText:
 
     @property
     def speakable(self) -> bool:
-        """Whether the text contains any letter, digit or sign."""
+        """True if the text contains a letter, digit or sign."""
         return bool(self.sounding_indices)
 
     @property
     def sounding_indices(self) -> frozenset[int]:
-        """Indices of the letters, digits and signs of the caller's text that the engine gets."""
+        """Indices into the caller's text of the letters, digits and signs that the engine gets."""
         return frozenset(
             origin for character, origin in zip(self.text, self.origins, strict=True) if _may_sound(character)
         )
@@ -80,20 +95,22 @@ def spoken_text(
     pronunciations: Mapping[str, Pronunciation],
     to_phonemes: ToPhonemes,
 ) -> SpokenText:
-    """Return a text with its pronunciations inserted and without characters that are not speech.
+    """Return a text for the engine: pronunciations are inserted, unspeakable characters are removed.
 
-    Numbers and Roman numerals are written as every engine reads them, unless a pronunciation contains them.
+    Numbers and Roman numerals are rewritten so that every engine reads them correctly, unless a word of the
+    dictionary covers them.
 
     Parameters
     ----------
     text
         A piece of the caller's text, without pause markers.
     locale
-        The locale, with the scripts that it can read.
+        The locale, with the scripts that espeak reads in it.
     pronunciations
-        Pronunciations by word. A word in small letters matches any case. Other words match only exactly.
+        Dictionary of words and their pronunciations. A word in lower case matches any case. Other words match
+        only exactly.
     to_phonemes
-        Converts pronunciations in IPA.
+        Function that converts an IPA pronunciation to the engine's symbols.
     """
     parts: list[tuple[str, int]] = []
     left_out: list[str] = []
@@ -126,7 +143,10 @@ def spoken_text(
 
 
 class _Change(NamedTuple):
-    """A part of the caller's text that is written differently for the engine."""
+    """A number or Roman numeral of the caller's text that is rewritten for the engine.
+
+    ``is_told`` is True if a warning must mention the change.
+    """
 
     start: int
     end: int
@@ -136,7 +156,7 @@ class _Change(NamedTuple):
 
 
 def _changes(text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] = ()) -> list[_Change]:
-    """Return the numbers and Roman numerals of a text in order, without those in a place that is taken."""
+    """Return the numbers and Roman numerals of a text in order. Those that overlap `taken` are left out."""
     language = locale.language.rpartition("/")[2]
     free = bytearray(b"\1" * len(text))
     for start, end in taken:
@@ -150,7 +170,7 @@ def _changes(text: str, locale: EspeakLocale, taken: Iterable[tuple[int, int]] =
 
 
 def _written(text: str, changes: Iterable[_Change]) -> tuple[str, list[int]]:
-    """Return a text with its changes, and the index in `text` of each character."""
+    """Apply changes to a text. Return the new text, and the index into `text` of each new character."""
     characters: list[tuple[str, int]] = []
     at = 0
     for change in changes:
@@ -162,7 +182,7 @@ def _written(text: str, changes: Iterable[_Change]) -> tuple[str, list[int]]:
 
 
 def _said_as(text: str, locale: EspeakLocale, left_out: list[str]) -> str:
-    """Return the text of a pronunciation as the engine gets it."""
+    """Return a pronunciation that is given as text, prepared for the engine."""
     written, origins = _written(text, _changes(text, locale))
     return "".join(character for character, _ in _read(written, origins, locale, left_out))
 
@@ -187,7 +207,7 @@ def unused_words(text: str, pronunciations: Mapping[str, Pronunciation]) -> tupl
 
 
 def _spread(said: str, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a pronunciation. Their origins are spread evenly over the original words."""
+    """Yield the characters of a replacement. Their origins are spread evenly over the original span."""
     for index, character in enumerate(said):
         yield character, start + index * (end - start) // len(said)
 
@@ -197,10 +217,10 @@ def _may_sound(character: str) -> bool:
 
 
 def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the text with punctuation in a form that espeak does not read aloud ("dot", "exclamation").
+    """Rewrite punctuation that espeak would otherwise read aloud, as "dot" or "exclamation".
 
-    Punctuation that stands alone joins the word before it. After a sign, punctuation becomes a comma after a
-    space, because espeak drops the second word of an emoji's name if punctuation touches the emoji.
+    Spaces before punctuation are removed. After a sign or emoji, punctuation becomes a space and a comma,
+    because espeak drops the second word of an emoji's name if punctuation touches the emoji.
     """
     text = "".join(character for character, _ in parts)
     quiet: list[str] = list(text)
@@ -217,7 +237,7 @@ def _with_quiet_punctuation(parts: list[tuple[str, int]]) -> list[tuple[str, int
 def _with_breaks(
     parts: Sequence[tuple[str, int]], locale: EspeakLocale, phonemes: Container[int]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the text with breaks in long words and clauses, whose rest the engine would silently drop."""
+    """Yield the text with breaks in long words, numbers and clauses, because espeak drops their rest."""
     in_word = in_number = in_clause = 0
     for character, origin in parts:
         if origin in phonemes:
@@ -244,7 +264,7 @@ def _may_break_before(character: str, locale: EspeakLocale) -> bool:
 
 
 def _find(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and word for each dictionary word in a text. Prefer the longest word at a place."""
+    """Yield start, end and word for each dictionary word in a text. At each place the longest word wins."""
     words = _Words(pronunciations)
     folded = _folded(text) if words else ""
     at = 0
@@ -258,7 +278,7 @@ def _find(text: str, pronunciations: Iterable[str]) -> Iterator[tuple[int, int, 
 
 
 class _Words:
-    """The words of a dictionary. They are found by length and hash, so large dictionaries stay fast."""
+    """The words of a dictionary, indexed by length and hash, so that large dictionaries stay fast."""
 
     def __init__(self, pronunciations: Iterable[str]) -> None:
         self._by_length: dict[int, tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]] = {}
@@ -277,7 +297,7 @@ class _Words:
         return bool(self._lengths)
 
     def longest_at(self, text: str, folded: str, at: int) -> tuple[int, str | None]:
-        """Return the longest word that begins at a place, or None, with the end of the word."""
+        """Return the end of the longest dictionary word that begins at `at`, and the word or None."""
         if folded[at] not in self._first or (_is_spaced(text[at]) and at and _is_spaced(text[at - 1])):
             return at, None
         for length in self._lengths:
@@ -292,13 +312,13 @@ class _Words:
 
 
 def _folded(text: str) -> str:
-    """Return a text in small letters with the same number of characters."""
+    """Return a text in lower case with the same number of characters."""
     return "".join(map(_small, text))
 
 
 @lru_cache(maxsize=8192)
 def _small(character: str) -> str:
-    # Skip forms with two letters, because they would move all characters after them.
+    # Skip lower-case forms of two letters, because they would shift the indices of all later characters.
     return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
 
 
@@ -310,7 +330,7 @@ def _is_spaced(character: str) -> bool:
 def _read(
     text: str, origins: Sequence[int], locale: EspeakLocale, left_out: list[str]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the characters to speak, each with its index in the caller's text. Japanese is read as kana."""
+    """Yield the characters to speak, each with its index in the caller's text. Kanji become kana."""
     at = 0
     for start, end, kana in japanese.readings(text) if locale.has_readings else ():
         yield from _cleaned(text[at:start], origins[at:start], locale, left_out)
@@ -349,7 +369,8 @@ def _clusters(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _belongs_to_the_one_before(character: str) -> bool:
-    # Conjoining Korean vowels and finals are marks too, though Unicode calls them letters.
+    # Conjoining Korean vowels and finals also belong to the character before, although they are letters in
+    # Unicode.
     return unicodedata.combining(character) > 0 or "\u1160" <= character <= "\u11ff"
 
 

@@ -1,4 +1,4 @@
-"""Rule-based translation with the pairs of ``apertium``, if that command is on the machine."""
+"""Translate by rules with the command ``apertium``, if it is installed."""
 
 import os
 import re
@@ -19,26 +19,32 @@ __all__ = ["ApertiumTranslator"]
 
 _COMMAND = "apertium"
 _LIST_S = 20.0
+"""Timeout of the commands that list pairs or print the version."""
 _BASE_S, _PER_CHARACTER_S = 15.0, 0.01
+"""Timeout of a translation in seconds, and the seconds that each character adds to the timeout."""
 
-# A mode is named by two languages in ISO 639-1 or -3, with the target's region. Other modes are variants.
+# The name of a mode (an installed direction of translation) has two ISO 639-1 or -3 codes and perhaps the
+# region of the target. Modes with other names are variants, which are ignored.
 _MODE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})(?:_([A-Z]{2}))?")
 
 _ROUGH = frozenset({("en", "es")})
-"""Pairs that we examined and found bad."""
+"""Pairs, source and target, that we tested and found bad."""
 
-# The signs of apertium's stream. Text in brackets passes through.
+# Characters with a meaning in the stream format of apertium. Text in square brackets is not translated.
 _SIGNS = re.compile(r"[\\^$/@<>{}\[\]]")
+# Whitespace to protect: everything except single spaces.
 _BLANKS = re.compile(r"[^\S ]+[ \t]*|  +")
+# An escaped character, or text in square brackets.
 _UNREADABLE = re.compile(r"\\(.)|\[((?:[^\[\]\\]|\\.)*+)\]", re.DOTALL)
 _END = ".[]"
-"""The end that apertium's own deformatter adds to a sentence."""
+"""The mark that apertium's own deformatter adds at the end of a text."""
 
 
 class ApertiumTranslator:
-    """A translator by rules, for the pairs that `apertium -l` lists. Each call starts one process.
+    """A translator by rules, for the pairs that `apertium -l` lists.
 
-    Unknown words pass unchanged and without marks.
+    A call starts one process, or one for each text if apertium loses the separators between texts. Unknown
+    words stay unchanged, without apertium's asterisks.
     """
 
     name = "apertium"
@@ -50,14 +56,14 @@ class ApertiumTranslator:
         Raises
         ------
         EngineFault
-            It is not on the machine, or has no pair.
+            apertium is not installed, or has no pair.
         """
         if not _modes():
             raise EngineFault("apertium is not on this machine, or has no pair: apt install apertium-all-dev")
         return _version()
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction that is installed, and none without apertium."""
+        """Return each installed pair, by direction. The result is empty if apertium is not installed."""
         return tuple(_modes())
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
@@ -66,7 +72,7 @@ class ApertiumTranslator:
         Parameters
         ----------
         texts
-            The texts. Lines and whitespace stay.
+            The texts. Line breaks and other whitespace are kept.
         pair
             One of :meth:`pairs`.
 
@@ -84,7 +90,7 @@ class ApertiumTranslator:
             return done
         said = _translated([texts[index] for index in wanted], mode)
         if said is None:
-            # The rules moved or dropped a separator. With one text a process there is no separator.
+            # The rules moved or removed a separator between texts. So translate each text in its own process.
             said = [_only(_translated([texts[index]], mode)) for index in wanted]
         for index, words in zip(wanted, said, strict=True):
             done[index] = words
@@ -92,7 +98,7 @@ class ApertiumTranslator:
 
 
 def _translated(texts: Sequence[str], mode: str) -> list[str] | None:
-    """Return the translations of texts by one process; None if the separators between them were lost."""
+    """Translate texts in one process. Return None if a separator between texts was lost."""
     stream = "".join(_deformatted(text) + _END + _separator(number) for number, text in enumerate(texts))
     limit_s = _BASE_S + _PER_CHARACTER_S * len(stream)
     answer = _run([_COMMAND, "-u", "-f", "none", mode], stream, limit_s)
@@ -116,7 +122,10 @@ def _separator(number: int) -> str:
 
 
 def _deformatted(text: str) -> str:
-    """Return a text in the form of apertium's stream. Signs are escaped, code and blanks are in brackets."""
+    """Convert a text to apertium's stream format: special characters are escaped.
+
+    Placeholders and unusual whitespace are put in brackets, so that they stay unchanged.
+    """
     pieces = []
     place = 0
     for start, end in [*find(text), (len(text), len(text))]:
@@ -135,7 +144,7 @@ def _escaped(words: str) -> str:
 
 
 def _reformatted(stream: str) -> str:
-    r"""Return the text of a piece of stream.
+    r"""Convert a part of apertium's stream back to text.
 
     Examples
     --------
@@ -150,7 +159,7 @@ def _reformatted(stream: str) -> str:
 
 @lru_cache(maxsize=1)
 def _modes() -> dict[TranslationPair, str]:
-    """Return every pair with its mode. The list is read once, because no command reports changes."""
+    """Return each pair with its mode, the name for the command. The list is read once in a process."""
     if shutil.which(_COMMAND) is None:
         return {}
     try:
@@ -181,9 +190,9 @@ def _version() -> str:
 
 
 def _run(command: Sequence[str], words: str, limit_s: float) -> str:
-    # The command is a script that starts a pipeline, so end its whole group.
+    # The command is a script that starts a pipeline, so on a timeout kill its whole process group.
     try:
-        process = subprocess.Popen(  # noqa: S603 - the command is ours, a mode is one that it listed
+        process = subprocess.Popen(  # noqa: S603 - the command is constant, and apertium listed the mode
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

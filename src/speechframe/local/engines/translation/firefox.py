@@ -1,7 +1,7 @@
-"""Neural translation with Firefox-Translations models, run by fxtranslate.
+"""Translate with the neural models of Firefox Translations, run by fxtranslate.
 
-The models are small and quick, but they invent words for characters that they
-cannot read. So a character outside a model's vocabulary never reaches the model.
+The models are small and fast, but invent words for characters outside their
+vocabulary. So such characters are never passed to a model.
 """
 
 import hashlib
@@ -25,7 +25,9 @@ from speechframe.local.engines.translation.vocabulary import Alphabet, readable_
 __all__ = ["FirefoxTranslator"]
 
 _MOST_MODELS = 4
+"""Largest number of models in memory."""
 _SHOWN_DIGITS = 8
+"""Digits of the models' hash in the version."""
 
 
 class _Loaded(NamedTuple):
@@ -34,10 +36,10 @@ class _Loaded(NamedTuple):
 
 
 class FirefoxTranslator:
-    """A translator with the packaged models and those in ``SPEECHFRAME_TRANSLATION_MODELS``.
+    """A translator with the packaged models and the models in ``SPEECHFRAME_TRANSLATION_MODELS``.
 
-    The library's objects are bound to the thread that made them, so an
-    instance belongs to one thread. Each worker process has its own instance.
+    Use an instance only in the thread that first translates with it, because the objects
+    of fxtranslate are bound to their thread. Each worker process has its own instance.
     """
 
     name = "firefox"
@@ -47,12 +49,12 @@ class FirefoxTranslator:
 
     @property
     def version(self) -> str:
-        """The version of fxtranslate and a mark of the models, because other models translate otherwise.
+        """The version of fxtranslate and a short hash of the models, because results depend on the models.
 
         Raises
         ------
         EngineFault
-            fxtranslate is not installed, or there is no model.
+            fxtranslate is not installed, there is no model, or a model cannot be read.
         """
         try:
             library = installed_version("fxtranslate")
@@ -71,7 +73,7 @@ class FirefoxTranslator:
         return f"{library}+{mark[:_SHOWN_DIGITS]}"
 
     def pairs(self) -> Sequence[TranslationPair]:
-        """Return every direction that has a model.
+        """Return each pair that has a model, by direction.
 
         Examples
         --------
@@ -81,14 +83,14 @@ class FirefoxTranslator:
         return tuple(TranslationPair(model.source, model.target, Quality.NEURAL) for model in found())
 
     def left_out(self) -> Sequence[str]:
-        """Return a sentence for each model that :meth:`pairs` leaves out."""
+        """Return a sentence for each model or folder that :meth:`pairs` leaves out."""
         return left_out()
 
     def translate(self, texts: Sequence[str], pair: TranslationPair) -> list[str]:
         """Return the translations in order. A text without a readable letter is returned unchanged.
 
-        Lines and the whitespace around them stay. Tags, addresses, and words with characters outside the
-        model's vocabulary stay, too.
+        Line breaks and the whitespace around lines are kept. Tags, addresses, and words with characters
+        outside the model's vocabulary are not translated.
 
         Parameters
         ----------

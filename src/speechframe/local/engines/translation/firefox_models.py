@@ -1,4 +1,4 @@
-"""Folders with Firefox-Translations models of the user, and the packaged models with their hashes."""
+"""Find Firefox-Translations models, in folders of the user and in the installed package."""
 
 import hashlib
 import json
@@ -18,17 +18,21 @@ from speechframe.spec import locales
 __all__ = ["FOLDERS_VARIABLE", "ModelFolder", "found", "left_out", "packaged"]
 
 FOLDERS_VARIABLE = "SPEECHFRAME_TRANSLATION_MODELS"
-"""Folders with models, separated as in PATH. Each is a model or contains models."""
+"""Environment variable with folders, separated as in PATH. Each folder is a model or contains models."""
 
 _PACKAGED_LOCALES = MappingProxyType({"pt": "pt-BR"})
-"""The locale of a language in the packaged models. Their Portuguese is that of Brazil."""
+"""Language to locale in the packaged models. Their Portuguese is Brazilian."""
 
+# Two languages, each perhaps with a script or a region: enpt, en-pt, enzh_Hant.
 _PAIR = re.compile(
     r"([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?[-_]?([a-z]{2,3})(?:[-_]([A-Za-z]{4}|[A-Z]{2}))?"
 )
 _HASHED_EDGE = 1 << 16
+"""Bytes at the beginning and at the end of each file that go into the hash of a model."""
 _MOST_METADATA_BYTES = 1 << 20
+"""A larger metadata file is ignored."""
 _METADATA = ("metadata.json", "modelMeta.json")
+"""Names of files that may contain the languages of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,13 @@ class ModelFolder:
     Parameters
     ----------
     source, target
-        Locales in the house spelling.
+        Locales, normalised as by :func:`speechframe.spec.locales.normalise`.
     model, source_vocabulary, target_vocabulary
-        Its files. Most pairs have one file for both vocabularies.
+        Paths of the files. Most models have one file for both vocabularies.
     shortlist
-        The lexical shortlist, or None.
+        Path of the lexical shortlist, or None.
     sha256
-        The hashes that files must have, if these are known.
+        Path to expected hash in hexadecimal digits. A file without an expected hash is not checked.
     """
 
     source: str
@@ -57,17 +61,17 @@ class ModelFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files, without None."""
+        """Paths of the files, without the shortlist if there is none."""
         files = (self.model, self.source_vocabulary, self.target_vocabulary, self.shortlist)
         return tuple(path for path in files if path is not None)
 
     def read(self, path: Path) -> bytes:
-        """Return the bytes of one of its files.
+        """Return the bytes of one of the model's files.
 
         Raises
         ------
         EngineFault
-            The file cannot be read, or is not the file that we examined.
+            The file cannot be read, or its hash is not the expected hash.
         """
         if (wanted := self.sha256.get(path)) is not None:
             checked(path, wanted)
@@ -80,7 +84,10 @@ class ModelFolder:
             raise EngineFault(f"the model file {path} cannot be read: {error.strerror}") from None
 
     def mark(self) -> bytes:
-        """Return a digest of the names, sizes and edges of the files. It differs between models."""
+        """Return a digest of the languages, and of the name, size, first and last bytes of each file.
+
+        Different models have different digests.
+        """
         digest = hashlib.sha256(f"{self.source}>{self.target}".encode())
         for path in self.files:
             size = readable(path).st_size
@@ -92,19 +99,19 @@ class ModelFolder:
         return digest.digest()
 
     def check(self) -> None:
-        """Raise EngineFault if one of its files is empty or cannot be read."""
+        """Raise EngineFault if one of the model's files is empty or cannot be read."""
         for path in self.files:
             if not readable(path).st_size:
                 raise EngineFault(f"{path} is empty")
 
 
 def found(variable: str | None = None) -> list[ModelFolder]:
-    """Return every model that can be used, one a pair. The user's models go before the packaged models.
+    """Return the usable models, one for each pair. A model of the user is preferred to a packaged model.
 
     Parameters
     ----------
     variable
-        A value in place of that of :data:`FOLDERS_VARIABLE`.
+        Folders, separated as in PATH. None uses the environment variable :data:`FOLDERS_VARIABLE`.
     """
     return _sorted_out(variable)[0]
 
@@ -138,18 +145,18 @@ def _sorted_out(variable: str | None) -> tuple[list[ModelFolder], list[str]]:
 
 
 def packaged() -> list[ModelFolder]:
-    """Return the packaged models; none if the package is not installed."""
+    """Return the packaged models. The list is empty if the package is not installed."""
     if (package := FIREFOX_PAIRS.folder) is None:
         return []
     sha256 = {package / name: wanted for name, wanted in FIREFOX_PAIRS.sha256.items()}
-    # Only the files that we examined. Other files beside them are ignored.
+    # Use only the files with known hashes, and ignore other files in the same folders.
     folders = {path.parent: [other for other in sha256 if other.parent == path.parent] for path in sha256}
     models = [_model_of(folder, files, _PACKAGED_LOCALES, sha256) for folder, files in folders.items()]
     return [model for model in models if model is not None]
 
 
 def _below(folder: Path, left_out: list[str]) -> list[ModelFolder]:
-    """Return the models in a folder and in the folders directly below it; add to `left_out`."""
+    """Return the models in a folder and in its direct subfolders. Problems are appended to the list."""
     models = []
     for each in (folder, *sorted(path for path in _entries(folder, left_out) if path.is_dir())):
         files = _entries(each, left_out if each != folder else [])
@@ -193,12 +200,12 @@ def _model_of(
 
 
 def _one(files: Collection[Path], pattern: str) -> Path | None:
-    # A folder may contain a model in two precisions. Take the first by name.
+    # A folder may contain a model in two precisions. Return the first by name.
     return min((path for path in files if path.match(pattern)), default=None)
 
 
 def _told_pair(folder: Path) -> tuple[str, str] | None:
-    """Return the pair that a metadata file names; None if there is no such file or it cannot be read."""
+    """Return the pair in a metadata file of a folder, or None if no readable metadata file has a pair."""
     for name in _METADATA:
         path = folder / name
         try:
@@ -220,7 +227,7 @@ def _told_pair(folder: Path) -> tuple[str, str] | None:
 
 
 def _pair_in(name: str) -> tuple[str, str] | None:
-    """Return the pair that a name spells: ``enpt``, ``en-pt``, ``enzh_Hant``.
+    """Return the pair in a name such as ``enpt``, ``en-pt`` or ``enzh_Hant``, or None.
 
     Examples
     --------

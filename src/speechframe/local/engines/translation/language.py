@@ -11,16 +11,17 @@ from speechframe.local.engines.translation.text import has_letters
 __all__ = ["detected"]
 
 _SURE = 0.9
+"""Least probability of a language that counts as certain."""
 _CLEARLY = 4.0
-"""A language must be so many times as likely as the usual language of the call."""
+"""Another language must be at least this many times as likely as the usual language of the call."""
 
 
 def detected(texts: Sequence[str], languages: Iterable[str]) -> list[str]:
     """Return the language of each text.
 
-    A text of a word or two looks like many languages. Such a text gets the usual language of the call, unless
-    another language is clearly more likely. The usual language is that of most texts with a certain language.
-    If no text has a certain language, all texts together decide.
+    A text of one or two words fits many languages. So each text gets the usual language of the call, unless
+    another language is clearly more likely. The usual language is the most frequent among the texts whose
+    language is certain. If no language is certain, it is the most likely language of all texts together.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def _own(shares: dict[str, float], usual: str) -> str:
 
 
 def _top(shares: Mapping[str, float]) -> str:
-    # Of equals take the first by name, so that equal calls give equal answers.
+    # If languages are equally likely, return the first by name, so that equal calls have equal results.
     return min(shares, key=lambda language: (-shares[language], language))
 
 

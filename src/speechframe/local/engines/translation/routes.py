@@ -1,9 +1,10 @@
-"""The graph of translation pairs, with the best path between two languages, and texts along a path.
+"""Find the best route between two languages, and translate texts along a route.
 
-A path is as good as its worst step, and rules applied to what rules made are
-rough. Of equally good paths the path with the fewest rough steps is taken, then
-the shortest. So English goes to Spanish through Portuguese if the direct pair is
-bad, and the answer has a warning.
+A route is one translation or a chain of translations, called steps. The quality
+of a route is the quality of its worst step. Two rule-based steps make a route
+rough (the lowest quality). Among routes of the same quality, the route with the
+fewest rough steps is preferred, then the shortest. For example, English is
+translated to Spanish through Portuguese if the direct pair is bad.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +29,25 @@ __all__ = [
 ]
 
 _RANKS = {quality: rank for rank, quality in enumerate(Quality)}
+"""Quality to rank. 0 is the best."""
 _MOST_STEPS = 3
+"""Largest number of steps in a route."""
 _SHOWN_PAIRS = 40
+"""Largest number of pairs in an error message."""
 
 _Written = tuple[str, str]
+"""A language and its script."""
 
 
 class UnknownPair(EngineError):
-    """No translator here leads from one of these languages to the other.
+    """Raised if no route exists between two languages, or none to a target.
 
     Parameters
     ----------
     source, target
-        The requested languages. The source is None if no language leads to the target.
+        The requested languages. The source is None if there is no route to the target from any language.
     supported
-        Every pair that is supported, as ``en>pt-BR``.
+        The supported pairs, such as ``en>pt-BR``.
     """
 
     def __init__(self, source: str | None, target: str, supported: Sequence[str]) -> None:
@@ -59,7 +64,7 @@ class UnknownPair(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class RouteStep:
-    """One translator's part of a route."""
+    """One translation of a route: the name of a translator, and its pair."""
 
     engine: str
     pair: TranslationPair
@@ -79,7 +84,7 @@ class Route:
 
     @property
     def locales(self) -> tuple[str, ...]:
-        """The languages on the way, both ends among them."""
+        """The languages of the route in order, including source and target."""
         return (self.steps[0].pair.source, *(step.pair.target for step in self.steps))
 
     @property
@@ -89,7 +94,7 @@ class Route:
 
     @property
     def is_pivoted(self) -> bool:
-        """True if it leads through another language."""
+        """True if the route leads through at least one other language."""
         return len(self.steps) > 1
 
     @property
@@ -101,12 +106,12 @@ class Route:
         return max(labels, key=_RANKS.__getitem__)
 
     def __str__(self) -> str:
-        """Return the languages, such as ``en>pt-BR>es``."""
+        """Return the languages of the route, such as ``en>pt-BR>es``."""
         return ">".join(self.locales)
 
 
 def is_same_language(one: str, other: str) -> bool:
-    """Return whether two locales are one language in one script.
+    """Return True if two locales have the same language and script.
 
     Examples
     --------
@@ -122,8 +127,8 @@ class Routes:
     Parameters
     ----------
     translators
-        Name to translator, as :func:`speechframe.engines.registry.translators` has them. Their pairs are
-        read once. A pair that cannot be used is left out.
+        Name to translator, as from :func:`speechframe.engines.registry.translators`. Their pairs are read
+        once. Invalid pairs are left out.
 
     Examples
     --------
@@ -166,33 +171,33 @@ class Routes:
         return best
 
     def supported(self) -> tuple[Route, ...]:
-        """Return the best route of every pair, by source and target."""
+        """Return the best route of each pair of locales, sorted by source and target."""
         routes = (route for found in self._best.values() for route in found.values())
         return tuple(sorted(routes, key=lambda route: (route.locales[0], route.target)))
 
     def sources_of(self, target: str) -> tuple[str, ...]:
-        """Return the languages from which texts can be translated into `target`."""
+        """Return the locales from which texts can be translated into the language of `target`."""
         found = (route.locales[0] for route in self.supported() if is_same_language(route.target, target))
         return tuple(dict.fromkeys(found))
 
     def route(self, source: str, target: str) -> Route:
-        """Return the best route between two locales, which need only name their languages.
+        """Return the best route between two locales.
 
-        The route has the target's region if some route has it. A locale without region stands for any region.
-        If only other regions are known, the route has another region, and :func:`region_warnings` returns a
+        A route to the region of the target is preferred. A locale without a region accepts any region. If all
+        routes lead to other regions, the best of them is returned, and :func:`region_warnings` returns a
         warning.
 
         Parameters
         ----------
         source, target
-            Locales in any spelling.
+            Locales in any spelling, with or without a region.
 
         Raises
         ------
         UnknownPair
-            No route leads there. The message lists the supported pairs.
+            No route exists. The message lists supported pairs.
         ValueError
-            One of the two is not a locale.
+            `source` or `target` is not a locale.
         """
         asked = locales.normalise(target)
         found = self._best.get(_written(source), {}).values()
@@ -210,7 +215,7 @@ class Routes:
 
 
 def is_other_region(asked: str, given: str) -> bool:
-    """Return whether a locale is of another region than a requested one. A language alone is of any.
+    """Return True if two locales have different regions. A locale without a region fits any region.
 
     Examples
     --------
@@ -221,12 +226,12 @@ def is_other_region(asked: str, given: str) -> bool:
 
 
 def region_warnings(source: str | None, target: str, route: Route) -> tuple[str, ...]:
-    """Return the warnings for a route of other regions than those that were requested.
+    """Return a warning for each end of a route whose region differs from the requested region.
 
     Parameters
     ----------
     source, target
-        The requested locales. The source is None if it was found from the text.
+        The requested locales. The source is None if it was detected from the text.
     route
         The route.
     """
@@ -255,7 +260,7 @@ def translated(
     Raises
     ------
     EngineError
-        A translator is missing, fails, or does not return one text for each.
+        A translator is missing, fails, or does not return one translation for each text.
     """
     done = list(texts)
     for step in steps:

@@ -8,13 +8,12 @@ from speechframe.spec.placeholders import TAG, find
 
 __all__ = ["has_letters", "portions", "shielded"]
 
-# In portions of this length, no model produces endless output. So the time of a translation grows linearly
-# with the length of the text.
 PORTION_CHARACTERS = 1000
+"""Longest portion of a text for one call of a model. Longer texts can make a model write endless output."""
 
 _LETTER = re.compile(r"[^\W\d_]")
-# The repetitions are possessive, and a run of marks such as ?! matches from its first mark only. So matching
-# takes linear time for any text.
+# Places where a text may be cut: after line breaks and sentences. The repetitions are possessive, and a run
+# of marks such as ?! matches only from its first mark, so matching takes linear time for any text.
 _ENDS = re.compile(
     r"\n+"
     r"|(?<![.!?\u2026\u3002\uff01\uff1f])[.!?\u2026\u3002\uff01\uff1f]++[\"')\]\u201d\u2019]*+(?=\s|$)"
@@ -23,21 +22,25 @@ _ENDS = re.compile(
 
 _TAG = re.compile(TAG, re.DOTALL)
 _TAG_OR_LINE_BREAK = re.compile(rf"({TAG}|(?<!\s)[^\S\n]*+\n\s*+)", re.DOTALL)
+# A chunk is a word with its punctuation.
 _CHUNK = re.compile(r"\S+")
 _EDGE = " \t\"'()[].,;:!?\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u2013\u2014\u00bf\u00a1"
+"""Characters that are cut off the ends of a chunk before the check for unreadable characters."""
 _LONG_CHUNK = 40
-# Whitespace and invisible characters at the ends of a text, such as a byte order mark or marks of direction.
+"""In a chunk with more characters than this, single characters are protected instead of the whole chunk."""
+# Whitespace and invisible characters at the ends of a line, such as byte order marks or direction marks.
 _NOT_SEEN = r"[\s\ufeff\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]"
 _ENDS_NOT_SEEN = re.compile(rf"\A{_NOT_SEEN}++|(?<!{_NOT_SEEN}){_NOT_SEEN}++\Z")
 
-# Prefixes of tokens. A number follows, as in PZ0. Lines with such tokens survived translation unchanged in at
-# least 637 of 640 cases. The best prefix is first.
 _FORMS = ("PZ", "XPH", "ZQX", "K7Q")
+"""Prefixes of tokens (stand-ins for protected words), the best first. A number follows, as in PZ0. In tests,
+the tokens of at least 637 of 640 lines came through translation unchanged."""
 _MOST_TOKENS = 20
+"""Largest number of tokens in a line."""
 
 
 def has_letters(text: str) -> bool:
-    """Return whether a text contains letters to translate.
+    """Return True if a text contains a letter.
 
     Examples
     --------
@@ -48,9 +51,9 @@ def has_letters(text: str) -> bool:
 
 
 def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
-    """Cut a text into portions of at most `most` characters. The portions join to the text.
+    """Cut a text into portions of at most `most` characters. Joined, the portions are the whole text.
 
-    Cuts are after a line or a sentence if possible, otherwise before whitespace, otherwise anywhere.
+    The text is cut after a line or a sentence if possible, otherwise before whitespace, otherwise anywhere.
 
     Examples
     --------
@@ -73,18 +76,19 @@ def portions(text: str, most: int = PORTION_CHARACTERS) -> list[str]:
 def shielded(text: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str:
     """Return the translation of a text. Words that the model cannot read stay unchanged.
 
-    Tokens replace placeholders, addresses, and words that the model cannot read in any spelling. If a token
-    does not come back exactly once, or if tokens cannot be used, only the text between the protected words is
-    translated, piece by piece. Tags, lines, and whitespace around lines stay in their places.
+    Protected words are placeholders, addresses, and words that the model cannot read in any spelling. The
+    model gets tokens in their place. If the translation does not contain each token exactly once, or if
+    tokens cannot be used, the texts between the protected words are translated separately. Tags, line breaks,
+    and whitespace around lines stay in their places.
 
     Parameters
     ----------
     text
         A text of any length.
     alphabet
-        Characters that the model can read.
+        The characters that the model can read.
     translate
-        Translates a line or a piece of a line. The piece has a letter, and no whitespace around it.
+        Function that translates a line or a piece of a line.
     """
     pieces = []
     for portion in portions(text):
@@ -113,8 +117,8 @@ def _line(core: str, alphabet: Alphabet, translate: Callable[[str], str]) -> str
             if not is_kept:
                 sent.append(words)
                 continue
-            # A token and a letter or digit beside it would be one word, so a space separates them. `_filled`
-            # removes the space again.
+            # Separate a token from a letter or digit beside it by a space, or both would be one word.
+            # `_filled` removes the space again.
             before = " " * parts[number - 1][1][-1:].isalnum() if number else ""
             after = " " * parts[number + 1][1][:1].isalnum() if number + 1 < len(parts) else ""
             sent.append(f"{before}{form}{len(spaces)}{after}")
@@ -133,7 +137,7 @@ def _around(words: str, translate: Callable[[str], str]) -> str:
 
 
 def _filled(translated: str, form: str, kept: list[str], spaces: list[tuple[str, str]]) -> str | None:
-    """Put the protected words back in place of the tokens. Return None unless each occurs exactly once."""
+    """Replace the tokens by the protected words. Return None unless each token occurs exactly once."""
     token = re.compile(rf"( ?){form}(\d+)( ?)")
     if sorted(int(match[2]) for match in token.finditer(translated)) != list(range(len(kept))):
         return None
@@ -147,7 +151,7 @@ def _filled(translated: str, form: str, kept: list[str], spaces: list[tuple[str,
 
 
 def _parts(core: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
-    """Cut a line into protected words (True) and text for the model (False), respelled if needed."""
+    """Split a line into protected words (True) and text for the model (False), respelled if needed."""
     found: list[tuple[bool, str]] = []
 
     def put(words: str, *, kept: bool) -> None:
@@ -180,7 +184,7 @@ def _chunk(chunk: str, alphabet: Alphabet) -> list[tuple[bool, str]]:
     elif len(inner) <= _LONG_CHUNK:
         middle = [(True, inner)]
     else:
-        # Some scripts do not use spaces. There, a rare character must not protect a whole sentence.
+        # In scripts without spaces a chunk may be a sentence. Protect only its unreadable characters.
         middle = [(not alphabet.knows(c), c) for c in inner]
     return [
         (edges[0] is None, edges[0] if edges[0] is not None else before),

@@ -1,8 +1,8 @@
-"""The characters that a translation model can read, from its SentencePiece vocabulary.
+"""Find the characters that a translation model can read, from its SentencePiece vocabulary.
 
-A character that the vocabulary lacks is "unknown" to the model. The model then
-writes something likely in its place: "Hello 😀" becomes a name, and £5 becomes
-euros. A caller that has this list can keep such words from the model.
+A model replaces a character outside its vocabulary by something likely. For
+example, "Hello 😀" becomes a name, and £5 becomes euros. With the characters of
+the vocabulary a caller can keep such words from the model.
 """
 
 import unicodedata
@@ -12,13 +12,16 @@ from speechframe.errors import EngineFault
 
 __all__ = ["Alphabet", "readable_characters"]
 
-# Fields of SentencePiece's ModelProto, and the kinds of its pieces.
 _PIECES = 1
+"""Number of the field of SentencePiece's ModelProto that contains a piece (an entry of the vocabulary)."""
 _WORDS, _KIND = 1, 3
+"""Numbers of the fields of a piece: its text and its type."""
 _NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
+"""Types of pieces."""
 _SPACE = "\u2581"
+"""The character that stands for a space in pieces."""
 
-# The typewriter's spelling of signs that the models have not learnt. The lengths may differ.
+# Typewriter spellings of characters that many vocabularies lack. Lengths may differ.
 _TYPEWRITER = str.maketrans(
     {
         "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'",
@@ -35,14 +38,14 @@ class Alphabet:
     Parameters
     ----------
     characters
-        All characters. None means that the model reads every byte, except symbols and pictures.
+        The characters. None means that the model can read any character except symbols and emoji.
     """
 
     def __init__(self, characters: frozenset[str] | None) -> None:
         self._characters = characters
 
     def knows(self, words: str) -> bool:
-        """Return whether every character can be read. Whitespace always can.
+        """Return True if the model can read every character. Whitespace is always readable.
 
         Examples
         --------
@@ -54,10 +57,10 @@ class Alphabet:
         return all(c in self._characters or c.isspace() for c in words)
 
     def spelled(self, words: str) -> str | None:
-        r"""Return the words in a spelling that can be read; None if no spelling can.
+        r"""Return the words in a spelling that the model can read, or None if it can read no spelling.
 
-        The spellings are the words, their compatibility form with the quotes and dashes of a typewriter,
-        and that form in small letters, because vocabularies lack many capitals with accents.
+        First the words themselves are tried, then their compatibility form (NFKC) with typewriter quotes and
+        dashes, then that form in lower case, because vocabularies lack many accented capitals.
 
         Examples
         --------
@@ -85,7 +88,7 @@ def readable_characters(data: bytes) -> Alphabet:
     Raises
     ------
     EngineFault
-        The bytes are not such a vocabulary.
+        The bytes are not a SentencePiece vocabulary.
     """
     characters: set[str] = set()
     reads_bytes = False
@@ -139,6 +142,6 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the sign that more bytes follow
+        if byte < 0x80:  # noqa: PLR2004 - the highest bit means that more bytes follow
             return value, place
         shift += 7

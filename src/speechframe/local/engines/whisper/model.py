@@ -1,4 +1,4 @@
-"""The packaged Whisper model. Its parts come in two packages and are joined once, in the user's cache."""
+"""Join the two parts of the packaged Whisper model. The joined model is kept in the user's cache folder."""
 
 import atexit
 import os
@@ -18,13 +18,14 @@ _MODEL = "model.bin"
 _MODEL_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 _NAME = f"whisper-base-{_MODEL_SHA256[:12]}"
 _LOCK_S = 120.0
+"""Timeout in seconds for the lock, which another process may hold while it joins the model."""
 
 
 def packaged_folder() -> Path:
-    """Return a folder with the packaged model, whole and checked. The first call makes the folder.
+    """Return a folder with the complete packaged model after a check of its hashes.
 
-    It lies in ``speechframe/models`` of the user's cache folder. If that folder cannot be written, it lies in
-    a temporary folder of this process.
+    If the folder is missing or damaged, it is created in ``speechframe/models`` of the user's cache folder.
+    If this is not possible, it is created in a temporary folder of this process.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def _unpack(parent: Path) -> Path:
             joined.flush()
             os.fsync(joined.fileno())
         checked(unfinished / _MODEL, _MODEL_SHA256)
-        # Rename last, so that a folder with this name is always whole.
+        # Rename last, so that a folder with this name is always complete.
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -74,7 +75,7 @@ def _unpack(parent: Path) -> Path:
 
 
 def _files() -> list[tuple[Path, str]]:
-    """Return the checked files of both packages with their names there, the parts in order."""
+    """Return the path and name of each file of both packages after a check, with the parts in order."""
     return [(package.file(name), Path(name).name) for package in WHISPER_BASE for name in package.sha256]
 
 

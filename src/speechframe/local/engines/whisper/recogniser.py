@@ -1,9 +1,9 @@
-"""Speech to text: Whisper models, through faster-whisper, on one core.
+"""Recognise speech with Whisper models, run by faster-whisper on one core.
 
-The model is the folder that ``SPEECHFRAME_ASR_MODEL`` names, or the packaged
-one. Nothing is downloaded unless that variable names a model of the hub.
-Whisper writes words for noise and for silence, too. So a voice detector runs
-first, and text for a time without a voice is left out.
+The model is set by ``SPEECHFRAME_ASR_MODEL``, or else it is the packaged model.
+A model is downloaded only if this variable contains the name of a model on the
+Hugging Face hub. Whisper also writes words for noise and silence. So a voice
+detector runs first, and text outside speech is left out.
 """
 
 import os
@@ -33,24 +33,28 @@ if TYPE_CHECKING:
 __all__ = ["INSTALL", "MODEL_VARIABLE", "WhisperRecogniser", "unload"]
 
 INSTALL = "pip install 'speechframe[asr]'"
+"""The command for error messages that installs faster-whisper."""
 MODEL_VARIABLE = "SPEECHFRAME_ASR_MODEL"
-"""A folder with a CTranslate2 model, or the name of one on the hub, such as ``small``."""
+"""Environment variable with the folder of a CTranslate2 model, or its name on the hub, such as ``small``."""
 
 REVISION = 2
-"""Goes up whenever an equal clip gives other words or times, because a run never mixes two ways of timing."""
+"""Part of the version. Incremented if words or times change, because a run must not mix two versions."""
 
 _RATE_HZ = 16_000
+"""Sample rate of Whisper."""
 _SILENT_BELOW_DB = -70.0
+"""A clip whose loudest frame is below this level in dBFS is silent."""
 _BEAMS = 1
+"""Beam size of the search. 1 is the fastest."""
 _EARLY_S = 0.06
-"""Whisper ends a word too soon by this time. If two words touch, it begins the second too soon, too.
+"""Seconds by which Whisper ends a word too early. If two words touch, the second word begins too early, too.
 
-The median of base is 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak's in
-English and Spanish. A word after a pause begins within 20 ms of its sound. Single words lie up to .2 s off,
-to both sides.
+The median was 84 ms for a Piper voice, whose own times are exact, and 60 and 36 ms for espeak in English and
+Spanish, with the base model. A word after a pause begins within 20 ms of its sound. Single words may be 0.2 s
+too early or too late.
 """
 _OTHER_CODES = MappingProxyType({"nb": "no", "jv": "jw"})
-"""Languages with a code of Whisper's own."""
+"""Our language code to Whisper's code, if the two differ."""
 
 
 class WhisperRecogniser:
@@ -67,30 +71,30 @@ class WhisperRecogniser:
 
     @property
     def version(self) -> str:
-        """Version of faster-whisper, our :data:`REVISION` and the model; raises EngineFault without one."""
+        """Version of faster-whisper, :data:`REVISION` and model. Raises EngineFault if one is missing."""
         _refuse_missing()
         return f"{version('faster-whisper')}+{REVISION} {_model_name()}"
 
     def recognise(
         self, recording: Recording, *, language: str | None = None, words: bool = False
     ) -> Transcript:
-        """Return the words of a clip; an empty text for a clip without speech.
+        """Return the text of a clip. It is empty if the clip has no speech.
 
-        Equal clips give equal text, because nothing is random.
+        Equal clips have equal texts, because recognition is not random.
 
         Parameters
         ----------
         recording
             The clip.
         language
-            The language of the clip, or a locale. None lets the model find it.
+            The language of the clip, or a locale. None detects the language.
         words
-            Whether to return word times, which takes a fourth longer.
+            True to return word times, which takes a quarter longer. Default: False.
 
         Raises
         ------
         EngineError
-            The model has not learnt the language.
+            The model does not support the language.
         EngineFault
             Whisper or its model is not installed, or the model is broken.
         """
@@ -106,7 +110,7 @@ class WhisperRecogniser:
             probability, code = _known_language(_chances(model, samples))
         segments = _transcribed(model, samples, code, words=words)
         spoken = [segment for segment in segments if _is_in(segment, spans)]
-        # No part of a clip outlives its call.
+        # Do not keep the clip in memory after the call.
         model.seen = None
         text = "".join(segment.text for segment in spoken).strip()
         told = language or _as_ours(code)
@@ -144,7 +148,7 @@ _PACKAGED = "pip install " + " ".join(f"{package.name}=={package.version}" for p
 
 
 def _source() -> str:
-    """Return the folder or the hub's name of the model."""
+    """Return the folder of the model, or its name on the hub."""
     if own := _own_model():
         return own
     _packaged_name()
@@ -152,12 +156,12 @@ def _source() -> str:
 
 
 def _own_model() -> str:
-    """Return the folder or the hub's name that the user set; empty for the packaged model.
+    """Return the folder or the name on the hub that the user set, or "" for the packaged model.
 
     Raises
     ------
     EngineFault
-        The folder is missing or contains no model. The model itself is not loaded.
+        The folder is missing, or its ``model.bin`` is missing or empty. The model is not loaded.
     """
     asked = os.environ.get(MODEL_VARIABLE, "")
     if not asked:
@@ -184,7 +188,7 @@ def _loaded(source: str) -> "WhisperModel":
     from faster_whisper import WhisperModel
 
     class CachingWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
-        """Encode half a minute once, for language and words, because encoding takes most of the time."""
+        """A model that keeps the last encoded 30 s, so that language and words need only one encoding."""
 
         seen: tuple[Any, Any] | None = None
 
@@ -195,7 +199,7 @@ def _loaded(source: str) -> "WhisperModel":
 
     try:
         return CachingWhisper(source, device="cpu", compute_type="int8", cpu_threads=1)
-    except Exception as error:  # of the hub, of the network, of the model's format
+    except Exception as error:  # from the hub, the network, or a broken model
         raise EngineFault(
             f"the Whisper model {source} cannot be loaded ({type(error).__name__}: {error}); set "
             f"{MODEL_VARIABLE} to a folder with a CTranslate2 model, or to the name of a model on the hub"
@@ -221,29 +225,30 @@ def _as_ours(code: str) -> str:
 
 
 def _known_language(chances: Iterable[tuple[str, float]]) -> tuple[float, str]:
-    """Return the likeliest language of those that a voice here speaks, after its probability.
+    """Return the probability and the code of the likeliest language that a voice of the service speaks.
 
-    No clip of noise is in Latin.
+    Other languages are ignored, because Whisper takes noise for Latin, for example.
     """
     spoken = {language_of(locale) for locale in LOCALES}
     return max((chance, code) for code, chance in chances if _as_ours(code) in spoken)
 
 
 def _chances(model: "WhisperModel", samples: Samples) -> Iterable[tuple[str, float]]:
-    """Return the probability of each language, from the first half minute."""
+    """Return the code and probability of each language, from the first 30 s."""
     from faster_whisper.audio import pad_or_trim
 
     if not model.model.is_multilingual:
         return [("en", 1.0)]
     features = model.feature_extractor(samples)
-    # Cut the samples as the library cuts them for the words, so that the half minute is encoded once.
+    # Cut the features exactly as `transcribe` does, so that `CachingWhisper` encodes them only once.
     frames = min(features.shape[-1] - 1, model.feature_extractor.nb_max_frames)
     first = model.encode(pad_or_trim(features[:, :frames]))
     return [(token.strip("<|>"), chance) for token, chance in model.model.detect_language(first)[0]]
 
 
 def _transcribed(model: "WhisperModel", samples: Samples, code: str, *, words: bool) -> Iterable[Any]:
-    # Use one temperature, because a repeat at a higher temperature draws words at random.
+    # Use one temperature, because the library would repeat at higher temperatures, which choose words at
+    # random.
     segments, _ = model.transcribe(
         samples,
         language=code,
@@ -263,7 +268,7 @@ def _resample(recording: Recording) -> Samples:
 
 
 def _speech_spans(samples: Samples) -> list[tuple[float, float]]:
-    """Return start and end of each stretch of speech in seconds. Music and noise are not speech."""
+    """Return start and end of each span of speech in seconds. Music and noise are not speech."""
     from faster_whisper.vad import get_speech_timestamps
 
     if not len(samples) or measure.energy_db(samples, _RATE_HZ).max() < _SILENT_BELOW_DB:
@@ -277,9 +282,9 @@ def _is_in(segment: Any, spans: Sequence[tuple[float, float]]) -> bool:
 
 
 def _words(segments: Iterable[Any], audio_seconds: float) -> tuple[Word, ...]:
-    """Return the words in order. No word overlaps another or exceeds the clip.
+    """Return the words of segments with their times. Words do not overlap, and end within the clip.
 
-    All ends are moved by :data:`_EARLY_S`. If a word touches the word before, its start is moved, too.
+    All ends are moved later by :data:`_EARLY_S`. If a word touches the word before, its start moves, too.
     """
     found: list[Word] = []
     at_ms, end_ms = 0, round(1000 * audio_seconds)

@@ -1,7 +1,7 @@
-"""The voice changer of the local service, based on WORLD's analysis and resynthesis.
+"""Change the voice of a clip by analysis and resynthesis with WORLD.
 
-Words and intonation stay. Register, formants and spectral tilt become those of the
-other voice, which are measured from a reference sentence. The pitch is tracked by
+Words and intonation are kept. Register (median pitch), formants and spectral tilt
+become those of the other voice, measured on a reference sentence. The pitch is tracked by
 :func:`speechframe.audio.measure.f0_track`, because WORLD's own trackers make octave
 errors with many voices.
 """
@@ -27,7 +27,7 @@ REVISION = 2
 """Incremented whenever an equal request sounds different, because a run must not mix two revisions."""
 
 _PEAK = 0.9
-"""Highest peak of a result, as for the voices of the speech engine."""
+"""Largest absolute sample of a result, as for the voices of the speech engine."""
 
 _UNVOICED = (
     "no voiced speech was heard in the clip: it was given the other voice's formants, "
@@ -78,13 +78,14 @@ class WorldChanger:
         conversion
             The target voice and the settings.
         speak
-            Speaks a reference text in the target voice, once for each voice, locale and style.
+            Function that speaks a reference text in the target voice. It is called once for each voice,
+            locale and style.
 
         Raises
         ------
         EngineError
-            The clip is silent, shorter than 50 ms or contains values that are not finite. Or the length
-            leaves no time to speak, `speak` fails, or pyworld is not installed.
+            The clip is silent, shorter than 50 ms, or contains values that are not finite. Or the requested
+            length is too short, `speak` fails, or pyworld is not installed.
         """
         _ = self.version
         clip = clip_of(recording)
@@ -117,7 +118,7 @@ class WorldChanger:
 
 
 def _level(samples: Samples, loudness_lufs: float) -> None:
-    """Scale samples in place to a loudness, as far as the peak allows. Raise EngineError for silence."""
+    """Scale samples in place to a loudness, or less if the peak would exceed 0.9. Refuse silence."""
     peak = measure.peak(samples)
     if not peak:
         raise EngineError("nothing is left of the clip: it contains almost no sound")

@@ -1,4 +1,4 @@
-"""What makes a voice: its register, its formants and its spectral tilt, as measured."""
+"""Measure the profile of a voice: its register (median pitch), formants and spectral tilt."""
 
 from dataclasses import dataclass
 
@@ -13,29 +13,31 @@ __all__ = ["Profile", "profile_of"]
 
 _WINDOW_S = 2.0
 _WINDOWS = 8
-"""Formants and tilt are taken from the most voiced 16 seconds: more of them say nothing new."""
+"""Length and number of the windows in which formants and tilt are measured. More windows hardly matter."""
 
 _FFT_FRAMES = 1024
+"""Frames of a Fourier transform."""
 _TILT_BANDS_HZ = 300 * 2 ** (np.arange(11) / 3)
-"""Third octaves from 300 to 3000 Hz: what a telephone lets through too."""
+"""Bounds of third-octave bands from 300 to 3000 Hz, which also a telephone transmits."""
 
 _QUARTILES_TO_DEVIATION = 1.349
+"""Distance between the quartiles of a normal distribution, in standard deviations."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Profile:
-    """A voice in figures.
+    """The measurements of a voice.
 
     Parameters
     ----------
     f0_hz
-        The median fundamental frequency; 0 when nothing voiced was heard.
+        Median fundamental frequency in Hz. 0 if there is no voiced sound.
     spread_semitones
-        How far the pitch goes from it: the standard deviation, as the quartiles tell it.
+        Standard deviation of the pitch in semitones, estimated from the quartiles.
     formants_hz
-        F1 to F3, NaN where one was not found.
+        F1 to F3 in Hz. A formant that was not found is NaN.
     tilt_db
-        How the spectrum of the voiced frames rises, in dB an octave (falls, as a rule: negative).
+        Slope of the spectrum of voiced frames in dB an octave, usually negative.
     """
 
     f0_hz: float
@@ -45,7 +47,7 @@ class Profile:
 
 
 def profile_of(clip: AnalysedClip) -> Profile:
-    """Return the profile of whoever speaks in a clip."""
+    """Return the profile of the voice in a clip."""
     voiced_hz = clip.f0_hz[clip.voiced]
     if not len(voiced_hz):
         return Profile(0.0, 0.0, np.full(3, np.nan), 0.0)
@@ -61,7 +63,7 @@ def profile_of(clip: AnalysedClip) -> Profile:
 
 
 def _most_voiced(clip: AnalysedClip) -> tuple[Samples, NDArray[np.bool_]]:
-    """Return the windows of the clip with most voice in them, joined, and where they are voiced."""
+    """Return the samples of the most voiced windows of a clip, joined, and a mask of the voiced steps."""
     size, hops = round(_WINDOW_S * RATE_HZ), round(_WINDOW_S / HOP_S)
     starts = range(0, len(clip.f0_hz), hops)
     voiced = np.array([np.count_nonzero(clip.f0_hz[start : start + hops]) for start in starts])
@@ -72,7 +74,7 @@ def _most_voiced(clip: AnalysedClip) -> tuple[Samples, NDArray[np.bool_]]:
 
 
 def _tilt_db(samples: Samples, is_voiced: NDArray[np.bool_]) -> float:
-    """Return the slope of the long-term spectrum, in dB an octave; 0 when there is too little to say."""
+    """Return the slope of the long-term spectrum in dB an octave, or 0 if no voiced frame is long enough."""
     starts = np.flatnonzero(is_voiced) * round(HOP_S * RATE_HZ)
     starts = starts[starts + _FFT_FRAMES <= len(samples)]
     if not len(starts):

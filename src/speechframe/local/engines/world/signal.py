@@ -1,7 +1,7 @@
-"""A clip as the voice changer sees it: at its working rate, with its pitch and its level over time.
+"""Prepare a clip for the voice changer: resample it, and measure its pitch and level over time.
 
-A clip may be half an hour long. Whatever would hold a multiple of it in memory
-goes through it in pieces.
+A clip may be half an hour long. So steps that need much memory process it in
+pieces.
 """
 
 from collections.abc import Iterator
@@ -21,43 +21,51 @@ __all__ = ["HOP_S", "RATE_HZ", "AnalysedClip", "Array", "clip_of"]
 Array = NDArray[np.float64]
 
 RATE_HZ = 24_000
-"""What a clip is worked on at and comes out at: all that the voices here have, at half the cost of 48 kHz."""
+"""Sample rate of the analysis and of the result, as of the best voices of the service."""
 
 HOP_S = 0.01
-"""From one value of pitch and level to the next."""
+"""Time between two values of pitch or level in seconds."""
 
 _PIECE_S = 60
+"""Seconds of a piece."""
 _MARGIN_S = 1
+"""Seconds on both sides of a piece that the pitch tracker also gets."""
 _SHORTEST_S = 0.05
+"""Shortest clip in seconds."""
 _SILENT_DB = -80.0
+"""A clip with a lower peak, in dBFS, is silent."""
 _UNHEARD_DB = 40.0
+"""Steps at least this far below the loudest step count as unvoiced."""
 
 _VOICED_SHARE = 0.03
+"""A clip with a smaller share of voiced steps among the audible steps is a whisper."""
 _CHANCE_RUN_S = 0.12
 _CHANCE_HZ = 280.0
-"""A whisper seems voiced for moments, high up where its first formant rings. A voice holds on for longer."""
+"""Usual length of voiced runs, and median pitch. A clip with shorter runs and a higher pitch is a whisper,
+because the tracker sometimes takes the first formant of a whisper for a pitch."""
 
 _OCTAVE_ERROR = 0.25
-"""So close to a whole octave off what is around it, a value is a multiple or a part of the true one."""
+"""A pitch this close to a whole number of octaves from its neighbours, in octaves, is an octave error."""
 _AROUND_FRAMES = 31
+"""Number of neighbouring voiced steps whose median is compared."""
 _WIDEST_OCTAVES = 1.5
-"""Further from the clip's median nobody speaks: a value found there is not a pitch."""
+"""A pitch further than this from the median of the clip is an error of the tracker."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AnalysedClip:
-    """A clip at :data:`RATE_HZ` and what was measured every :data:`HOP_S`.
+    """A clip at :data:`RATE_HZ`, with a pitch and a level for each step of :data:`HOP_S`.
 
     Parameters
     ----------
     samples
-        float32, ``(frames,)``.
+        Mono float32, ``(frames,)``.
     f0_hz
-        The fundamental frequency, 0 where the clip is unvoiced.
+        Fundamental frequency of each step in Hz. 0 means unvoiced.
     level_db
-        The level, in dB below full scale.
+        Level of each step in dBFS.
     audio_seconds
-        The length of the recording it came from.
+        Length of the original recording.
     """
 
     samples: Samples
@@ -67,17 +75,17 @@ class AnalysedClip:
 
     @property
     def voiced(self) -> NDArray[np.bool_]:
-        """Where a pitch is heard."""
+        """Mask of the voiced steps."""
         return self.f0_hz > 0
 
 
 def clip_of(recording: Recording) -> AnalysedClip:
-    """Return a recording ready to be changed.
+    """Resample a recording and measure its pitch and level. A whisper counts as unvoiced.
 
     Raises
     ------
     EngineError
-        Too short, silent, or with values that are not numbers.
+        The recording is too short, silent, or contains values that are not finite.
     """
     samples = recording.samples
     if recording.audio_seconds < _SHORTEST_S:
@@ -92,10 +100,10 @@ def clip_of(recording: Recording) -> AnalysedClip:
     if max(spans) < 10 ** (_SILENT_DB / 20):
         raise EngineError("the clip is silent: there is nothing in it that could be said in another voice")
     at_rate = _resample(samples, recording.sample_rate_hz)
-    # A constant is not heard, but would count as a level in the pauses.
+    # Remove a constant offset, because it is inaudible but would raise the level of pauses.
     at_rate = at_rate - at_rate.mean(dtype=np.float64).astype(np.float32)
     level_db = levels_db(at_rate, RATE_HZ, HOP_S)
-    # The tracker knows a piece at a time: what hums in a pause must not count as voice in a silent piece.
+    # The tracker sees one piece at a time, so it would find voice in the hum of a silent piece. Remove that.
     heard = level_db > level_db.max() - _UNHEARD_DB
     f0_hz = _f0_hz(at_rate) * heard
     if _is_whispered(f0_hz, heard):
@@ -110,7 +118,7 @@ def _pieces(frames: int) -> Iterator[slice]:
 
 
 def _resample(samples: Samples, rate_hz: int) -> Samples:
-    """Return the clip at :data:`RATE_HZ`, exactly as long, made piece by piece."""
+    """Resample the clip to :data:`RATE_HZ` piece by piece. Its length in seconds stays the same."""
     frames = max(1, round(len(samples) * RATE_HZ / rate_hz))
     if rate_hz == RATE_HZ:
         return samples
@@ -142,7 +150,7 @@ def _f0_hz(samples: Samples) -> Array:
 
 
 def _mended(f0_hz: Array) -> Array:
-    """Return the track with octave errors put right, and without what no voice does."""
+    """Correct octave errors of a pitch track in Hz. Values that no voice has become 0."""
     voiced = np.flatnonzero(f0_hz)
     if len(voiced) < _AROUND_FRAMES:
         return f0_hz
@@ -159,7 +167,7 @@ def _mended(f0_hz: Array) -> Array:
 
 
 def _is_whispered(f0_hz: Array, heard: NDArray[np.bool_]) -> bool:
-    """Return whether what seems voiced is too little, or too short and too high, to be a voice."""
+    """Return True if the voiced steps are too few, or too short and too high, to be a voice."""
     voiced = f0_hz > 0
     if np.count_nonzero(voiced) < _VOICED_SHARE * np.count_nonzero(heard):
         return True

@@ -1,8 +1,9 @@
-"""WORLD's analysis and resynthesis, block by block: what is heard of a clip in another voice.
+"""Analyse a clip with WORLD, change it and synthesise the result, block by block.
 
-CheapTrick gives the spectral envelope and D4C the aperiodicity at the moments
-of the clip that the result shows; the pitch is the clip's own track. Blocks
-meet where nothing is voiced, so that no period is cut.
+For each frame of the result, CheapTrick computes the spectral envelope of the
+clip, and D4C the aperiodicity (the share of noise). The pitch comes from the
+measured track of the clip. Blocks are joined at unvoiced frames, so that no
+period is cut.
 """
 
 from collections.abc import Iterator
@@ -19,40 +20,47 @@ from speechframe.local.engines.world.time import PERIOD_S
 __all__ = ["INSTALL", "spoken", "world"]
 
 INSTALL = "pip install 'speechframe[local]'"
+"""The command for error messages that installs pyworld."""
 
 _PERIOD_FRAMES = round(PERIOD_S * RATE_HZ)
+"""Samples in a frame of WORLD."""
 _BLOCK = 4000
 _EARLIEST_CUT = 2000
-"""A block's length in frames of 5 ms, and where it may end at the earliest when that is a better place."""
+"""Greatest and least length of a block in frames of 5 ms."""
 _OVERLAP = 6
+"""Frames by which a block extends beyond each of its ends, to be cross-faded."""
 _MARGIN_S = 0.1
+"""Seconds of the clip before and after a block that the analysis also gets."""
 
 _SIZE = 1024
-"""Of the transform: half of what WORLD takes by itself, in half the time. Below 71 Hz the envelope is seen
-through a window that is a little short, which no recogniser notices."""
+"""Size of the Fourier transform: half of WORLD's default, which halves the time. Below 71 Hz the window is a
+little too short for the envelope. Recognisers do not notice this."""
 
 _TILTED_HZ = (200.0, 6000.0)
+"""Bounds of the frequencies that get a tilt. Outside, the change in dB is constant."""
 _FADE = 5
+"""Frames over which the tilt fades between voiced and unvoiced frames."""
 
 
 def world() -> Any:
-    """Return pyworld; raises ModuleNotFoundError when it is not installed."""
+    """Return the module pyworld. Raise ModuleNotFoundError if it is not installed."""
     import pyworld
 
     return pyworld
 
 
 def spoken(clip: AnalysedClip, change: Change, times_s: Array) -> Samples:
-    """Return the clip changed, one frame of :data:`PERIOD_S` for each moment of it in ``times_s``.
+    """Return the samples of the changed clip, a frame of :data:`PERIOD_S` for each of `times_s`.
 
     Parameters
     ----------
     clip
-        What is changed.
+        The clip.
     change
-        How.
+        The change of its pitch and spectrum.
     times_s
-        From :func:`speechframe.local.engines.world.time.source_times_s`.
+        Time in the clip for each frame of the result, from
+        :func:`speechframe.local.engines.world.time.source_times_s`.
     """
     f0_hz = _f0_at(clip, times_s)
     result = np.zeros(len(times_s) * _PERIOD_FRAMES, np.float32)
@@ -80,7 +88,7 @@ def _level_at(clip: AnalysedClip, times_s: Array) -> Array:
 
 
 def _blocks(f0_hz: Array, level_db: Array) -> Iterator[tuple[int, int]]:
-    """Yield the blocks' first frames and ends; they meet at the quietest unvoiced moment within reach."""
+    """Yield first and end frame of each block. Blocks meet at the quietest unvoiced frame in reach."""
     first = 0
     while len(f0_hz) - first > _BLOCK:
         reach = slice(first + _EARLIEST_CUT, first + _BLOCK)
@@ -91,7 +99,7 @@ def _blocks(f0_hz: Array, level_db: Array) -> Iterator[tuple[int, int]]:
 
 
 def _fades(length: int, *, rising: bool, falling: bool) -> Array:
-    """Return the weights of a block: neighbours add up to the power of noise where they overlap."""
+    """Return the weights of a block's samples. Overlapping blocks keep the power of noise constant."""
     weights = np.ones(length)
     ramp = np.sin(
         np.pi / 2 * (np.arange(2 * _OVERLAP * _PERIOD_FRAMES) + 0.5) / (2 * _OVERLAP * _PERIOD_FRAMES)
@@ -104,7 +112,7 @@ def _fades(length: int, *, rising: bool, falling: bool) -> Array:
 
 
 def _block(clip: AnalysedClip, change: Change, times_s: Array, f0_hz: Array) -> Array:
-    """Return one block: analysed, changed and synthesised."""
+    """Analyse, change and synthesise one block. Return its samples."""
     start = max(0, int((times_s[0] - _MARGIN_S) * RATE_HZ))
     stop = int((times_s[-1] + _MARGIN_S) * RATE_HZ)
     signal = clip.samples[start:stop].astype(np.float64)
@@ -120,7 +128,10 @@ def _block(clip: AnalysedClip, change: Change, times_s: Array, f0_hz: Array) -> 
 
 
 def _aperiodicity(signal: Array, f0_hz: Array, at_s: Array) -> Array:
-    """Return the share of noise: measured at every other moment, which halves what costs most."""
+    """Return the share of noise in each frame and band.
+
+    Only every other frame is measured, because this takes most of the time. The others are interpolated.
+    """
     measured = world().d4c(
         signal, np.ascontiguousarray(f0_hz[::2]), np.ascontiguousarray(at_s[::2]), RATE_HZ, fft_size=_SIZE
     )
@@ -135,7 +146,7 @@ def _aperiodicity(signal: Array, f0_hz: Array, at_s: Array) -> Array:
 
 
 def _reshape(envelope: Array, change: Change, voiced: NDArray[np.bool_]) -> None:
-    """Move the formants of an envelope, and tilt what is voiced, in place."""
+    """Move the formants of a spectral envelope in place, and change the tilt of its voiced frames."""
     bins_hz = np.linspace(0, RATE_HZ / 2, envelope.shape[1])
     position = np.clip(change.warped_from_hz(bins_hz) / bins_hz[1], 0, len(bins_hz) - 1)
     low = np.minimum(position.astype(np.intp), len(bins_hz) - 2)

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001  (letters of every script are what this file is made of)
-"""Texts for measuring a voice: a sentence in its language, or numerals if this file has no such sentence.
+"""Texts for measuring a voice: a sentence in its language, or numerals if this file has none.
 
-Every voice reads numerals in its own language. They sound a little lower than a sentence.
+Every voice reads numerals in its own language, but a little lower than a sentence.
 """
 
 from types import MappingProxyType
@@ -99,7 +99,7 @@ _NUMERALS = "1 2 3 4 5 6 7 8 9 10 20 100."
 
 
 def reference_text(locale: str) -> str:
-    """Return what a voice is to say in a locale, to be measured.
+    """Return the text in a locale that a voice speaks to be measured.
 
     Examples
     --------

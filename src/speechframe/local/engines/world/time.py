@@ -1,4 +1,4 @@
-"""When each moment of the result lies in the clip: tempo, pauses and the length to the sample."""
+"""Compute the length of the result, and the time in the clip for each frame of the result."""
 
 from dataclasses import dataclass
 
@@ -15,35 +15,41 @@ from speechframe.local.engines.world.signal import HOP_S, RATE_HZ, AnalysedClip,
 __all__ = ["Timing", "source_times_s", "timing_of"]
 
 PERIOD_S = 0.005
-"""From one frame of the result to the next."""
+"""Length of a frame of the result in seconds."""
 
 _RATE_FOR_DOUBLE = 50.0
+"""The value of ``rate`` that doubles the speed."""
 _SHORTEST_RESULT_S = 0.05
+"""Shortest length that a caller may request, in seconds."""
 _SLOWEST, _FASTEST = 3.0, 0.4
-"""What a clip's length is multiplied by at most and, without a warning, at least."""
+"""Bounds of the factor of the length of a clip. Below the second there is only a warning."""
 
 _PAUSE_DB = 35.0
+"""Sound more than this many dB below the loudest step is a pause."""
 _SHORTEST_PAUSE_S = 0.12
+"""Shortest pause in seconds."""
 
 _SYLLABLE_S = 0.08
+"""Length of the window that smooths the level, so that each syllable has one peak."""
 _TEMPO_WINDOW_S = 1.5
+"""Length of the window in which syllables are counted."""
 _EVENED = 0.9
 _EVENED_BOUNDS = (0.7, 1.4)
-"""How much of a difference in tempo is taken out, and within what a moment's length changes."""
+"""Exponent that evens out the tempo (1 would make the tempo constant), and bounds of the factor of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the result is.
+    """The length of the result.
 
     Parameters
     ----------
     frames
-        Of the result, at the working rate: exactly what was asked for.
+        Samples of the result at 24000 Hz, exactly as requested.
     sounding_frames
-        How many of them come from the clip; silence follows.
+        Number of these samples that come from the clip. Silence follows.
     warning
-        What the caller should know, or None.
+        A warning for the caller, or None.
     """
 
     frames: int
@@ -52,12 +58,12 @@ class Timing:
 
 
 def timing_of(clip_s: float, conversion: Conversion, drawn: Jitter) -> Timing:
-    """Return how long a clip's result is.
+    """Return the length of the result for a clip of `clip_s` seconds.
 
     Raises
     ------
     EngineError
-        A length too short for any speech.
+        The requested length is shorter than 50 ms.
     """
     asked_s = conversion.audio_duration_s
     if not asked_s:
@@ -87,7 +93,7 @@ def timing_of(clip_s: float, conversion: Conversion, drawn: Jitter) -> Timing:
 
 
 def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, drawn: Jitter) -> Array:
-    """Return for every frame of the result, one each :data:`PERIOD_S`, the moment of the clip it shows."""
+    """Return the time in the clip in seconds for each frame of the result, one every :data:`PERIOD_S`."""
     frames = -(-timing.sounding_frames // round(PERIOD_S * RATE_HZ)) + 1
     share = np.arange(frames) * (PERIOD_S * RATE_HZ / timing.sounding_frames)
     lasting = _lasting(clip, conversion, drawn)
@@ -98,7 +104,7 @@ def source_times_s(clip: AnalysedClip, timing: Timing, conversion: Conversion, d
 
 
 def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Jitter) -> Array:
-    """Return how long each moment of the clip lasts, as a multiple of the others."""
+    """Return the relative length of each step of the clip in the result."""
     lasting = np.ones(len(clip.level_db))
     pauses = _pauses(clip)
     if not conversion.retain_prosody:
@@ -110,14 +116,15 @@ def _lasting(clip: AnalysedClip, conversion: Conversion, drawn: Jitter) -> Array
 
 
 def _pauses(clip: AnalysedClip) -> NDArray[np.intp]:
-    """Return where the clip pauses, as start and end in steps of its level, ``(pauses, 2)``."""
+    """Return start and end of each pause of the clip in steps of :data:`HOP_S`, ``(pauses, 2)``."""
     return quiet_runs(clip.level_db, below_db=_PAUSE_DB, shortest=round(_SHORTEST_PAUSE_S / HOP_S))
 
 
 def _evened(clip: AnalysedClip, pauses: NDArray[np.intp]) -> Array:
-    """Return durations that bring the local tempo towards the clip's mean: fast stretches last longer.
+    """Return the relative length of each step that brings the local tempo close to the mean tempo.
 
-    Tempo is syllables a second of speech: peaks of the level, counted in a window that glides.
+    Fast speech gets longer steps. The tempo is the number of syllables per second of speech. A peak of the
+    level counts as a syllable. Peaks are counted in a moving window.
     """
     speaking = np.ones(len(clip.level_db))
     for start, end in pauses:
