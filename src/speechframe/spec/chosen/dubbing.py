@@ -210,8 +210,8 @@ POINTS: tuple[OpenPoint, ...] = (
         "All text is spoken, except the names of speakers, sounds in brackets, songs between musical "
         "notes, and lines that automatic captions repeat. A name in capitals, a numbered speaker, a name "
         "in brackets with a colon and a name of the cast are speakers. Other names are speakers only if "
-        f"together they begin at least {DUB_NAMED_LINES} lines, and lines for {DUB_NAMED_SHARE:.0%} of the "
-        "number of cues. A cue without readable times is skipped. Warnings contain the speakers and the "
+        f"together they begin at least {DUB_NAMED_LINES} lines and {DUB_NAMED_SHARE:.0%} as many lines as "
+        "there are cues. A cue without readable times is skipped. Warnings contain the speakers and the "
         "lines.",
         "No standard of subtitles covers speakers and sounds, and players also show files with invalid cues.",
         "ours",
