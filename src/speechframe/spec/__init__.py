@@ -8,7 +8,7 @@ command line import them from here. The package imports no other package of spee
 - `codes` (section 7), `limits` (sections 4.1 and 8), `endpoints` (section 4)
 - `texts`, `billing`, `locales`, `check`: checks and prices of a request, for client and service
 - `placeholders`: search for code in texts, such as placeholders and tags
-- `chosen`: points that the document leaves open, with our choices and their reasons
+- `chosen`: points that the document leaves open, with our choices; docstrings quote them as (chosen: <id>)
 - `facts`: the rules of each field, read back from the models
 - `pages`: the document as Markdown, JSON Schema and OpenAPI
 - `deprecation`: warnings about deprecated fields

@@ -219,8 +219,8 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "audio-track",
         "Audio track of a media file with several tracks",
-        "The track in source_locale, or else the default track, or else the first. A commentary is used "
-        "only without other tracks. Times and length count from the first sound or picture of the media "
+        "The track in source_locale, or else the default track, or else the first. Of equal tracks, a "
+        "commentary comes last. Times and length count from the first sound or picture of the media "
         "file.",
         "Players choose a track and count time in this way.",
         "ours",
