@@ -172,7 +172,7 @@ class _Connection(RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to aiohttp. Start the header timer at the first byte of a header, and stop it at the end."""
+        """Pass bytes to aiohttp. The header timer runs from the first byte of a header to its end."""
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
@@ -236,7 +236,7 @@ class _Refused(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._end)
 
     def data_received(self, data: bytes) -> None:
-        """Answer after the first bytes, and discard them. Unread bytes could destroy the answer at the close."""
+        """Answer after the first bytes, and discard all bytes. Unread bytes could destroy the answer."""
         del data
         self._answer()
 
