@@ -157,7 +157,9 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     audio, video = source.streams.audio, moving_pictures(source)
     streams = [*audio, *([] if video is None else [video])]
     if any(each.time_base is None or each.time_base >= 1 for each in streams):
-        raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
+        raise AudioError(
+            "the header of the media file is wrong: it has no time scale, so its length is unknown"
+        )
     ticks: dict[int, int] = {}
     try:
         for packet in source.demux():
@@ -169,7 +171,7 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
                 )
                 ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
     except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the medium is damaged or truncated") from error
+        raise AudioError("the media file is damaged or truncated") from error
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
     if not any(each.index in ends for each in audio):
         raise AudioError("no audio: the audio stream of the file is empty")
@@ -180,7 +182,7 @@ def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
     # with the end of the packets, which is the larger number.
     if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
         raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
+            f"the media file is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
             f"{claimed_s:.1f} seconds"
         )
     seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)

@@ -80,7 +80,7 @@ def track_warning(source: Any, locale: str | None, *, use: str, instead: str) ->
     if locale is not None and _language(chosen) in _codes(locale):
         why = f"in the language of {locale}"
     return (
-        f"the medium has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
+        f"the media file has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
         f"use another one, {instead}"
     )
 

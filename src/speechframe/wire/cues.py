@@ -49,7 +49,7 @@ def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
     said
         Utterances of any length, in any order.
     media_ms
-        Length of the medium in milliseconds. All cues lie inside it, unless there are more cues than
+        Length of the media file in milliseconds. All cues lie inside it, unless there are more cues than
         milliseconds.
 
     Examples
