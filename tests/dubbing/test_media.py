@@ -218,8 +218,8 @@ def test_the_track_in_the_language_or_else_the_default_one_is_dubbed_and_named(b
     assert chosen == [1, 2, 3, 2, 2]
     assert warning_of(plain) is None
     assert warning_of(source, locale="de-AT") == (
-        "the medium has 3 audio tracks (1: fre 'Commentaire', 2: eng 'Film', 3: ger 'Film'); track 3, in the "
-        "language of de-AT, was dubbed. To use another one, give its language as source_locale"
+        "the media file has 3 audio tracks (1: fre 'Commentaire', 2: eng 'Film', 3: ger 'Film'); track 3, in "
+        "the language of de-AT, was dubbed. To use another one, give its language as source_locale"
     )
     assert "track 2, the default or first one, was dubbed" in warning_of(source, locale="pt-BR")
     with media.opened(source, max_seconds=60) as opened:

@@ -1,4 +1,4 @@
-"""Formants, the resonances of the vocal tract, by linear prediction over the voiced frames."""
+"""Measurement of formants (the resonances of the vocal tract) by linear prediction over voiced frames."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,14 +10,16 @@ from speechframe.audio._spectrum import band_limited
 Array = NDArray[np.float64]
 
 _RATE_HZ = 11_000
-"""Twice the frequency in Hz below which a vocal tract has about five formants."""
+"""Sample rate of the analysis in Hz. Below half of it, at 5500 Hz, voices have about five formants."""
 _ORDER = 12
-"""Two coefficients for each formant, and two for the slope of the source."""
+"""Number of coefficients: two for each of five formants, and two for the slope of the spectrum."""
 _FRAME_MS = 30.0
 _HOP_MS = 10.0
 _PRE_EMPHASIS_HZ = 50.0
 _QUIET_DB = 25.0
+"""Frames this many dB below the loudest frame are not used."""
 _NARROWEST_HZ, _WIDEST_HZ, _EDGE_HZ = 0.0, 500.0, 90.0
+"""Bandwidth limits of a formant, and its least distance from 0 Hz and from half of the sample rate."""
 
 
 def formants_hz(samples: ArrayLike, sample_rate_hz: int, count: int = 3) -> Array:
@@ -57,7 +59,10 @@ def _median(values: Array) -> float:
 
 
 def _voiced_frames(signal: Array, rate_hz: float, f0_hz: Array, times_s: Array) -> Array:
-    """Return windowed, pre-emphasised frames around voiced times, without those far below the loudest."""
+    """Return windowed, pre-emphasised frames around voiced times, without very quiet frames.
+
+    The result has the shape ``(frames, width)``.
+    """
     width = round(_FRAME_MS / 1000 * rate_hz)
     if len(signal) < width:
         return np.zeros((0, width))
@@ -86,7 +91,7 @@ def _linear_prediction(frames: Array, order: int) -> Array:
 
 
 def _resonances(polynomials: Array, rate_hz: float) -> Array:
-    """Return the frequencies of the narrow resonances in rising order, then NaN."""
+    """Return the frequencies in Hz of the narrow resonances of each frame, in rising order, then NaN."""
     order = polynomials.shape[1] - 1
     companion = np.zeros((len(polynomials), order, order))
     companion[:, 0, :] = -polynomials[:, 1:]

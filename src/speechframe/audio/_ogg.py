@@ -1,7 +1,7 @@
-"""Ogg pages: set a fixed serial number, and check whether a file is complete.
+"""Writing of a fixed serial number to Ogg pages, and checks of the pages.
 
-Encoders give each Ogg stream a random serial number, and each page has a checksum that includes it. Equal
-audio must give equal bytes. So the serial number and the checksums are rewritten after encoding.
+Encoders give each Ogg stream a random serial number. Each page has a checksum that includes the number. Equal
+audio must give equal bytes, so this module rewrites the serial number and the checksums after encoding.
 """
 
 import struct
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from speechframe.errors import AudioError
 
 SERIAL = 0x73666F67
-"""Serial number of every stream that we write. The only stream in a file needs no special number."""
+"""Serial number of every stream that we write. Any number is valid, because a file has only one stream."""
 
 JOINED = "several files, one after another. Decode each file by itself."
-"""End of an error message. The decoder would return only one of the files, without an error."""
+"""End of an error message about joined files. The decoder would return only one of them without an error."""
 
 _HEADER = struct.Struct("<4sBBqIIIB")
 _BEGINNING_OF_STREAM, _END_OF_STREAM = 0x02, 0x04
 _FLAGS_AT, _SERIAL_AT, _CHECKSUM_AT = 5, 14, 22
 
-# Ogg's checksum reads the bits of each byte from the top, zlib's from the bottom. If the bytes and the result
-# are mirrored, the fast function of zlib computes Ogg's checksum.
+# The checksum of Ogg starts with the highest bit of each byte, and that of zlib with the lowest. With
+# mirrored bytes and a mirrored result, the fast function of zlib computes the checksum of Ogg.
 _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 @dataclass(frozen=True, slots=True)
 class OggPage:
-    """Start and end of a page in the bytes, and whether the page ends its stream."""
+    """A page from byte `start` to `end`. `ends_stream` is True if it has the end mark of its stream."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class OggPage:
 
 
 def pages(data: bytes | bytearray) -> Iterator[OggPage]:
-    """Yield the pages of an Ogg file in order. AudioError if a page is missing or cut off."""
+    """Yield the pages of an Ogg file in order. Raise AudioError if a page is missing or cut off."""
     at = 0
     while at < len(data):
         if len(data) - at < _HEADER.size or data[at : at + 4] != b"OggS":
@@ -51,7 +51,7 @@ def pages(data: bytes | bytearray) -> Iterator[OggPage]:
 
 
 def has_end(data: bytes) -> bool:
-    """Return True if the last page ends its stream. Some recorders do not write this mark."""
+    """Return whether the last page has the end mark of its stream. Some recorders do not write the mark."""
     ends = False
     for page in pages(data):
         ends = page.ends_stream
@@ -61,8 +61,8 @@ def has_end(data: bytes) -> bool:
 def refuse_damaged(data: bytes, *, needs_end: bool = True) -> None:
     """Raise AudioError for missing, cut-off or changed pages, for joined streams and for a missing end.
 
-    This check exists because the Vorbis decoder hides all of these. Without `needs_end`, a stream may stop
-    after any complete page.
+    The Vorbis decoder raises no error for these faults. Without `needs_end`, a stream may stop after any
+    complete page.
     """
     last = None
     for page in pages(data):

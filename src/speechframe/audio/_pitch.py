@@ -1,8 +1,9 @@
-"""Fundamental frequency: autocorrelation finds candidates, and a Viterbi path chooses among them.
+"""Measurement of the fundamental frequency by the method of Boersma (1993).
 
-The method is that of Boersma (1993). Each frame spans three periods of the lowest pitch. The frame's
-autocorrelation is divided by that of the window, so the height of a peak is the periodicity. Existing
-trackers make octave errors on synthetic voices. The path through time avoids these errors.
+The peaks of the autocorrelation of a frame are the candidates for its frequency. A Viterbi path through time
+selects one candidate of each frame, which avoids octave errors on synthetic voices. A frame spans three
+periods of the lowest pitch. The autocorrelation of the frame is divided by that of the window, so the height
+of a peak is the periodicity.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,16 @@ from speechframe.audio._spectrum import band_limited
 Array = NDArray[np.float64]
 
 _RATE_HZ = 10_000
+"""Sample rate of the analysis in Hz."""
 _BLOCK_FRAMES = 4096
+"""Number of frames that are analysed together, which limits the memory."""
 _CANDIDATES = 6
+"""Number of candidates in a frame."""
 _LAGS_PER_SAMPLE = 2
+"""Number of values of the autocorrelation for each sample."""
 _PERIODS_PER_FRAME = 3
 
-# Costs of a path, in units of periodicity (1 = perfectly periodic).
+# Costs of a path and thresholds (Boersma 1993), in units of periodicity, where 1 is perfectly periodic.
 _VOICING_THRESHOLD = 0.45
 _SILENCE_THRESHOLD = 0.03
 _OCTAVE_COST = 0.01
@@ -61,7 +66,7 @@ def f0_track(
     Returns
     -------
     f0_hz, times_s
-        One value for each hop, in Hz and seconds. The frequency is 0 in frames without a period.
+        Two arrays with a value for each hop, in Hz and seconds. The frequency is 0 in unvoiced frames.
 
     Examples
     --------
@@ -121,8 +126,8 @@ def _candidates(
 def _autocorrelation(frames: Array, lags: int) -> Array:
     """Return the autocorrelation of each row for the first lags, with 1 at lag 0.
 
-    It also has values between the samples. The period of a high voice has so few samples that its peak lies
-    between two of them. The double period, whose peak lies on a sample, would then win.
+    The result has values between the samples too. The peak of a high voice may lie between two samples.
+    Otherwise the peak of the double period, which lies on a sample, would be higher.
     """
     size = 1 << (2 * frames.shape[1] - 1).bit_length()
     power = np.abs(np.fft.rfft(frames, size, axis=1)) ** 2
@@ -131,14 +136,17 @@ def _autocorrelation(frames: Array, lags: int) -> Array:
 
 
 def _peaks(periodicity: Array, rate_hz: float, lowest_hz: float, shortest: int) -> tuple[Array, Array]:
-    """Return frequency and strength of the strongest peaks of each row, by parabolas through three points."""
+    """Return frequencies in Hz and strengths of the strongest peaks of each row.
+
+    A parabola through three points gives the position of a peak. Rows with few peaks have frequency 0.
+    """
     here, after = periodicity[:, shortest:-1], periodicity[:, shortest + 1 :]
     before = periodicity[:, shortest - 1 : -2]
     curvature = 2 * here - before - after
     shift = np.where(curvature > 1e-9, 0.5 * (after - before) / np.maximum(curvature, 1e-9), 0.0)  # noqa: PLR2004
     shift = np.clip(shift, -0.5, 0.5)
     lag = np.arange(shortest, shortest + here.shape[1]) + shift
-    # The double of a period is as periodic as the period. A small cost makes the shorter one win.
+    # The double of a period is as periodic as the period itself. A small cost prefers the shorter period.
     height = here + 0.25 * (after - before) * shift
     score = np.minimum(height, 1.0) - _OCTAVE_COST * np.log2(lowest_hz * lag / rate_hz)
     score = np.where((here > before) & (here >= after), score, -9.0)

@@ -1,4 +1,4 @@
-"""Conversion to another sample rate in pieces, so that long audio is never in memory at two rates."""
+"""Conversion to another sample rate in pieces, so that long audio is in memory at only one rate."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from speechframe.errors import AudioError
 
 
 class Rate:
-    """Resampler of a stream. The result and its length are the same as for the whole audio at once."""
+    """Resampler of a stream. The joined output is the same as the output for the whole audio at once."""
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
         self._rates_hz = input_rate_hz, output_rate_hz
@@ -19,7 +19,7 @@ class Rate:
         self.frames_in = self._frames_out = 0
 
     def add(self, samples: Samples) -> Samples:
-        """Convert samples. Return the output that later samples cannot change."""
+        """Convert samples, and return the output that does not depend on later samples."""
         if not self.frames_in:
             self._open(samples)
         elif samples.shape[1:] != self._shape:
@@ -28,7 +28,7 @@ class Rate:
         return self._convert(samples, last=False)
 
     def rest(self) -> Samples:
-        """Return the remaining output, so that the total length is exact."""
+        """Return the remaining output. The total output then has exactly the length of the input."""
         missing = self._frames_whole() - self._frames_out
         return fitted(self._convert(np.zeros((0, *self._shape), np.float32), last=True), missing)
 
@@ -59,10 +59,11 @@ class Rate:
 
 
 def blocks_at(samples: Samples, rates_hz: tuple[int, int], frames: int, size: int) -> Iterator[Samples]:
-    """Yield samples at another rate in blocks of `size` frames. Cut or fill the whole to `frames` frames.
+    """Yield samples at another rate in blocks of `size` frames, in total exactly `frames` frames.
 
-    `rates_hz` are the input and the output rate. `size` and `frames` count at the output rate. The last block
-    may be shorter. `samples` must have at least one frame.
+    Further output is dropped, and missing output is silence. `rates_hz` has the input and the output rate.
+    `size` and `frames` count frames at the output rate. The last block may be shorter. `samples` must have at
+    least one frame.
     """
     rate = Rate(*rates_hz)
 

@@ -1,4 +1,4 @@
-"""Conversion of samples to bytes and back, in seven formats (sections 2.1 and 2.2 of the document).
+"""Conversion of samples to bytes and back, in seven formats (sections 2.1 and 2.2 of the service document).
 
 Equal samples give equal bytes, because files contain no random values and no dates. Raw formats have no
 header. PCM is signed 16-bit little-endian. ALAW and ULAW are G.711 bytes, mono at 8000 Hz.
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 PEAK_CEILING = 0.99
-"""Highest peak in a written file. Louder audio is turned down as a whole, so that nothing clips."""
+"""Highest peak in a written file. Louder audio is reduced as a whole, so that no sample is clipped."""
 
 MAX_DECODED_BYTES = 1 << 30
-"""Largest size of decoded samples. This is an hour and a half of mono at 44100 Hz."""
+"""Largest size of decoded samples in bytes, for an hour and a half of mono at 44100 Hz."""
 
 _SUBTYPES = {
     Format.WAV: "PCM_16",
@@ -55,15 +55,16 @@ _RAW = frozenset({Format.PCM, Format.ALAW, Format.ULAW})
 _G711 = frozenset({Format.ALAW, Format.ULAW})
 _FULL_SCALE = 32767
 _BLOCK_FRAMES = 1 << 16
+"""Number of frames that are read or written at a time, which limits the memory."""
 _KEPT_FRAMES = 1 << 21
-"""Audio of up to this many frames (44 s at 48000 Hz) is resampled once and kept in memory."""
+"""Audio of up to this many frames (44 s at 48000 Hz) is kept in memory at the output rate."""
 _RATES_HZ = range(1000, 384_001)
 _MAX_CHANNELS = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Audio:
-    """Decoded audio: float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``, and its rate in Hz."""
+    """Decoded samples (float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``) and their rate in Hz."""
 
     samples: Samples
     sample_rate_hz: int
@@ -81,7 +82,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class AudioInfo:
-    """Facts in the headers of a file: format, rate in Hz, channels, length in seconds."""
+    """Content of the headers of a file: format, sample rate in Hz, channels and length in seconds."""
 
     format: Format
     sample_rate_hz: int
@@ -90,23 +91,23 @@ class AudioInfo:
 
 
 class OnePass(soundfile.SoundFile):  # type: ignore[misc]  # the library is untyped
-    """A file that is read once, block after block.
+    """A SoundFile that is read once, block after block.
 
-    After each read of a seekable file, the library seeks to its current position. This takes time and harms
-    MP3. An MP3 frame needs data of earlier frames, so each block would begin with noise, and with a complaint
-    on the error stream.
+    After each read of a seekable file, soundfile seeks to the current position. This takes time and damages
+    MP3. An MP3 frame needs data of earlier frames, so each block would begin with noise, and the decoder
+    would print a message.
     """
 
     def seekable(self) -> bool:
-        """Return False, so that the library does not seek after a read."""
+        """Return False, so that soundfile does not seek after a read."""
         return False
 
 
 def open_encoded(data: bytes, found: Format) -> OnePass:
-    """Open a complete file with a correct length, also if its header does not give the length.
+    """Open a file for decoding, with its correct length even if its header has no length.
 
-    AudioError if the headers show a fault, for example MP3 that is cut off. soundfile.LibsndfileError if the
-    decoder cannot read the file.
+    Raise AudioError if the headers show a fault, such as a truncated MP3 file. Raise
+    soundfile.LibsndfileError if the decoder cannot read the file.
     """
     mp3 = _mp3.read(data) if found is Format.MP3 else None
     return OnePass(io.BytesIO(_headers.with_length(data, found) if mp3 is None else mp3.for_decoder(data)))
@@ -117,7 +118,9 @@ def forced_shape(
     channel_type: ChannelType = ChannelType.MONO,
     output_rate_hz: int = RAW_G711_RATE_HZ,
 ) -> tuple[ChannelType, int]:
-    """Return the channel type and the rate in Hz that a format gives. ALAW and ULAW have only one of each.
+    """Return the channel type and rate in Hz of a file. ALAW and ULAW are always mono at 8000 Hz.
+
+    All other formats keep the given channel type and rate.
 
     Examples
     --------
@@ -136,7 +139,9 @@ def encode(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> bytes:
-    """Return samples as bytes of a format: resampled, mixed to mono or doubled to stereo, never clipped.
+    """Encode samples as a file. They are resampled, and mixed to mono or doubled to stereo, if necessary.
+
+    Samples above :data:`PEAK_CEILING` are not clipped. The whole audio is reduced instead.
 
     Parameters
     ----------
@@ -145,19 +150,19 @@ def encode(
     sample_rate_hz
         Sample rate of `samples` in Hz.
     format
-        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
-        (:func:`forced_shape` returns these values).
+        One of the seven formats. ALAW and ULAW always give mono at 8000 Hz (see :func:`forced_shape`).
     channel_type
-        MONO mixes the channels, STEREO doubles a single channel.
+        MONO mixes the channels. STEREO doubles a single channel.
     output_rate_hz
         Sample rate of the result in Hz (default: `sample_rate_hz`).
     audio_seconds
-        Exact length of the result in seconds. It may differ from the length of `samples` by rounding only.
+        Exact length of the result in seconds (default: the length of `samples`). Longer audio is cut, and
+        shorter audio is filled with silence.
 
     Raises
     ------
     AudioError
-        If samples are empty or unusable, or if the format does not have the rate.
+        The samples are empty or invalid, or the format does not support the rate.
 
     Examples
     --------
@@ -188,12 +193,12 @@ def write(
     output_rate_hz: int | None = None,
     audio_seconds: float | None = None,
 ) -> None:
-    """Write audio as :func:`encode` does, in pieces, so that only the samples are in memory.
+    """Encode samples into an open file, as :func:`encode`, in pieces that need little memory.
 
     Parameters
     ----------
     file
-        Empty file, open for reading and writing bytes. It stays open.
+        Empty file, open for reading and writing bytes. The function does not close it.
     samples, sample_rate_hz, format, channel_type, output_rate_hz, audio_seconds
         As in :func:`encode`.
 
@@ -210,7 +215,8 @@ def write(
     1600
     """
     channel_type, rate_hz = forced_shape(format, channel_type, output_rate_hz or sample_rate_hz)
-    # Keep the channels if their number is right. Otherwise mix them to one, which is repeated later.
+    # Keep the channels if their number is correct. Otherwise mix them to one channel, which is repeated
+    # later.
     array, channels = np.asarray(samples), channel_type.channels
     given = checked(array) if channels > 1 and array.shape[1:] == (channels,) else mono(array)
     _refuse_rates(sample_rate_hz, rate_hz)
@@ -220,7 +226,7 @@ def write(
     def resampled_blocks() -> Iterator[Samples]:
         return blocks_at(given, (sample_rate_hz, rate_hz), frames, _BLOCK_FRAMES)
 
-    # The peak must be known before writing. Long audio is resampled twice for this, short audio is kept.
+    # The peak must be known before writing. So long audio is resampled twice, and short audio is kept.
     kept = list(resampled_blocks()) if frames <= _KEPT_FRAMES else None
     peak = max(np.abs(block).max() for block in kept or resampled_blocks())
     gain = np.float32(PEAK_CEILING / peak if peak > PEAK_CEILING else 1.0)
@@ -240,21 +246,22 @@ def decode(
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> Audio:
-    """Return the audio in bytes of any of the seven formats.
+    """Decode bytes of any of the seven formats.
 
     Parameters
     ----------
     data
         A WAV, MP3, FLAC or OGG file, or raw samples.
     format
-        Required for raw samples (PCM, ALAW, ULAW), because they cannot be recognised. Checked for files.
+        Required for raw samples (PCM, ALAW, ULAW), which have no header. For a file, the expected format.
     sample_rate_hz, channels
-        Required for raw PCM. ALAW and ULAW are mono at 8000 Hz by default.
+        Rate and number of channels of raw samples. PCM requires the rate. ALAW and ULAW have 8000 Hz by
+        default. The default is mono. Files contain their own values.
 
     Raises
     ------
     AudioError
-        If there are no bytes or no audio, if the format is not `format`, or if the file ends too early.
+        There are no bytes or no samples, the file does not have the format `format`, or it is truncated.
 
     Examples
     --------
@@ -287,11 +294,10 @@ def inspect(
     sample_rate_hz: int | None = None,
     channels: int = 1,
 ) -> AudioInfo:
-    """Return the facts in the headers of a file, without decoding it.
+    """Return format, rate, channels and length of a file or of raw samples, without decoding them.
 
-    Parameters and errors are those of :func:`decode`. Containers that are cut off raise an error, and so do
-    OGG pages that were changed. FLAC is checked up to its last frame. Damage to the samples of WAV, MP3 and
-    FLAC shows only when they are decoded.
+    Parameters and errors are those of :func:`decode`. Truncated files and damaged OGG pages raise an error.
+    Only :func:`decode` finds damaged samples of WAV, MP3 and FLAC.
 
     Examples
     --------
@@ -312,15 +318,15 @@ def inspect(
 
 
 def with_length(data: bytes) -> bytes:
-    """Return a file with its length in its header.
+    """Return a WAV or FLAC file with its length in its header.
 
-    The header of a stream is written before its length is known, but many readers need the length. This
-    function completes WAV and FLAC. Other files, and files with a length, come back unchanged.
+    The header of a stream is written before the length is known, but many readers need the length. Other
+    files, and files whose header has the length, are returned unchanged.
 
     Raises
     ------
     AudioError
-        If there are no bytes, or the bytes are not a WAV, FLAC, MP3 or OGG file.
+        There are no bytes, or the bytes are not a WAV, FLAC, MP3 or OGG file.
 
     Examples
     --------
@@ -334,12 +340,12 @@ def with_length(data: bytes) -> bytes:
 
 
 def resample(samples: ArrayLike, rate_in_hz: int, rate_out_hz: int) -> Samples:
-    """Return samples at another rate, with the same length to the nearest frame.
+    """Resample samples. The length in seconds stays the same, rounded to a frame.
 
     Raises
     ------
     AudioError
-        If samples are unusable, a rate is outside 1000 to 384000 Hz, or no resampler is installed.
+        The samples are invalid, a rate is outside 1000 to 384000 Hz, or soxr is needed and not installed.
 
     Examples
     --------
@@ -361,7 +367,7 @@ def _refuse_rates(*rates_hz: int) -> None:
 def _write_blocks(
     file: BinaryIO, blocks: Iterable[NDArray[np.int16] | Samples], rate_hz: int, format: Format, channels: int
 ) -> None:
-    """Write blocks of samples as a file of a format. Repeat mono blocks in each channel."""
+    """Write blocks of samples to a file in a format. A mono block is repeated in each channel."""
     container = "RAW" if format in _RAW else format.value
     shaped = (
         np.repeat(block[:, None], channels, axis=1) if channels > block.ndim else block for block in blocks
@@ -369,7 +375,7 @@ def _write_blocks(
     if format is Format.PCM:
         file.writelines(block.tobytes() for block in shaped)
         return
-    # OGG files are small, and their pages are rewritten at the end. So write them to memory first.
+    # Write OGG to memory first, because its pages are rewritten at the end. OGG files are small.
     target = io.BytesIO() if format is Format.OGG else file
     shape = {"samplerate": rate_hz, "channels": channels, "format": container, "subtype": _SUBTYPES[format]}
     try:
@@ -384,7 +390,7 @@ def _write_blocks(
             raise AudioError(
                 f"{format} cannot have {counted(channels, 'channel')} at {rate_hz} Hz"
             ) from error
-        # The format works in memory, so the system refused the file. The library does not give the reason.
+        # The encoder works in memory, so the system refused to write. soundfile does not report the reason.
         raise OSError(errno.ENOSPC, "the audio cannot be written, the disk may be full") from None
     if isinstance(target, io.BytesIO) and target is not file:
         file.write(_ogg.with_fixed_serial(target.getvalue()))
@@ -425,7 +431,7 @@ def _open_raw(data: bytes, asked: Format, sample_rate_hz: int | None, channels: 
 
 
 def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels: int) -> tuple[int, int]:
-    """Return the rate in Hz and the bytes of a frame of raw samples."""
+    """Return the sample rate in Hz and the bytes of a frame of raw samples, after a check of the data."""
     _headers.refuse_container(data, asked)
     if sample_rate_hz is None:
         if asked is Format.PCM:
@@ -438,8 +444,8 @@ def _raw_shape(data: bytes, asked: Format, sample_rate_hz: int | None, channels:
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
-    # Read in blocks with a limit. A header may claim more frames than memory holds, and a kilobyte of FLAC
-    # can hold hours of silence in eight channels.
+    # Read in blocks up to a limit. A header may state more frames than fit into memory, and a kilobyte of
+    # FLAC may contain hours of silence.
     size = 0
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         size += block.nbytes

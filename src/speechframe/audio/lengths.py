@@ -1,4 +1,4 @@
-"""The length and the media type of a clip or a video in any container."""
+"""Measurement of the length of media files, and recognition of their media type."""
 
 import io
 from dataclasses import dataclass
@@ -25,15 +25,16 @@ __all__ = [
 ]
 
 HEAD_BYTES = 64
-"""Bytes at the start of a medium that show its media type."""
+"""Number of first bytes of a file that are enough to recognise its media type."""
 
 _MEDIA_TYPES = MappingProxyType(
     {Format.WAV: "audio/wav", Format.MP3: "audio/mpeg", Format.FLAC: "audio/flac", Format.OGG: "audio/ogg"}
 )
+# Media types by the brand (type code) of MP4 files. All other brands are video/mp4.
 _BRANDS = MappingProxyType({b"qt  ": "video/quicktime", b"M4A ": "audio/mp4"})
-# First boxes of older QuickTime files, which have no brand.
+# Names of the first box of old QuickTime files, which have no brand.
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
-# Media types by the first name of FFmpeg's demuxer.
+# Media types by the first name of the demuxer of FFmpeg.
 _DEMUXERS = MappingProxyType(
     {
         "mov": "audio/mp4",
@@ -45,32 +46,34 @@ _DEMUXERS = MappingProxyType(
     }
 )
 _LONGEST_S = 1e8
-# A header may exceed the packets by this much, because containers count padding in different ways.
+"""Limit of length in seconds for a decoder that needs a limit. No real file is longer."""
 _CLAIM_SECONDS = 1.0
+"""Allowed excess of a length in a header over the packets, because containers count padding differently."""
 _LEAST_NEGATIVE = 1 << 31
+"""Durations from this value on are negative numbers of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Length of a clip in seconds, which sets its price, and its media type, such as ``audio/wav``."""
+    """Length of a clip in seconds, which determines its price, and media type, such as ``audio/wav``."""
 
     audio_seconds: float
     media_type: str
 
 
 def length_of(data: bytes) -> Length:
-    """Return the length of a clip, by its headers if possible.
+    """Return the length and the media type of a clip. Decode the clip only if its headers have no length.
 
     Parameters
     ----------
     data
-        A complete file: WAV, FLAC, OGG, MP3 or another format of libsndfile (AIFF, AU, CAF ...). With the
-        extra ``media`` also M4A, MP4, WebM, AAC and similar formats.
+        A complete file in WAV, FLAC, OGG, MP3 or another format of libsndfile, such as AIFF. With the extra
+        ``media`` also M4A, MP4, WebM, AAC and similar formats.
 
     Raises
     ------
     AudioError
-        If the file is empty, is not audio, is cut off, or has no samples.
+        The file is empty, is not audio, is truncated, or has no samples.
 
     Examples
     --------
@@ -92,7 +95,9 @@ def length_of(data: bytes) -> Length:
 
 
 def media_type_of(head: bytes) -> str:
-    r"""Return the media type of an audio or video file by its first :data:`HEAD_BYTES` bytes.
+    r"""Return the media type of a file by its first :data:`HEAD_BYTES` bytes.
+
+    An unknown file has the type ``application/octet-stream``.
 
     Examples
     --------
@@ -111,23 +116,22 @@ def media_type_of(head: bytes) -> str:
 
 
 def seconds_of(medium: Path | bytes) -> float:
-    """Return the seconds of a medium from its start to the end of audio or video.
+    """Return the length of a media file in seconds, from its first to its last sound or picture.
 
-    The plan of a dub and the bill of the service both use this function. It reads every packet and decodes
-    nothing. It does not trust the length in a header. Without the extra ``media`` it decodes audio files and
-    refuses all other files.
+    The client and the service both compute the price of a dub from this length. The function reads every
+    packet, decodes nothing, and does not use the length in a header. Without the extra ``media``, it decodes
+    audio files and refuses all other files.
 
     Parameters
     ----------
     medium
-        A file, or its bytes.
+        Path of the file, or its bytes.
 
     Raises
     ------
     AudioError
-        If the medium is empty, is not a medium, has no audio, is cut off, or has a header that contradicts
-        its packets. Also if the extra ``media`` is missing. The message then contains the command to install
-        it.
+        The file is empty, is not a media file, has no audio, is truncated, or has a header that contradicts
+        its packets. Or the extra ``media`` is needed and missing.
 
     Examples
     --------
@@ -144,38 +148,41 @@ def seconds_of(medium: Path | bytes) -> float:
 
 
 def packet_seconds(source: Any, claimed_s: float = 0.0) -> float:
-    """Return the length of a PyAV container by its packets. It raises the errors of :func:`seconds_of`.
+    """Return the length of a PyAV container in seconds by its packets. Raise errors as :func:`seconds_of`.
 
-    `claimed_s` is the end of the medium by a header that FFmpeg does not read.
+    `claimed_s` is the length in seconds in a header that FFmpeg does not read, or 0.
     """
     import av
 
     audio, video = source.streams.audio, moving_pictures(source)
     streams = [*audio, *([] if video is None else [video])]
     if any(each.time_base is None or each.time_base >= 1 for each in streams):
-        raise AudioError("the header of the medium is wrong: it has no time scale, so its length is unknown")
+        raise AudioError(
+            "the header of the media file is wrong: it has no time scale, so its length is unknown"
+        )
     ticks: dict[int, int] = {}
     try:
         for packet in source.demux():
             if packet.size and packet.pts is not None:
                 duration = packet.duration or 0
-                # FFmpeg returns a negative duration if the last packet of Vorbis is cut.
+                # FFmpeg returns a negative duration if the last packet of Vorbis is shortened.
                 end = packet.pts + (
                     duration if duration < _LEAST_NEGATIVE else duration - 2 * _LEAST_NEGATIVE
                 )
                 ticks[packet.stream_index] = max(end, ticks.get(packet.stream_index, end))
     except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError("the medium is damaged or truncated") from error
+        raise AudioError("the media file is damaged or truncated") from error
     ends = {index: float(end * source.streams[index].time_base) for index, end in ticks.items()}
     if not any(each.index in ends for each in audio):
         raise AudioError("no audio: the audio stream of the file is empty")
-    # The length of an MP3 file may be missing, and FFmpeg's guess is far off.
+    # Do not use the length of MP3, because it may be missing, and the estimate of FFmpeg is inaccurate.
     if source.format.name != "mp3":
         claimed_s = max(claimed_s, (source.duration or 0) / av.time_base)
-    # Some headers count from time zero, others from the start of the medium. Use the later end.
+    # Some headers count from time zero, and others from the first sound or picture. So compare the length
+    # with the end of the packets, which is the larger number.
     if claimed_s > max(ends.values()) + _CLAIM_SECONDS:
         raise AudioError(
-            f"the medium is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
+            f"the media file is truncated, or its header is wrong: it has {max(ends.values()):.1f} of "
             f"{claimed_s:.1f} seconds"
         )
     seconds = max(ends.get(each.index, 0.0) for each in streams) - start_seconds(source)
@@ -195,7 +202,7 @@ def _by_libsndfile(data: bytes) -> Length | None:
 def _by_av(data: bytes) -> Length:
     with demuxed(data) as container:
         rate_hz = audio_track(container).rate
-        # Containers round their length or have none. So decode to the end.
+        # Decode up to the end, because containers have a rounded length or none.
         frames = max((at + len(block) for at, block in read_blocks(container, rate_hz)), default=0)
         media_type = _DEMUXERS.get(container.format.name.partition(",")[0], "application/octet-stream")
         return Length(frames / rate_hz, media_type)

@@ -1,7 +1,7 @@
-"""The level of audio, measured fast enough to check every answer of a run.
+"""Measurement of the level of audio, fast enough to check every answer of a run.
 
-Samples are read in their stored type, without a copy in floats of everything. Of long compressed audio, only
-two windows are decoded first. If these look wrong, all of it is decoded.
+16-bit samples are not converted to floats as a whole. Of long FLAC and OGG files, only two windows are
+decoded at first. If the windows look wrong, the whole file is decoded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,22 +22,30 @@ _BITS, _FULL_SCALE = 16, 32767
 _LARGEST_OF_16_BITS = _FULL_SCALE / (_FULL_SCALE + 1)
 _LOSSY = dict.fromkeys(("MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III", "VORBIS", "OPUS"), 0.99)
 _FULL = {"PCM_U8": 127 / 128, **_LOSSY}
-"""Full scale of files that are decoded to numbers up to 1. Below zero there is room for one more number than
-above, so full scale is a little below 1. Lossy formats round off clipped peaks, so their full scale is lower.
-All other files use the largest number of 16 bits."""
+"""Full scale by subtype of file, on a scale up to 1. Other subtypes have `_LARGEST_OF_16_BITS`.
+
+The largest positive integer is a little below 1. Lossy formats round off clipped peaks, so their full scale
+is lower.
+"""
 _WINDOW_FRAMES = 4096
+"""Number of frames of a window."""
 _WHOLE_FRAMES = 4 * _WINDOW_FRAMES
+"""Files up to this number of frames are decoded completely."""
 _BLOCK_SAMPLES = 1 << 16
+"""Number of samples that are measured at a time."""
 _PRODUCT_SAMPLES = 10_000
-"""Length of one product. OpenBLAS spreads longer ones over threads, which cost more time than they save."""
+"""Number of samples of a dot product. OpenBLAS uses threads for longer products, which is slower."""
 _LARGE = 1e12
 """Larger float samples are summed in 64 bits, because 32 bits would overflow."""
 _RUN = 3
-"""One sample at full scale is a peak. This many in a row are a flat top."""
+"""Number of consecutive samples at full scale that count as clipped. Fewer samples may be a normal peak."""
 _HEARD_DB = -40.0
 _FULL_DB = -0.09
+"""Range of the peak in dB of windows that look normal. Other windows are silent or at full scale."""
 _NOISE = 0.1
+"""Least correlation of windows that look normal. Other windows are noise."""
 _SILENT_POWER = 1e-12
+"""Least power in a logarithm, which is -120 dB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +55,9 @@ class Levels:
     Attributes
     ----------
     peak_db, rms_db
-        Largest and mean level in dB below full scale. -120 for total silence.
+        Largest and mean level in dB relative to full scale. -120 for silence.
     clipped_fraction
-        Share of samples, 0 to 1, that are at full scale together with the two samples before them.
+        Share of samples, 0 to 1, that are at full scale like the two samples before them.
     correlation
         Correlation of a sample with the next one, -1 to 1. Near 1 in voices, 0 in white noise, 1 in silence.
     seen_fraction
@@ -68,8 +76,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
 
     WAV, PCM, ALAW, ULAW and MP3 are measured completely. If FLAC or OGG is longer than 16384 frames, only two
     windows of 4096 frames are decoded, in the middle and at the end. If these are silent, noise, or at full
-    scale, everything is decoded. So a click, a gap or damage elsewhere may be missed. Only one block of audio
-    is in memory at a time.
+    scale, the whole file is decoded. So a click, a gap or damage outside of the windows may be missed.
 
     Parameters
     ----------
@@ -80,13 +87,14 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
     channels
         Number of channels of raw samples (default 1). Files contain their own number.
     most_samples
-        Largest number of samples to decode from a file, counted over all channels. Later samples, or their
-        absence, are not noticed. None decodes all. A limit helps because a few bytes can hold hours.
+        Largest number of samples to decode from a file, counted over all channels. Faults after these samples
+        are not found. None (the default) has no limit. A limit saves time, because a few bytes may contain
+        hours.
 
     Raises
     ------
     AudioError
-        If there is no audio, or fewer frames can be decoded than the header says.
+        There is no audio, or fewer frames can be decoded than the header states.
 
     Examples
     --------
@@ -117,7 +125,7 @@ def levels(data: bytes, *, format: Format, channels: int = 1, most_samples: int 
 
 
 def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> Levels:
-    """Return the level of two windows of a file. If the file is short or they look wrong, measure all."""
+    """Return the level of two windows of a file. If it is short or the windows look wrong, measure it all."""
     try:
         with codec.open_encoded(data, format) as file:
             frames, channels = file.frames, file.channels
@@ -127,8 +135,8 @@ def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> L
                     file.seek(int((frames - _WINDOW_FRAMES) * place))
                     windows.append(file.read(_WINDOW_FRAMES, dtype="float32", always_2d=True))
                 samples = np.concatenate(windows)
-                # A seek may land one block too late, so the last window is short. Then read the whole file,
-                # which shows whether something is missing.
+                # After an inexact seek, the last window may be short. Then measure the whole file, which
+                # finds missing samples.
                 if len(samples) == len(windows) * _WINDOW_FRAMES:
                     full = _FULL.get(file.subtype, _LARGEST_OF_16_BITS)
                     seen = [samples.reshape(-1)]
@@ -141,7 +149,7 @@ def _measure_windows(data: bytes, format: Format, most_samples: int | None) -> L
 
 
 def _measure_file(data: bytes, format: Format, most_samples: int | None) -> Levels:
-    """Return the level of a file, decoded from the beginning to the end or to `most_samples`."""
+    """Return the level of a file, decoded from its start to its end or up to `most_samples`."""
     try:
         with codec.open_encoded(data, format) as file:
             claimed, channels = file.frames, file.channels
@@ -153,7 +161,7 @@ def _measure_file(data: bytes, format: Format, most_samples: int | None) -> Leve
 
 
 def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32]]:
-    """Yield samples in pieces, because a file may claim, or unpack to, more frames than memory holds."""
+    """Yield samples in pieces, because the samples of a file may need more memory than there is."""
     at_once = max(1, _BLOCK_SAMPLES // file.channels)
     for first in range(0, most, at_once):
         wanted = min(at_once, most - first)
@@ -166,7 +174,7 @@ def _decode(file: soundfile.SoundFile, most: int) -> Iterator[NDArray[np.float32
 
 @cache
 def _g711_table(format: Format) -> NDArray[np.int16]:
-    """Return the sample for each of the 256 bytes."""
+    """Return the 16-bit sample for each of the 256 bytes of ALAW or ULAW."""
     audio = codec.decode(bytes(range(256)), format=format)
     return np.asarray(np.rint(audio.samples * (_FULL_SCALE + 1)), np.int16)
 
@@ -186,12 +194,12 @@ def _measure(
 ) -> Levels:
     """Return the level of consecutive blocks of samples.
 
-    Blocks have whole frames with interleaved channels. `full` is the value of full scale, `unit` the number
-    that stands for 1, and `claimed` the number of samples of the whole audio.
+    Blocks have whole frames with interleaved channels. `full` is the value from which a sample is at full
+    scale. `unit` is the value of 0 dB. `claimed` is the number of samples of the whole audio.
     """
     highest = power = following = 0.0
     flat = count = 0
-    before = None  # the last samples of the block before, for flat tops that cross the border
+    before = None  # the last samples of the block before, for clipped samples across blocks
     for block in blocks:
         peak = max(float(block.max()), -float(block.min()))
         if not isfinite(peak):

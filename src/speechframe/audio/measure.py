@@ -1,7 +1,7 @@
-"""Measurements of audio: length, level, clipping, silence, pitch and formants.
+"""Measurement of level, loudness, clipping, silence, pitch and formants.
 
-Samples are float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``. Levels are decibels below full scale.
-A sine that fills the range has an rms of -3 dB.
+Samples are float32 in [-1, 1], ``(frames,)`` or ``(frames, channels)``. Levels are in dB
+relative to full scale. A sine at full scale has an rms level of -3 dB.
 """
 
 import numpy as np
@@ -26,21 +26,26 @@ __all__ = [
 Array = NDArray[np.float64]
 
 FLOOR_DB = -120.0
-"""Level of total silence in dB, because the logarithm of zero does not exist."""
+"""Level of silence in dB. Lower levels are raised to it, because zero has no logarithm."""
 
 _LOUDNESS_STEP_MS, _LOUDNESS_STEPS = 100.0, 4
 """Blocks of BS.1770 are 0.4 s long, and one begins every 0.1 s."""
 _LOUDNESS_GATE_LU = 10.0
+"""Blocks this many LU below the mean are not used (BS.1770)."""
 _SILENT_BELOW_LU = 60.0
+"""Blocks this many LU below the loudest block are not used."""
 _LOUDNESS_OFFSET = -0.691
+"""Constant of BS.1770 that is added to the level, in LU."""
 _K_RATE_HZ = 48_000
 _K_FILTERS = (
     ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585)),
     ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621)),
 )
-"""Filters of the standard at 48000 Hz, each as numerator and denominator."""
+"""Filters of BS.1770 at 48000 Hz, each as numerator and denominator."""
 _POWER_FRAMES = 4096
+"""Number of level frames that are computed at a time, which limits the memory."""
 _MOST_FRAMES = 1 << 20
+"""Number of samples whose spectra are computed at a time, which limits the memory."""
 
 
 def peak(samples: ArrayLike) -> float:
@@ -55,7 +60,7 @@ def peak(samples: ArrayLike) -> float:
 
 
 def rms_db(samples: ArrayLike) -> float:
-    """Return the mean level, silence included, in dB below full scale.
+    """Return the mean level of the whole audio in dB relative to full scale.
 
     Examples
     --------
@@ -66,10 +71,10 @@ def rms_db(samples: ArrayLike) -> float:
 
 
 def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
-    """Return the loudness of speech by ITU-R BS.1770 in LUFS. Pauses do not count, so voices compare.
+    """Return the loudness of speech in LUFS by ITU-R BS.1770. Pauses do not count.
 
-    The standard ignores sound below -70 LUFS. Clips may be stored softly, so here the limit is relative: 60
-    LU below the loudest block. Audio shorter than a block (0.4 s) counts as one block.
+    The standard ignores sound below -70 LUFS. Here the limit is 60 LU below the loudest block instead,
+    because clips may be very soft. Audio shorter than a block (0.4 s) counts as one block.
 
     Examples
     --------
@@ -81,7 +86,7 @@ def loudness_lufs(samples: ArrayLike, sample_rate_hz: int) -> float:
     size = _frame_length(sample_rate_hz, _LOUDNESS_STEP_MS)
     array = np.pad(array, (0, max(0, size - len(array))))
     weights = _k_weights(size, sample_rate_hz)
-    # In pieces, because spectra take several times the memory of the samples.
+    # Compute in pieces, because spectra take several times the memory of the samples.
     pieces = np.array_split(
         array[: len(array) // size * size].reshape(-1, size), -(-len(array) // _MOST_FRAMES)
     )
@@ -97,12 +102,13 @@ def _k_weights(size: int, sample_rate_hz: int) -> Array:
     """Return the weight of each bin of a spectrum of ``size`` frames, by the two filters of BS.1770."""
     turn = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / sample_rate_hz) / _K_RATE_HZ)
     answer = np.prod([np.polyval(b[::-1], turn) / np.polyval(a[::-1], turn) for b, a in _K_FILTERS], axis=0)
-    # A bin stands for two frequencies, except the first and the last. Speech has almost no power in these.
+    # A bin has the power of two frequencies, except the first and the last bin. Speech has almost no power
+    # there.
     return np.asarray(2 * np.abs(answer) ** 2 / size**2, np.float64)
 
 
 def energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -> Array:
-    """Return the level of each frame of ``frame_ms`` milliseconds in dB below full scale.
+    """Return the level of each frame of ``frame_ms`` milliseconds in dB relative to full scale.
 
     Frame k begins at ``k * frame_ms``. The last frame may be shorter.
 
@@ -115,7 +121,7 @@ def energy_db(samples: ArrayLike, sample_rate_hz: int, frame_ms: float = 10.0) -
 
 
 def clipped_fraction(samples: ArrayLike) -> float:
-    """Return the share of samples at full scale.
+    """Return the share of samples at full scale, 0 to 1.
 
     Examples
     --------
@@ -133,14 +139,14 @@ def silences(
     below_db: float = 45.0,
     frame_ms: float = 5.0,
 ) -> list[tuple[float, float]]:
-    """Return the silences as start and end in seconds.
+    """Return the start and end of each silence in seconds.
 
     Parameters
     ----------
     samples, sample_rate_hz
-        The audio.
+        Samples, and their rate in Hz.
     shortest_ms
-        Shortest silence in milliseconds (default 50). The closure of a plosive is shorter and is not a pause.
+        Shortest returned silence in milliseconds (default 50). The closure of a plosive is shorter.
     below_db
         A frame is silent if it is this many dB below the loudest frame (default 45).
     frame_ms
@@ -171,7 +177,7 @@ def _frame_length(sample_rate_hz: int, frame_ms: float) -> int:
 def _frame_power(samples: Samples, sample_rate_hz: int, frame_ms: float) -> Array:
     length = _frame_length(sample_rate_hz, frame_ms)
     starts = np.arange(0, len(samples), length)
-    # In blocks, because the squares take twice the memory of the samples.
+    # Compute in blocks, because the squares take twice the memory of the samples.
     size = length * _POWER_FRAMES
     blocks = (samples[start : start + size] for start in range(0, len(samples), size))
     sums = [

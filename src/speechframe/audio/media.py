@@ -1,11 +1,11 @@
-"""Read the audio of any file as mono blocks, bounded in length and memory.
+"""Reading of the audio of media files as mono blocks, with limits of length and memory.
 
 libsndfile reads audio files (WAV, FLAC, OGG, MP3, AIFF, AU, CAF and more). PyAV (extra ``media``) reads one
-audio track of MP4, M4A, MKV, WebM and similar files. Late starts and gaps of a track become silence, so the
-sound stays in step with the pictures. Neither library can open any other file. Playlists, which name other
-files, are refused.
+audio track of MP4, M4A, MKV, WebM and similar files. A late start and gaps of a track become silence, so that
+the sound fits the pictures. The libraries cannot open files that the given file refers to. Playlists are
+refused.
 
-Data of strangers may crash the decoder. So the local service calls this module only in its worker processes.
+A malicious file may crash a decoder. So the local service calls this module only in its worker processes.
 """
 
 import contextlib
@@ -32,11 +32,13 @@ RATES_HZ = range(4000, 192_001)
 MAX_CHANNELS = 32
 """Largest number of channels that can be read."""
 TOP_RATE_HZ = 48_000
-"""Audio at a higher rate is converted to this rate in Hz. Voices need no more."""
+"""Highest sample rate of the result in Hz. Audio at a higher rate is converted to this rate."""
 
 _BLOCK_FRAMES = 1 << 16
+"""Number of frames that are read at a time."""
 _UNKNOWN_FRAMES = 1 << 62
-# Demuxers that read one file only. HLS, DASH and concat would open any address in the file.
+"""libsndfile returns a number of frames from this value on if the length is unknown."""
+# Allowed demuxers, which open no other files. HLS, DASH and concat would open any address in the file.
 _DEMUXERS = (
     *(
         "mov",
@@ -60,22 +62,22 @@ _OPTIONS = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none
 
 
 class _NoLength(Exception):
-    """Raised for a stream whose length is unknown, because libsndfile cannot find its end."""
+    """Internal error for a stream of unknown length, which libsndfile cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Audio of an open file.
+    """The audio of an open file.
 
     Attributes
     ----------
     sample_rate_hz
         Sample rate of the blocks in Hz.
     blocks
-        float32 in [-1, 1], shape ``(frames,)``, all channels mixed. Read them once, inside the block of
-        :func:`opened`. AudioError if the file is damaged or too long.
+        Iterator of float32 in [-1, 1], shape ``(frames,)``, with mixed channels. Read it once, in the
+        ``with`` block of :func:`opened`. It raises AudioError if the file is damaged or too long.
     warning
-        Note with the track that is read, if the file has several tracks.
+        Warning that names the track that is read, if the file has several tracks.
     """
 
     sample_rate_hz: int
@@ -96,8 +98,8 @@ def read(path: Path, *, max_seconds: float) -> Audio:
     Raises
     ------
     AudioError
-        If the file has no audio or no samples, is damaged, cut off or longer than `max_seconds`, or has a
-        rate outside 4000 to 192000 Hz. Also if its format needs the extra ``media``, which is missing.
+        The file has no audio or no samples, is damaged, truncated or longer than `max_seconds`, or has a rate
+        outside 4000 to 192000 Hz. Or its format needs the extra ``media``, which is not installed.
 
     Examples
     --------
@@ -115,9 +117,9 @@ def read(path: Path, *, max_seconds: float) -> Audio:
 
 @contextlib.contextmanager
 def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
-    """Open a file, or its bytes, for a ``with`` block. It raises the errors of :func:`read`.
+    """Open a file, or its bytes, as a context manager. It raises the errors of :func:`read`.
 
-    At most one block of samples is in memory, even if a file unpacks to much more.
+    At most one block of samples is in memory at a time.
     """
     _refuse_empty(medium)
     with contextlib.ExitStack() as stack:
@@ -130,7 +132,7 @@ def opened(medium: Path | bytes, *, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
-    # Pass an open file, because libsndfile may read a file as raw samples by its name.
+    # Pass an open file instead of a path, because libsndfile would read some endings as raw samples.
     with _open_checked(medium, max_seconds) as stream, OnePass(stream) as file:
         refuse_shape(file.samplerate, file.channels)
         if file.frames >= _UNKNOWN_FRAMES:
@@ -141,7 +143,7 @@ def _by_soundfile(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
 
 
 def _open_checked(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
-    """Return a file for the decoder, after its headers have been checked."""
+    """Check the headers of a file, and return the file or its MP3 frames as a stream for the decoder."""
     with _map_file(medium) as data:
         mp3 = _refuse_truncated(data)
         found = _headers.container(data[: _headers.MAGIC_BYTES])
@@ -155,9 +157,10 @@ def _open_checked(medium: Path | bytes, max_seconds: float) -> IO[bytes]:
 
 
 def refuse_truncated(medium: Path | bytes) -> float:
-    """Raise AudioError if a file is empty, or its own headers show that it is cut off. Decodes nothing.
+    """Raise AudioError if a file is empty, or truncated by its headers. The function decodes nothing.
 
-    Returns the seconds in the header of MP4, M4A or MOV, which FFmpeg does not return. 0 for all other files.
+    Returns the length in seconds in the header of MP4, M4A or MOV, which FFmpeg does not return. Returns 0
+    for all other files.
     """
     _refuse_empty(medium)
     with _map_file(medium) as data:
@@ -171,11 +174,11 @@ def _map_file(medium: Path | bytes) -> Iterator[bytes]:
         yield medium
         return
     with medium.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        yield cast("bytes", mapped)  # a map can be sliced and searched like bytes
+        yield cast("bytes", mapped)  # a map has the used methods of bytes
 
 
 def _stream(medium: Path | bytes) -> IO[bytes]:
-    # `medium` may also be a mapped file.
+    # Bytes may also be a mapped file.
     return medium.open("rb") if isinstance(medium, Path) else io.BytesIO(medium)
 
 
@@ -219,9 +222,10 @@ def _by_av(medium: Path | bytes, max_seconds: float) -> Iterator[Media]:
 
 @contextlib.contextmanager
 def demuxed(medium: Path | bytes) -> Iterator[Any]:
-    """Open a medium with audio as an ``av.container.InputContainer``, for a ``with`` block.
+    """Open a media file as an ``av.container.InputContainer``, as a context manager.
 
-    AudioError if PyAV is missing, or if the file is not a medium or has no audio stream.
+    Raise AudioError if PyAV is not installed, or if the file is not a media file or has no readable audio
+    stream.
     """
     try:
         import av
@@ -231,7 +235,7 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
             "pip install 'speechframe[media]'"
         ) from None
     with contextlib.ExitStack() as stack:
-        # Pass an open file here too, because a name could lead to other files.
+        # Pass an open file here too, because a path could refer to other files.
         stream = stack.enter_context(_stream(medium))
         try:
             container = stack.enter_context(
@@ -248,22 +252,22 @@ def demuxed(medium: Path | bytes) -> Iterator[Any]:
 
 
 def read_blocks(container: Any, rate_hz: int) -> Iterator[tuple[int, Samples]]:
-    """Yield the audio of a container as mono blocks, each with the frame at which the block begins.
+    """Yield the audio of a PyAV container as pairs of a position in frames and a mono block.
 
-    It raises the errors of :func:`~speechframe.audio.tracks.placed`.
+    The function raises the errors of :func:`~speechframe.audio.tracks.placed`.
     """
     import av
 
     refuse_shape(rate_hz, 1)
-    # Mix the channels with our own mixer, because FFmpeg's mix of two equal channels is louder than each. Use
-    # one plane for all channels, because PyAV 18 reads past the last of eight planes.
+    # Mix the channels with `Mixer`, because FFmpeg would make two equal channels louder. Use the packed
+    # format "flt", because PyAV 18 reads past the last of eight planes.
     converter, mixer = av.AudioResampler(format="flt", rate=rate_hz), Mixer()
     for at, samples in placed(container, audio_track(container), converter, rate_hz):
         yield at, mixer.add(samples)
 
 
 def refuse_shape(rate_hz: int, channels: int) -> None:
-    """Raise AudioError if a rate or a number of channels cannot be read."""
+    """Raise AudioError if a sample rate or a number of channels is outside the allowed range."""
     if rate_hz not in RATES_HZ:
         raise AudioError(
             f"the sample rate {rate_hz} Hz cannot be read. Allowed: {RATES_HZ[0]} to {RATES_HZ[-1]}."
@@ -284,7 +288,7 @@ def _media(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Media
 
 
 def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -> Iterator[Samples]:
-    # Count the samples instead of trusting the header, because hours of silence may be a few bytes.
+    # Count the samples, because the header may be wrong, and hours of silence may be a few bytes.
     frames = 0
     for block in blocks:
         frames += len(block)
@@ -293,7 +297,7 @@ def _limit_length(blocks: Iterator[Samples], rate_hz: int, max_seconds: float) -
         if not np.isfinite(block).all():
             raise AudioError("the audio has values that are not numbers")
         if len(block):
-            # Samples of floating-point files and codecs may exceed the range.
+            # Clip, because samples of floating-point files and codecs may be outside [-1, 1].
             yield np.clip(block, -1.0, 1.0)
     if not frames:
         raise AudioError("no audio: the file has no samples")

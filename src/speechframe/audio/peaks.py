@@ -1,4 +1,4 @@
-"""The outline of a waveform, small enough to send for every clip of a page."""
+"""Computation of the outline of a waveform, which is small enough for every clip of a page."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from speechframe.audio._samples import checked, mixed
 
 PEAK_BINS = 800
-"""Pairs for each clip. On the widest waveform more pairs would be finer than the pixels."""
+"""Default number of stretches. The widest waveform has no more pixels."""
 
 
 def peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
@@ -17,7 +17,7 @@ def peaks(samples: ArrayLike, bins: int = PEAK_BINS) -> bytes:
     samples
         float32 in [-1, 1], shape ``(frames,)`` or ``(frames, channels)``. Channels are mixed.
     bins
-        Number of stretches, at most the number of frames.
+        Number of stretches (default 800). Shorter audio has one stretch for each frame.
 
     Returns
     -------

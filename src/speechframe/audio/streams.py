@@ -1,13 +1,14 @@
-"""Encode samples as they arrive, as one file in one of the seven formats of the service (section 2.2).
+"""Encoding of samples as they arrive, to one file in one of the seven formats of the service (section 2.2).
 
-The first bytes are sent before the length is known:
+The first bytes are returned before the length is known:
 
-* WAV has a header of 44 bytes with the length "unknown". PCM, ALAW and ULAW have no header.
-* FLAC has short blocks, and a header without length and checksum. Its format allows this for streams.
-* MP3 has frames only. The frame with the length would come first, but its content is known last.
-* OGG sends its headers at once, and then pages of 4 KB. So the first sound comes after one page.
+* WAV has a header of 44 bytes with an unknown length. PCM, ALAW and ULAW have no header.
+* FLAC has short blocks, and a header without length and checksum, as its standard allows for streams.
+* MP3 has only frames with sound. A first frame with the length is not possible, because the length is
+unknown.
+* OGG has its headers first, and then pages of 4 KB. The first sound is available after a whole page.
 
-The bytes do not depend on how the samples are split into calls.
+The bytes do not depend on the division of the samples into calls.
 """
 
 import io
@@ -33,11 +34,11 @@ _FULL_SCALE = 32767
 _MP3_HEADER_BYTES = 4
 _MOST_FRAMES = 1 << 16
 _VORBIS_FRAMES = 256
-"""Frames in each write to the encoder, always the same, because Vorbis output depends on it."""
+"""Number of frames in each write to the Vorbis encoder. Its output depends on this number."""
 _FASTEST_FLAC = 0.0
 """Compression level with the shortest blocks, 1152 frames instead of 4096."""
 _MP3_LEVEL = 0.6
-"""About 64 kbit/s for mono at 24000 Hz. It is constant, so players can compute times without a table."""
+"""Compression level with about 64 kbit/s for mono at 24000 Hz."""
 _OPTIONS: dict[Format, dict[str, Any]] = {
     Format.FLAC: {"format": "FLAC", "subtype": "PCM_16", "compression_level": _FASTEST_FLAC},
     Format.MP3: {
@@ -54,23 +55,21 @@ _LOSSY = frozenset({Format.MP3, Format.OGG})
 
 
 class StreamEncoder:
-    """Encoder that returns the bytes of a file while its samples are still being made.
+    """Encoder that returns the bytes of a file before all of its samples are known.
 
     Parameters
     ----------
     format
         One of the seven formats. ALAW and ULAW always give mono at 8000 Hz
-        (:func:`speechframe.audio.codec.forced_shape` returns these values).
+        (see :func:`speechframe.audio.codec.forced_shape`).
     channel_type
-        MONO mixes the channels, STEREO doubles a single channel.
+        MONO mixes the channels. STEREO doubles a single channel.
     input_rate_hz, output_rate_hz
-        Sample rates in Hz of the samples and of the file. By default both are the same.
+        Sample rates of the samples and of the file in Hz. By default both are equal.
 
-    Notes
-    -----
-    ``codec.encode`` turns down loud audio as a whole. In a stream, earlier bytes are already sent when a loud
-    sample arrives, so samples outside [-1, 1] are clipped. If samples stay within 0.99, lossless formats have
-    the same samples as with ``codec.encode``.
+    Notes ----- ``codec.encode`` reduces loud audio as a whole. In a stream, earlier bytes are already sent
+    when a loud sample arrives. So samples outside [-1, 1] are clipped. If no sample exceeds 0.99, lossless
+    formats have the same samples as with ``codec.encode``.
 
     Examples
     --------
@@ -97,7 +96,7 @@ class StreamEncoder:
         self._begun = self._finished = False
 
     def add(self, samples: ArrayLike) -> bytes:
-        """Encode samples, and return the bytes that are ready to be sent. There may be none yet.
+        """Encode samples, and return the bytes that are complete. There may be none yet.
 
         Parameters
         ----------
@@ -107,13 +106,13 @@ class StreamEncoder:
         Raises
         ------
         AudioError
-            If the samples are unusable, the stream is finished, the format does not have the rate, or
-            resampling is needed and soxr is not installed.
+            The samples are invalid, the stream is finished, the format does not support the rate, or soxr is
+            needed and not installed.
         """
         if self._finished:
             raise AudioError("the stream is finished. Make a new StreamEncoder for a new stream.")
         array = np.asarray(samples)
-        # `_write` doubles a single channel after resampling, so that it is resampled only once.
+        # `_write` doubles a single channel after the resampling, so that only one channel is resampled.
         return self._write(self._rate.add(self._match_channels(array))) if array.size else self._write(None)
 
     def finish(self) -> bytes:
@@ -122,7 +121,7 @@ class StreamEncoder:
         Raises
         ------
         AudioError
-            If the stream has no samples, because no player opens an empty file.
+            The stream has no samples.
         """
         if self._finished:
             return b""
@@ -186,15 +185,15 @@ class StreamEncoder:
 
     def _take(self) -> bytes:
         data = self._sink.take()
-        # The encoder writes whole pages, so each page can get the fixed serial number here.
+        # The encoder has written whole pages, so their serial numbers can be replaced.
         return _ogg.with_fixed_serial(data) if self.format is Format.OGG else data
 
 
 class _Sink(io.RawIOBase):
-    """A file that keeps only the bytes not yet taken. Writes before the first of them are dropped.
+    """Output file of an encoder that stores bytes until `take` returns them.
 
-    At the end, encoders go back to write the length into their header. The header of a stream is already
-    sent.
+    Encoders seek back at the end to write the length into their header. Such writes are dropped, because the
+    header of a stream is already sent.
     """
 
     def __init__(self, *, without_tag: bool) -> None:
@@ -219,8 +218,8 @@ class _Sink(io.RawIOBase):
     def write(self, data: object) -> int:
         given = bytes(data)  # type: ignore[call-overload]
         if self._without_tag:
-            # The first frame of an MP3 is empty and reserved for the length. Players would play it as
-            # silence, so it is dropped.
+            # The encoder reserves the first frame for the length. Drop the frame, because players would play
+            # it as silence.
             self._without_tag = False
             self._take = 0 if any(given[_MP3_HEADER_BYTES:]) else len(given)
         where = self._at - self._take
@@ -230,7 +229,7 @@ class _Sink(io.RawIOBase):
         return len(given)
 
     def take(self) -> bytes:
-        """Return the bytes written since the last call."""
+        """Return the bytes that were written since the last call."""
         data = bytes(self._bytes)
         self._bytes.clear()
         self._take += len(data)

@@ -1,4 +1,4 @@
-"""Exact lengths: longer or shorter audio with the same pitch."""
+"""Change of the length of audio without a change of its pitch."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,11 +7,11 @@ from speechframe.audio._samples import Samples, checked, fitted
 from speechframe.errors import AudioError
 
 _SEED = 1
-"""Seed of the stretcher's phases. With one seed, equal input gives equal output."""
+"""Seed of the random phases of the stretcher. It is fixed, so that equal input gives equal output."""
 
 
 def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
-    """Return the audio with exactly `frames` frames and the same pitch.
+    """Stretch or shorten audio to exactly `frames` frames, with the same pitch.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def fit_frames(samples: ArrayLike, sample_rate_hz: int, frames: int) -> Samples:
     Raises
     ------
     AudioError
-        If the length is below one frame, if the samples are unusable, or if no stretcher is installed.
+        `frames` is below 1, the samples are invalid, or python-stretch is needed and not installed.
 
     Examples
     --------

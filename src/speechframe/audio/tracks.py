@@ -1,6 +1,6 @@
-"""The tracks of a media file in PyAV: the choice of a track, its start, and the times of its sound.
+"""Choice of the audio track of a media file in PyAV, and the times of its sound.
 
-Time zero is the start of the file, as in players. This is the start of its first sound or picture.
+As in players, time zero is the time of the first sound or picture in the file.
 """
 
 import itertools
@@ -23,15 +23,16 @@ __all__ = [
     "track_warning",
 ]
 
-# Containers such as MKV round times. So a block that begins less than this from the end of the block before
-# is joined to it.
 _ROUNDED_SECONDS = 0.05
+"""Gaps and overlaps of blocks below this length are rounding errors of containers such as MKV."""
 _BLOCK_FRAMES = 48_000
+"""Largest number of frames in a block of silence."""
 _SHOWN_TRACKS = 8
+"""Largest number of tracks in a message."""
 
 
 def moving_pictures(source: Any) -> Any:
-    """Return the video stream of a PyAV container. None if it has only sound or a cover picture."""
+    """Return the video stream of a PyAV container. Return None if there is only sound or a cover picture."""
     from av.stream import Disposition
 
     return next(
@@ -47,7 +48,8 @@ def audio_tracks(source: Any) -> list[Any]:
 def audio_track(source: Any, locale: str | None = None) -> Any:
     """Return the audio stream in the language of `locale`, else the default stream, else the first.
 
-    Of streams with equal language and default flag, a commentary or a description of the pictures comes last.
+    Among streams with equal language and default flag, commentaries and descriptions of the pictures come
+    last.
     """
     from av.stream import Disposition
 
@@ -63,10 +65,10 @@ def audio_track(source: Any, locale: str | None = None) -> Any:
 
 
 def track_warning(source: Any, locale: str | None, *, use: str, instead: str) -> str | None:
-    """Return a warning with the chosen track if a medium has several audio tracks.
+    """Return a warning that names the chosen track if the file has several audio tracks, else None.
 
-    `use` is a past participle, such as "read" for "track 2 was read". `instead` describes how to use another
-    track.
+    `use` is a past participle, such as "read" in "track 2 was read". `instead` is an instruction for the use
+    of another track.
     """
     tracks = source.streams.audio
     if len(tracks) < 2:  # noqa: PLR2004 - several
@@ -78,7 +80,7 @@ def track_warning(source: Any, locale: str | None, *, use: str, instead: str) ->
     if locale is not None and _language(chosen) in _codes(locale):
         why = f"in the language of {locale}"
     return (
-        f"the medium has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
+        f"the media file has {len(tracks)} audio tracks ({names}); track {number}, {why}, was {use}. To "
         f"use another one, {instead}"
     )
 
@@ -91,7 +93,7 @@ def _describe(number: int, track: Any) -> str:
 
 
 def _language(track: Any) -> str:
-    """Return the language of a track as two or three letters, or an empty string."""
+    """Return the language code of a track with two or three letters, or an empty string if unknown."""
     language = (track.language or track.metadata.get("language") or "").lower().partition("-")[0]
     return "" if language == "und" else language
 
@@ -103,7 +105,7 @@ def _codes(locale: str) -> Sequence[str]:
 def start_seconds(source: Any) -> float:
     """Return the time of the first sound or picture of a PyAV container, in seconds.
 
-    In files of some recorders, this time is not zero. The time before it is not part of the length.
+    Some recorders write files in which this time is not zero. The time before it is not part of the length.
     """
     video = moving_pictures(source)
     starts = [
@@ -111,15 +113,16 @@ def start_seconds(source: Any) -> float:
         for each in (*source.streams.audio, *([] if video is None else [video]))
         if each.start_time is not None and each.time_base is not None
     ]
-    # With pictures, samples of MP3 and Opus before time zero are skipped, as in players.
+    # In a file with pictures, players skip samples of MP3 and Opus before time zero.
     return min(starts, default=0.0) if video is None else max(0.0, min(starts, default=0.0))
 
 
 def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tuple[int, Any]]:
-    """Yield pairs of a position and a block of samples. The position counts sample frames from time zero.
+    """Decode a track, and yield pairs of a position and a block of samples.
 
-    `track` is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a
-    packed format at `rate_hz`. Blocks have the shape ``(frames, channels)``. AudioError if audio is damaged.
+    The position is the number of frames from time zero. Blocks have the shape ``(frames, channels)``. `track`
+    is an audio stream of the PyAV container `source`. `converter` is an ``av.AudioResampler`` to a packed
+    format at `rate_hz`. Raise AudioError if the audio is damaged.
     """
     import av
 
@@ -142,7 +145,10 @@ def placed(source: Any, track: Any, converter: Any, rate_hz: int) -> Iterator[tu
 def gapless(
     blocks: Iterable[tuple[int, npt.NDArray[Any]]], frames: int | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield blocks with silence in place of gaps. Samples after the first `frames` frames are dropped."""
+    """Yield blocks without their positions, and silence in gaps between them.
+
+    Samples after the first `frames` frames are dropped. None (the default) keeps all.
+    """
     end = 0
     for at, samples in blocks:
         start = at if frames is None else min(at, frames)
@@ -150,7 +156,7 @@ def gapless(
         while end < start:
             yield silence[: start - end]
             end = min(start, end + _BLOCK_FRAMES)
-        # Skip samples that overlap the block before.
+        # Skip samples that overlap with the block before.
         rest = samples[end - start : None if frames is None else frames - start]
         if len(rest):
             yield rest

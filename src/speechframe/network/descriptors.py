@@ -1,4 +1,4 @@
-"""The number of files and connections (descriptors) that this process may have open."""
+"""Limit of the file descriptors (open files and connections) of this process."""
 
 import contextlib
 import sys
@@ -8,13 +8,16 @@ if sys.platform != "win32":
     import resource
 
 MOST_DESCRIPTORS = 8192
-"""Soft limit that our own commands and servers set for their process, if the hard limit allows it."""
+"""Number of descriptors to which our commands and servers raise the soft limit of their process."""
 _RESERVED = 64
-"""Descriptors for files that a run opens beside its connections."""
+"""Number of descriptors that a run needs for files."""
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process to :data:`MOST_DESCRIPTORS`, if allowed."""
+    """Raise the soft limit of this process to :data:`MOST_DESCRIPTORS`, or as far as the hard limit allows.
+
+    A higher limit stays unchanged. On Windows the function does nothing.
+    """
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -25,7 +28,7 @@ def raise_descriptor_limit() -> None:
 
 
 def free_descriptors() -> int:
-    """Return the number of connections that this process may still open beside its files."""
+    """Return the number of connections that this process may open now, after a reserve for files."""
     if sys.platform == "win32":
         return MOST_DESCRIPTORS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,7 @@
-"""Prices of calls by billed characters and a table (chosen: billed-characters, prices).
+"""Prices of calls, from a table of prices per unit (chosen: billed-characters, prices).
 
-Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact. They become credits only
-at the wire and for people. For speech one credit is one billed character.
+Amounts are whole thousandths of a credit (`Millicredits`), so that sums are exact. They are converted to
+credits only in HTTP answers and for people. A billed character of speech costs one credit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Millicredits = int
 CREDIT: Millicredits = 1000
 """One credit in thousandths."""
 MOST_CREDITS = 10**15
-"""The largest limit in credits. Its thousandths fit into 64 bits."""
+"""Largest spending limit in credits. The limit in thousandths fits into 64 bits."""
 MOST_CALL_CREDITS = 10**9
-"""The largest amount in credits that a service can have billed for one call.
+"""Largest amount in credits that an answer may report for one call. A larger amount is treated as an error.
 
-The dearest call costs some millions, for four hours of media in every locale. A larger amount is a mistake.
+The most expensive valid call, a dub of four hours into 200 locales, costs 2,880,000 credits.
 """
 
 
@@ -43,7 +43,7 @@ PRICES: dict[str, Price] = {
         Price("dub", "second of media and target locale", CREDIT, "dubbing"),
     )
 }
-"""Prices by operation. `balance` names the balance of a key that pays."""
+"""Price of each operation. `balance` is the balance of the key that is charged."""
 
 
 def generate_millicredits(text: str) -> Millicredits:
@@ -63,17 +63,17 @@ def translate_millicredits(texts: list[str]) -> Millicredits:
 
 
 def convert_millicredits(audio_seconds: float) -> Millicredits:
-    """Return the price of changing the voice of a clip. A begun thousandth of a credit counts whole."""
+    """Return the price of changing the voice of a clip, rounded up to thousandths of a credit."""
     return ceil(audio_seconds * PRICES["convert"].millicredits)
 
 
 def dub_millicredits(media_seconds: float, target_locales: int) -> Millicredits:
-    """Return the price of dubbing a medium into a number of locales. A begun thousandth counts whole."""
+    """Return the price of dubbing a media file. The price of each locale is rounded up to thousandths."""
     return ceil(media_seconds * PRICES["dub"].millicredits) * target_locales
 
 
 def to_credits(millicredits: Millicredits) -> float:
-    """Return thousandths as credits, for people and for the wire.
+    """Convert thousandths of a credit to credits, for people and for HTTP answers.
 
     Examples
     --------

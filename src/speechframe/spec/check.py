@@ -1,4 +1,4 @@
-"""Check a request before it is sent or served: every problem at once, in words (section 2)."""
+"""Validate a request before it is sent or served, and return all of its problems as text (section 2)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from speechframe.spec.fields._model import DocumentModel
 M = TypeVar("M", bound=DocumentModel)
 
 SHOWN_CHARACTERS = 80
-"""Longest a value is shown."""
+"""Largest number of characters of a value in a message."""
 
 _USER_OF_ADDRESS = re.compile(r"//[^\s/?#]*@")
 
@@ -60,10 +60,18 @@ class FieldProblem:
 
 @dataclass(frozen=True, slots=True)
 class Checked(Generic[M]):
-    """What came of checking a request.
+    """The validated request, or the problems that make it invalid.
 
-    `value` is None exactly when there are `problems`. `unknown` names fields that no one reads, `deprecated`
-    those that were set although the document has given them up; neither is a problem.
+    Attributes
+    ----------
+    value : DocumentModel or None
+        The request as a model. None if there are problems.
+    problems : tuple of FieldProblem
+        All problems. Empty for a valid request.
+    unknown : tuple of str
+        Names in the request that are not fields of the model. They are ignored and are not a problem.
+    deprecated : tuple of str
+        Wire names of the deprecated fields in the request. They are not a problem.
     """
 
     value: M | None
@@ -73,16 +81,16 @@ class Checked(Generic[M]):
 
 
 def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = False) -> Checked[M]:
-    """Return the request, or everything that is wrong with it.
+    """Validate a request, and return it as a model or with all of its problems.
 
     Parameters
     ----------
     model : type
-        The table the request must follow, such as `GenerateRequest`.
+        Model of the request, such as `GenerateRequest`.
     data : mapping
-        Field to value, by wire name or Python name. None counts as "not given".
+        Values by wire name or Python name. A field with the value None counts as absent.
     wire_names_only : bool
-        Take wire names only, as the service must: `voice_id` in a JSON body is then an unknown field.
+        Accept only wire names, as the service does. `voice_id` in a JSON body is then an unknown field.
 
     Examples
     --------
@@ -113,7 +121,7 @@ def check(model: type[M], data: Mapping[str, Any], *, wire_names_only: bool = Fa
 
 
 def shown(value: Any) -> str:
-    """Return a value as short text for a message: quoted, one line, never over 80 characters.
+    """Return a value as text for a message, on one line of at most 80 characters. Strings are quoted.
 
     Examples
     --------
@@ -123,14 +131,14 @@ def shown(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value):,} bytes>"
     if isinstance(value, str):
-        value = _USER_OF_ADDRESS.sub("//…@", value)  # its password is in no message
+        value = _USER_OF_ADDRESS.sub("//…@", value)  # a message must not contain a password
     text = " ".join(_SHORT.repr(value).split("\n"))
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class _FieldNames:
-    """The names a table's fields go by."""
+    """The names of the fields of a model. `plain` has all names but those of deprecated fields."""
 
     wire_of: dict[str, str]
     python_only: frozenset[str]
@@ -161,11 +169,11 @@ def _problems(
     for details in error.errors(include_url=False):
         path = tuple(str(part) for part in details["loc"])
         if not path:
-            continue  # from across the fields, asked for below
+            continue  # a conflict between fields, which `model.across` returns below
         field = names.wire_of.get(path[0], path[0])
         allowed = facts[field].allowed if len(path) == 1 else details["msg"].removeprefix("Input should be ")
         yield _problem(".".join((field, *path[1:])), details, facts[field], allowed)
-    # pydantic looks across fields only when each of them is right; the caller wants to know all at once.
+    # pydantic checks for conflicts between fields only if each field is valid. Check them here in any case.
     for fields, problem, allowed in model.across(_by_python_name(model, given)):
         yield FieldProblem(fields, problem, "", allowed)
 
@@ -175,7 +183,7 @@ def _problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -
     if kind == "missing":
         return FieldProblem(field, "is missing", "", allowed)
     if isinstance(value, float) and not isfinite(value):
-        # In a table of strings, NaN is how pandas spells "nothing here".
+        # pandas stores a missing string as NaN.
         missing = fact.type == "string" and isnan(value)
         return FieldProblem(
             field, "is missing" if missing else "is not a finite number", shown(value), allowed
@@ -192,7 +200,7 @@ def _problem(field: str, details: ErrorDetails, fact: FieldFact, allowed: str) -
 
 
 def _meant(value: Any, fact: FieldFact) -> str:
-    """Offer the spelling of the document for a word that differs from it only in case."""
+    """Return a hint with the allowed word that differs from the value only in case, or an empty string."""
     if not isinstance(value, str) or len(value) > SHOWN_CHARACTERS:
         return ""
     meant = next((str(one) for one in fact.one_of if str(one).casefold() == value.strip().casefold()), None)

@@ -1,4 +1,4 @@
-"""The document's tables read back from the models: what tables, messages and tests are made of."""
+"""Read the rules of each field back from the models. Tables, messages and tests use these rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from speechframe.spec.fields._model import DocumentModel
 
 @dataclass(frozen=True, slots=True)
 class FieldFact:
-    """A row of a table: what one field is, in the document's words."""
+    """The rules of one field, as in a row of a table of the document.
+
+    `default_note` is the condition of the default. `chosen` has the names of the rules that we chose.
+    """
 
     name: str
     type: str
@@ -32,7 +35,7 @@ class FieldFact:
 
     @property
     def allowed(self) -> str:
-        """Words for what the field takes."""
+        """Description of the allowed values."""
         if self.one_of:
             return "one of " + ", ".join(map(str, self.one_of))
         if self.minimum is not None and self.type != "int64":
@@ -48,7 +51,7 @@ class FieldFact:
 
 @lru_cache(maxsize=256)
 def field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
-    """Return the facts of a table, by wire name, in the order of the table.
+    """Return the rules of the fields of a model by wire name, in the order of its table.
 
     Examples
     --------
@@ -66,7 +69,7 @@ def field_facts(model: type[DocumentModel]) -> dict[str, FieldFact]:
 
 
 def models() -> Iterator[type[DocumentModel]]:
-    """Give every table of the document, chapter by chapter."""
+    """Yield the model of each table of the document, chapter by chapter."""
     for chapter in (speech, changer, translate, auth, dubbing, socket):
         for name in chapter.__all__:
             value = getattr(chapter, name)
@@ -100,20 +103,20 @@ def _fact(name: str, schema: dict[str, Any], *, required: bool) -> FieldFact:
 
 
 def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a field's schema with references followed and "or null" taken away."""
+    """Return a field's schema with resolved references and without the option "or null"."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         target = definitions[name]
         if "properties" in target:
             target = {"type": "object", "title": name}
-        # The description of an enum is about the enum; the field has its own.
+        # The field has its own description, so drop the description of its enum.
         inner = {k: v for k, v in _resolved(target, definitions).items() if k != "description"}
         return {**inner, **{k: v for k, v in schema.items() if k != "$ref"}}
     if "anyOf" in schema:
         options = [
             _resolved(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"
         ]
-        # An open enum of an answer is "one of these words, or another text": the words are the fact.
+        # A word of an answer may be in its enum or new. The members of the enum are the rule.
         chosen = next((option for option in options if "enum" in option), options[0])
         return {**chosen, **{k: v for k, v in schema.items() if k != "anyOf"}}
     resolved = dict(schema)

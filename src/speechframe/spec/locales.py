@@ -1,4 +1,4 @@
-"""Read locales in any spelling and normalise them (chosen: dubbing-locales)."""
+"""Read locales in any spelling, and convert them to a normal spelling (chosen: dubbing-locales)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _MOST_KEPT = 20_000
-"""Largest number of tags that langcodes may keep in memory."""
+"""Largest size of a cache of langcodes, in tags. A larger cache is emptied."""
 _NEAR = 5
 """Largest CLDR distance between two languages that share a name, such as Norwegian and Bokmål."""
 
@@ -35,7 +35,7 @@ def normalise(tag: str) -> str:
     Raises
     ------
     ValueError
-        The tag is not a registered language, or too long.
+        The tag is too long, or its language is not registered.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def dubbing_spelling(tag: str) -> str:
 
 
 def language_of(tag: str) -> str:
-    """Return the language of a locale alone.
+    """Return the language code of a locale, without script and region.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def is_another(tag: str, wanted: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def script_of(tag: str) -> str:
-    """Return the script of a locale, or the usual script of its language.
+    """Return the script of a locale, or the usual script of its language. Return "" if none is known.
 
     Examples
     --------
@@ -126,12 +126,12 @@ def script_of(tag: str) -> str:
 
 
 def shortest(code: str) -> str:
-    """Return a language code in its shortest form. The form has two letters if such a code exists.
+    """Return the shortest code of a language. It has two letters if such a code exists.
 
     Raises
     ------
     ValueError
-        The code is not a language.
+        The code is not a language code.
 
     Examples
     --------
@@ -207,11 +207,12 @@ def _folded(tag: str) -> str:
 
 
 def _read(tag: str, *, normalize: bool = True) -> Language:
-    # Import late, because the tables take a tenth of the start of a process. Few processes read a locale.
+    # Import the package here, because its tables take a tenth of the start time of a process. Few processes
+    # read a locale.
     import langcodes
 
     found = langcodes.Language.get(tag, normalize=normalize)
-    # langcodes never drops a tag. Tags come from outside, so limit its caches.
+    # langcodes caches each tag forever. Tags come from callers, so limit the caches.
     for kept in (langcodes.Language._PARSE_CACHE, langcodes.Language._INSTANCES):  # noqa: SLF001 - no other way
         if len(kept) > _MOST_KEPT:
             kept.clear()

@@ -1,7 +1,8 @@
-r"""Find the code in texts for people: placeholders, tags, addresses. It must survive a translation unchanged.
+r"""Find code in texts for people, such as placeholders, tags and URLs. Translations must not change code.
 
-:func:`find` returns the code that is certain. :func:`signs` counts everything else that looks like code. So a
-change of an unknown form is noticed. The forms are those of these frameworks:
+:func:`find` returns everything that is certainly code. :func:`signs` counts everything else that looks like
+code, so that a translation with changed code of an unknown form can be refused. The forms belong to these
+frameworks:
 
 ======================= ==================================================================================
 braces                  Python, .NET, Java and ICU messages, Rust, Fluent, Vue, Angular, i18next,
@@ -24,23 +25,24 @@ from collections.abc import Iterator
 
 __all__ = ["SPOKEN_KINDS", "TAG", "WITH_BRANCHES", "closing", "find", "signs"]
 
-# Every repetition here is possessive, has a bound, or has its own end character. Then the time is linear.
+# Each repetition is possessive, has a bound, or has its own end character. So matching takes linear time.
 TAG = (
-    # Each text between quotes may contain the sign that ends a tag.
+    # An attribute in quotes may contain ">", which does not end the tag then.
     r"<!--(?:(?!<!--).)*?--> | </?(?:[A-Za-z](?:[^<>\"']|\"[^\"]*\"|'[^']*')*+|\d{1,3}\s?/?)>"
     r" | </?[A-Za-z][^<>]*> | <[?%](?:(?!<[?%]).)*?[?%]> | <![A-Za-z\[][^<>]*> | </?>"
 ).replace(" | ", "|")
-"""The pattern of a tag of HTML, XML, ERB or PHP, or of a comment. It has no group and needs ``re.DOTALL``."""
+"""Pattern of a tag of HTML, XML, ERB or PHP, or of a comment. It has no group and needs ``re.DOTALL``."""
 
 WITH_BRANCHES = r"[$#%]?\{\s*[\w.]+\s*,\s*(?:plural|selectordinal|select)\s*,"
-"""The start of an ICU message with branches."""
+"""Pattern of the start of an ICU message with branches, such as ``{n, plural,``."""
 
-# German writes "10 %ige Lösung", French "5 $US".
+# A sign after a number is ordinary text in German "10 %ige Lösung" and French "5 $US".
 _AFTER_NO_NUMBER = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
+# A field of a date pattern, such as yyyy or MM.
 _FIELD = (
     r"(?:Y{1,4}|y{1,4}|M{1,4}|D{1,4}|d{1,4}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,9}|u{1,9}|TZ|T|Z{1,5}|z|[aA])"
 )
-# A form begins with a sign or at the start of a word. The two lookaheads save most of the time.
+# A form begins with a sign or at the start of a word. The two lookaheads skip all other places quickly.
 _FORMS = re.compile(
     rf"""
     (?=[$\#%@*:{{\[<&\\!~/.`(\]^-]) (?:
@@ -86,10 +88,14 @@ _FORMS = re.compile(
 _NOT_AT_THE_END = ".,;:!?)]}\u00bb\u201d\u2019"
 """Characters at the end of an address or path that belong to the sentence around it."""
 
+# Code in braces has a sign, begins with a digit, has no whitespace, or is an argument of an ICU message.
 _CODE_IN_BRACES = re.compile(r"\A\W|\A\d|\A\S*\Z|[$%#:|=()\[\]\"<>_{}@+*/\\]|\A[\w.]+\s*,\s*\w+\s*(?:,|\Z)")
+# A doubled letter. A date pattern must contain one, such as the dd of dd/MM.
 _TWICE = re.compile(r"([A-Za-z])\1")
+# Signs and beginnings of text in square brackets that is code.
 _SIGN_IN_BRACKETS = re.compile(r"[_*$@#%|^~\\=]")
 _START_IN_BRACKETS = re.compile(r"[./*:-]\w|[bius]\Z|\d{1,9},(?:\d|\*)|\s?(?i:pause|break)\b")
+# Signs of code that `signs` counts outside of braces.
 _SIGNS = re.compile(
     rf"""
     (?=[\[\](<>|\\^*~%$@&:_=-]) (?: \[\[[^\[\]]*\]\] | \(\([^()]*\)\) | [<>|\\^]
@@ -122,9 +128,9 @@ def find(text: str, kinds: frozenset[str] = frozenset()) -> list[tuple[int, int]
 
 
 def signs(text: str) -> Counter[str]:
-    """Count what looks like code in a text from which the pieces of :func:`find` were removed.
+    """Count the signs of code in a text. The pieces of :func:`find` must be removed from the text before.
 
-    The count of a translation must be the same. Otherwise code of an unknown form was changed.
+    If the counts of a text and of its translation differ, the translation changed code of an unknown form.
 
     Examples
     --------
@@ -145,7 +151,7 @@ def signs(text: str) -> Counter[str]:
 
 
 def closing(text: str) -> dict[int, int]:
-    """Return the end of each pair of braces by its start. Braces without a partner are left out."""
+    """Return the end of each pair of braces by its start. Unpaired braces are ignored."""
     ends: dict[int, int] = {}
     still_open: list[int] = []
     for brace in re.finditer(r"[{}]", text):

@@ -1,4 +1,4 @@
-"""Speech generation, streaming and voices (sections 2.1 to 2.4 of the document)."""
+"""Models of speech generation, streams and voices (sections 2.1 to 2.4 of the document)."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -72,13 +72,13 @@ class Pronunciation(CamelModel):
 
 
 _LOOKED_AT = 20
-"""Number of dictionary entries that are validated together."""
+"""Number of dictionary entries in a group. The groups are validated one after the other."""
 
 
 def _until_wrong(
     value: Any, validated: Callable[[Any], dict[str, Pronunciation]]
 ) -> dict[str, Pronunciation]:
-    # Stop after the first invalid group. Thousands of errors are slow to build, and nobody reads them.
+    # Stop after the first invalid group, because building thousands of errors is slow.
     if not isinstance(value, dict):
         return validated(value)
     if len(value) > MAX_PRONUNCIATIONS:
@@ -115,10 +115,10 @@ class GenerateRequest(CamelModel):
     encode_as_base64: bool | None = Field(
         None,
         alias="encodeAsBase64",
-        description="True: the answer contains the audio as Base64 instead of a URL; none is stored.",
+        description="True: the answer contains the audio as Base64 instead of a URL. No audio is stored.",
     )
     format: Format = Field(Format.WAV, description="Audio format.")
-    model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; the only one.")
+    model_version: ModelVersion = Field(ModelVersion.GEN2, description="Model generation; only GEN2 exists.")
     multi_native_locale: Name | None = Field(
         None,
         description="Former name of locale.",
@@ -160,7 +160,7 @@ class StreamRequest(CamelModel):
         description="Model generation; gen2 is deprecated here.",
         json_schema_extra={
             "default": "falcon-2",
-            "default_note": "falcon-2 in every region except US-East; US-East takes gen2 (our choice)",
+            "default_note": "falcon-2 in every region except US-East, which uses gen2 (our choice)",
         },
     )
     channel_type: ChannelType = Field(ChannelType.MONO, description="Mono or stereo.")
@@ -209,7 +209,9 @@ class GenerateResponse(CamelModel):
 
     section: ClassVar[str] = "2.3"
 
-    audio_file: str = Field(description="URL of the audio; empty when Base64 was asked for (our choice).")
+    audio_file: str = Field(
+        description="URL of the audio. Empty if the request asked for Base64 (our choice)."
+    )
     audio_length_in_seconds: float = Field(description="Length of the audio in seconds.")
     remaining_character_count: Int64 = Field(description="Characters left in the billing cycle.")
     word_durations: list[WordDuration] = Field(description="Start and end of each word.")
@@ -271,4 +273,7 @@ class VoicesQuery(CamelModel):
 
     section: ClassVar[str] = "4.1"
 
-    model: Model = Field(Model.GEN2, description="Catalogue; FALCON and GEN2 are also accepted.")
+    model: Model = Field(
+        Model.GEN2,
+        description="Model whose voices are listed. The spellings FALCON and GEN2 are also accepted.",
+    )

@@ -1,7 +1,7 @@
 """Split a text at its pause markers, count its billed characters, and find its faults (section 2.1).
 
-The choices of :mod:`speechframe.spec.chosen` apply: pause-marker, billed-characters, maximum-text,
-empty-text, ssml and codes.
+The rules are our choices in :mod:`speechframe.spec.chosen` with these ids: pause-marker, billed-characters,
+maximum-text, empty-text, ssml and codes.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from speechframe.spec.chosen import MAX_TEXT_CHARACTERS, PAUSE_SECONDS
 from speechframe.spec.placeholders import SPOKEN_KINDS, find
 
-# The document's shape only: one blank, a plain decimal number, the unit `s`. Another service would speak and
-# bill a marker that only we understand. Digits are bounded so that float() stays finite.
+# A marker as in the document has one blank, a plain decimal number and the unit `s`. Other markers are not
+# valid, because another service would speak and bill them. The number of digits keeps float() finite.
 _PAUSE = r"\[pause ([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})s\]"
-# The word pause or break in square brackets, alone or with a time, is clearly meant as a marker. Nobody wants
-# to hear it.
+# Misspelled markers are also not spoken. They are the word pause or break in square brackets, alone or with a
+# time.
 _AMOUNT = (
     r"[-+]?(?:[0-9]{1,15}(?:[.,][0-9]{1,15})?|[.,][0-9]{1,15})\s{0,3}"
     r"(?:ms|msecs?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?)?\.?"
@@ -24,17 +24,17 @@ _MEANT = (
     rf"(?i:\[\s{{0,3}}(?:pause|break)(?![^\W\d_])[\s:=,]{{0,3}}(?:(?:(?:for|of)\s)?{_AMOUNT})?\s{{0,3}}\])"
 )
 MARKERS = re.compile(f"{_PAUSE}|{_MEANT}")
-"""The parts of a text that are not spoken. The only group has the seconds of a pause."""
+"""Pattern of valid and misspelled markers, which are not spoken. Its only group has the pause in seconds."""
 UNFINISHED_MARKER = re.compile(
     r"\[\s{0,3}(?:p(?:a(?:us?)?)?|b(?:r(?:ea?)?)?|(?:pause|break)[^\[\]\n]{0,39})?\Z", re.IGNORECASE
 )
-"""The end of a text that may become a marker when more text comes. It has at most 48 characters."""
+"""Pattern of an unfinished marker at the end of a text. It matches at most 48 characters."""
 _MARKER_OR_SPOKEN = re.compile(rf"{MARKERS.pattern}|(?P<spoken>[^\W_])")
 _NEARLY = re.compile(r"\[\s*pause\b[^\[\]\n]{0,40}\]?", re.IGNORECASE)
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
-# Possessive if two parts could share characters, so that the time is linear for any text.
+# Repetitions are possessive if two parts could share characters, so that matching takes linear time.
 _ALWAYS_SSML = r"</?(?:(?:speak|prosody|break|say-as|emphasis|phoneme)\b|(?:amazon|mstts|google):\w)[^<>]*+>"
-# These are also ordinary words of placeholders (`<voice>`); with an attribute or a slash they are markup.
+# A tag such as `<voice>` may be a placeholder. With an attribute or a slash it is SSML.
 _SOMETIMES_SSML = (
     r"<(?:voice|audio|sub|mark|lang|p|s|w)\s[^<>=]*+=[^<>]*+>|</(?:voice|audio|sub|lang|p|s|w)\s*>"
 )
@@ -42,18 +42,19 @@ _SSML = re.compile(f"{_ALWAYS_SSML}|{_SOMETIMES_SSML}|^\\s*<speak\\b", re.IGNORE
 
 
 _NAMED_CODES, _LONGEST_CODE = 3, 40
+"""Number of codes that a warning contains, and largest number of shown characters of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A silence inside a text, with its length (`seconds`) and the requested length (`asked_seconds`)."""
+    """A pause in a text. `seconds` is its length, and `asked_seconds` is the length in the marker."""
 
     seconds: float
     asked_seconds: float
 
     @property
     def clamped(self) -> bool:
-        """True when the asked length lies outside the range that is served."""
+        """True if the length in the marker is outside the allowed range."""
         return self.seconds != self.asked_seconds
 
     @property
@@ -70,7 +71,7 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
     Parameters
     ----------
     text : str
-        Text with any number of markers. Misspelled markers are left out (chosen: pause-marker).
+        Text with any number of markers. Misspelled markers are dropped (chosen: pause-marker).
 
     Returns
     -------
@@ -97,7 +98,7 @@ def split_pauses(text: str) -> tuple[str | Pause, ...]:
 
 
 def strip_pauses(text: str) -> str:
-    """Return the text without its pause markers. The rest is spoken and billed.
+    """Return the text without its valid and misspelled pause markers. This text is spoken and billed.
 
     Examples
     --------
@@ -108,7 +109,7 @@ def strip_pauses(text: str) -> str:
 
 
 def billed_characters(text: str) -> int:
-    """Return the number of billed characters, which are all but those of pause markers. Whitespace counts.
+    """Return the number of characters outside of pause markers, including whitespace. These are billed.
 
     Characters are Unicode code points, as everywhere in Python and in JSON schema lengths.
 
@@ -144,7 +145,7 @@ def first_spoken(text: str, start: int = 0, end: int = sys.maxsize) -> int | Non
 
 
 def pause_warnings(text: str) -> tuple[str, ...]:
-    """Return a warning for every pause that is clamped, and for every text that looks like a marker.
+    """Return a warning for each clamped pause, each misspelled marker, and each text that resembles a marker.
 
     Examples
     --------
@@ -165,7 +166,7 @@ def pause_warnings(text: str) -> tuple[str, ...]:
 
 
 def code_warnings(text: str) -> tuple[str, ...]:
-    """Return a warning that names tags and other codes, which a voice reads aloud (chosen: codes).
+    """Return a warning with the tags and placeholders in a text, because a voice speaks them (chosen: codes).
 
     Examples
     --------
@@ -186,12 +187,14 @@ def code_warnings(text: str) -> tuple[str, ...]:
 
 
 def text_warnings(text: str) -> tuple[str, ...]:
-    """Return the warnings about the pauses and the codes of a text."""
+    """Return the warnings about pauses, tags and placeholders in a text."""
     return (*pause_warnings(text), *code_warnings(text))
 
 
 def fault_of(text: str) -> tuple[str, str] | None:
-    """Return the fault of a text that no voice can speak, or None (chosen: maximum-text, empty-text, ssml).
+    """Return the fault of a text that cannot be spoken and the allowed text, or None for a valid text.
+
+    The choices maximum-text, empty-text and ssml apply.
 
     Examples
     --------
@@ -218,8 +221,8 @@ def fault_of(text: str) -> tuple[str, str] | None:
 
 
 def fault_of_sending(text: str) -> tuple[str, str] | None:
-    """Return the fault of a text that cannot be sent as JSON, or None."""
-    # Halves of surrogate pairs come from broken decoding. They cannot be encoded, so they cannot be sent.
+    """Return the fault of a text that cannot be sent as JSON and the allowed text, or None."""
+    # Half a surrogate pair comes from broken decoding. It cannot be encoded as UTF-8.
     if not text.isascii() and _SURROGATE.search(text):
         return (
             "is not valid Unicode text (it contains half a surrogate pair)",

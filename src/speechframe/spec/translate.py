@@ -1,4 +1,4 @@
-"""Text translation (section 2.6 of the document)."""
+"""Models of text translation (section 2.6 of the document)."""
 
 from typing import Annotated, ClassVar
 
@@ -29,14 +29,17 @@ def _not_too_long(texts: list[str]) -> list[str]:
 
 
 _SHOWN_PLACES = 10
+"""Largest number of positions of empty texts in a message."""
 
 
 class TranslateRequest(CamelModel):
-    """Texts and the language they are wanted in (section 2.6)."""
+    """A request to translate texts into one language (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
-    target_language: Annotated[Name, Field(min_length=1)] = Field(description="Language code.")
+    target_language: Annotated[Name, Field(min_length=1)] = Field(
+        description="Code of the language to translate into."
+    )
     texts: Annotated[
         list[Text],
         Field(min_length=1, max_length=MAX_TEXTS_PER_CALL),
@@ -45,7 +48,7 @@ class TranslateRequest(CamelModel):
     ] = Field(description="Texts to translate.")
     source_language: Annotated[Name, Field(min_length=1)] | None = Field(
         None,
-        description="Language code of the texts; told from each text when not given.",
+        description="Language code of the texts. If absent, the service detects the language of each text.",
         json_schema_extra={"addition": True, "chosen_point": "source-language"},
     )
 
@@ -60,7 +63,7 @@ class Translation(SnakeModel):
 
 
 class CharacterCount(SnakeModel):
-    """How long sources and translations are, in characters (section 2.6)."""
+    """Total lengths of the source texts and of the translations, in characters (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
@@ -69,7 +72,7 @@ class CharacterCount(SnakeModel):
 
 
 class TranslateMetadata(SnakeModel):
-    """What a translation call used (section 2.6)."""
+    """Language, credits and lengths of a translation call (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 
@@ -79,7 +82,7 @@ class TranslateMetadata(SnakeModel):
 
 
 class TranslateResponse(SnakeModel):
-    """The answer to a translation call, texts in the order asked (section 2.6)."""
+    """The answer to a translation call, in the order of the request's texts (section 2.6)."""
 
     section: ClassVar[str] = "2.6"
 

@@ -1,8 +1,8 @@
-"""Reading of good answers: JSON, audio in Base64, amounts, a length, warnings and unexpected values.
+"""Reading of successful answers: JSON, audio in Base64, amounts and warnings.
 
-Valid answers take a fast path. A paid answer with unexpected values is still read, up to limits.
+Valid answers are read by fast code. A paid answer with unexpected values is still read, within limits.
 
-Headers are multidicts. They find a name in any case, and may have a name several times.
+Headers are multidicts, which find a name in upper or lower case and may contain a name several times.
 """
 
 import binascii
@@ -30,38 +30,47 @@ except ModuleNotFoundError:
     orjson = pybase64 = None
 
 MOST_VALUES = 1_000_000
-"""Largest number of JSON values in one body. Two bytes of JSON take up to two hundred bytes in memory."""
+"""Largest number of JSON values in a body. Two bytes of JSON may take two hundred bytes of memory."""
 REPAIRED = "text in the answer was not valid Unicode and was repaired"
 MAX_MESSAGE_CHARACTERS = 500
+"""Largest number of characters of a message or warning of a service. Longer texts are shortened."""
 MAX_TRACE_CHARACTERS = 128
+"""Largest number of characters of a trace id. Longer ids are shortened."""
 MAX_WARNINGS = 20
+"""Largest number of warnings of an answer. Further warnings are dropped."""
 MAX_LOOKED_AT = 65_536
-"""Characters of a text that are read, even if only a few are shown. Some services send megabytes."""
+"""Number of characters of a text that are read before it is shortened. Some services send megabytes."""
 
 SecretMasker = Callable[[str], str]
-"""Function that masks secrets. It gets the whole text, before it is shortened, so half a key never remains.
+"""Function that masks secrets. It gets a text before the text is shortened, so that no part of a key remains.
 
-``str`` returns a text unchanged, if there are no secrets to mask.
+``str`` masks nothing.
 """
 
 NO_END = "the stream may be truncated: its answer has neither a length nor a last chunk"
-"""Message about an answer without a mark of its end."""
+"""Message about an answer whose end is not marked by a length or a last chunk."""
 
 _BETWEEN_VALUES = (b",", b"[", b"{")
+"""Characters before a JSON value. Their number limits the number of values."""
 _GROUP = 4
+"""Letters in a group of Base64."""
 _STRING = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
-"""Reader of bytes from a JSON string with Base64."""
-# The reader also accepts letters of the URL-safe alphabet, and escapes. These must not occur.
+"""Fast decoder of a JSON string with Base64."""
+# The fast decoder also accepts these characters of URL-safe Base64 and escapes. They are not allowed here.
 _NOT_MEANT = (b"-", b"_", b"\\")
 _NO_AUDIO = ("application/json", "text/")
+"""Beginnings of the content types of answers that are not audio."""
 _MAX_KIND_CHARACTERS = 60
+"""Largest number of characters of a content type in a message."""
 _BALANCE = re.compile(
     rb'"(?:remainingCharacterCount|remaining_character_count)"[ \t\r\n]*:[ \t\r\n]*'
     rb"([0-9]{1,19})[ \t\r\n]*[,}]"
 )
 _MAX_INT64 = 2**63 - 1
 _MAX_SHOWN = 40
+"""Largest number of characters of a text value in a message."""
 _LARGEST_CAP = 100_000
+"""Largest usable number of simultaneous calls in a page of limits. A larger number is reduced to this."""
 
 
 class NotJsonError(ValueError):
@@ -69,20 +78,23 @@ class NotJsonError(ValueError):
 
 
 class TooManyValuesError(NotJsonError):
-    """The bytes contain far more JSON values than a real answer."""
+    """The bytes contain far more JSON values than a valid answer."""
 
 
 def loads(body: bytes, *, most_values: int = MOST_VALUES) -> tuple[Any, bool]:
     """Return the value in `body`, and whether text in it had to be repaired.
 
-    A body that may contain more than `most_values` values is not parsed. The check counts the characters that
-    separate values, also inside text. Base64 has none of them.
+    A body that may contain more than `most_values` values is not parsed and raises TooManyValuesError. The
+    check counts the characters that separate values, also inside strings. Base64 contains none of these
+    characters.
 
-    The fast parser runs first. It refuses NaN, lone surrogates, byte order marks and bytes outside UTF-8. The
-    standard library reads these, so both parsers give the same value. Lone surrogates and broken UTF-8 become
-    U+FFFD, because one of them would break a whole table later.
+    orjson parses the body first, if it is installed. It refuses NaN, half surrogate pairs, byte order marks
+    and invalid UTF-8. Then the standard library parses the body. Half surrogate pairs and invalid UTF-8
+    become U+FFFD, because such text could not be written to a table.
+
+    Raises NotJsonError if the body is not JSON.
     """
-    # A shorter body cannot contain so many values.
+    # A body with fewer bytes cannot contain so many values, so do not count.
     if len(body) > most_values and sum(map(body.count, _BETWEEN_VALUES)) > most_values:
         raise TooManyValuesError(f"more than {most_values:,} values")
     if orjson is not None:
@@ -106,9 +118,9 @@ def _loads_leniently(body: bytes) -> tuple[Any, bool]:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # An integer has more digits than Python reads. Its field may be unused, so read it as a float.
+        # An integer has more digits than Python accepts. Read it as a float, because its field may be unused.
         value = json.loads(text, parse_int=_number)
-    # Decoded UTF-8 has no surrogates. So a surrogate can only come from an escape.
+    # Decoded UTF-8 has no surrogates, so a surrogate can only come from an escape.
     if "\\ud" in text or "\\uD" in text:
         repaired = _without_surrogates(value)
         return repaired, broken or repaired != value
@@ -133,14 +145,14 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def decode_base64(value: bytes | memoryview) -> bytes | None:
-    """Return the bytes of strictly valid Base64, or None. Only its letters in groups of four are valid.
+    """Decode strictly valid Base64. Return None if other characters occur, or the padding is wrong.
 
     Examples
     --------
     >>> decode_base64(b"aGk="), decode_base64(b"aGk"), decode_base64(b"aG k")
     (b'hi', None, None)
     """
-    # Some decoders accept too much or too little padding.
+    # Check the length here, because some decoders accept too much or too little padding.
     if len(value) % _GROUP:
         return None
     try:
@@ -158,12 +170,12 @@ def _decode_slowly(value: bytes | memoryview) -> bytes:
         try:
             return _STRING.validate_json(string)
         except ValidationError:
-            pass  # this reader refuses nonzero bits after the last byte, and the next one accepts them
+            pass  # nonzero bits after the last byte, which only the next decoder accepts
     return binascii.a2b_base64(value, strict_mode=True)
 
 
 def balance_in(body: bytes) -> int | None:
-    """Return the balance in a body that cannot be parsed, or None.
+    """Find the balance of the key in a body that cannot be parsed. Return None if there is none.
 
     Examples
     --------
@@ -178,7 +190,7 @@ def balance_in(body: bytes) -> int | None:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body, or raise BadAnswer."""
+    """Return the JSON object in a body. Raise BadAnswer if the body is not a JSON object."""
     value = loaded(body)
     if not isinstance(value, dict):
         raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
@@ -186,7 +198,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
 
 
 def loaded(body: bytes) -> Any:
-    """Return the JSON value in a body, or raise BadAnswer."""
+    """Return the JSON value in a body. Raise BadAnswer if the body is not JSON."""
     try:
         return loads(body)[0]
     except NotJsonError as error:
@@ -194,9 +206,9 @@ def loaded(body: bytes) -> Any:
 
 
 def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> int | float | None:
-    """Return a number from a service, or None if it is not a number from `least` to `most`.
+    """Return `value` if it is a number from `least` to `most`, else None.
 
-    Every credit, balance, length and time in an answer goes through this function before it is used or
+    Credits, balances, lengths and times in an answer are checked by this function before they are used or
     stored.
 
     Examples
@@ -208,25 +220,25 @@ def amount(value: Any, most: float = MOST_CALL_CREDITS, *, least: float = 0) -> 
 
 
 def odd_amount(name: str, value: Any) -> str:
-    """Return the warning about an amount of credits that :func:`amount` refused."""
+    """Return a warning about an amount of credits for which :func:`amount` returned None."""
     return f"{name} is {shown_value(value)}, which is not a possible price. The computed price counts instead"
 
 
 def whole_number(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return a field with a whole number of at least 0 that fits in 64 bits, or None."""
+    """Return the value of a field if it is a whole number from 0 to the largest 64-bit integer, else None."""
     value = amount(fields.get(name), _MAX_INT64)
     return int(value) if value is not None and value == int(value) else None
 
 
 def shown_value(value: Any) -> str:
-    """Return a JSON value in words, for a message."""
-    # Show only numbers and short text, because the repr of another value may be as large as the answer.
+    """Return a short text for a JSON value in a message."""
+    # Show only numbers and short strings, because the repr of another value may be as large as the answer.
     if value is None:
         return "missing"
     if isinstance(value, (bool, float)):
         return str(value)
     if isinstance(value, str):
-        # Show a text completely or not at all, because half a key cannot be masked.
+        # Show a string completely or not at all, because a part of a key cannot be masked.
         return repr(value) if len(value) <= _MAX_SHOWN else f"a text of {len(value):,} characters"
     if isinstance(value, int):
         return str(value) if abs(value) <= _MAX_INT64 else "out of range"
@@ -234,24 +246,29 @@ def shown_value(value: Any) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Return the kind of a JSON value in words."""
+    """Return the type of a JSON value in words, such as "an object"."""
     names = {dict: "an object", list: "an array", str: "text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def published_cap(limits: Mapping[str, Any], pool: str) -> int | None:
-    """Return the number of simultaneous calls that a page of limits allows a pool, or None."""
+    """Return the number of simultaneous calls of a pool in a page of limits, or None without a valid number.
+
+    A pool is a group of calls with a common limit.
+    """
     pools = limits.get("pools")
     said = pools.get(pool) if isinstance(pools, Mapping) else None
-    # A page may contain any value, and True is an int.
+    # A page may contain any value. `type` also excludes True, which is an int.
     return min(said, _LARGEST_CAP) if type(said) is int and said >= 1 else None
 
 
 def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
-    """Return, by kind of work, the simultaneous calls of a service and its usual characters per second."""
+    """Return the simultaneous calls and the characters per second of a service, by kind of work.
+
+    A kind of work is a speech engine, translation or voice change. Invalid entries are left out.
+    """
     page, paces = limits.get("paces"), {}
     for work, pace in page.items() if isinstance(page, Mapping) else ():
-        # Skip invalid entries, because a page may contain any value.
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             at_once, speed = int(pace["calls_at_once"]), float(pace["characters_per_second"])
             if at_once >= 1 and 0 < speed < math.inf:
@@ -262,9 +279,16 @@ def published_paces(limits: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
 def warnings_of(
     headers: MultiMapping[str], *further: str | None, clean: SecretMasker = str
 ) -> tuple[str, ...]:
-    """Return `further` and each warning header once, on one line, shortened, up to a limit of warnings.
+    """Return at most `MAX_WARNINGS` different warnings of an answer, each shortened and on one line.
 
-    Headers are percent-encoded UTF-8. A body warning that only repeats the headers is left out.
+    Parameters
+    ----------
+    headers
+        Headers of the answer. Warnings in headers are percent-encoded UTF-8.
+    further
+        Warnings from the body. A warning that only repeats the headers is left out.
+    clean
+        Function that masks secrets.
     """
     values = headers.getall(WARNING_HEADER, ())
     if not values and not any(further):
@@ -285,7 +309,7 @@ def _only_repeats(text: str, said: list[str]) -> bool:
 
 
 def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
-    """Return `text` masked, on one line, without control characters, with at most `max_characters`."""
+    """Return a text with masked secrets, on one line, shortened, and without control characters."""
     text = clean(text[:MAX_LOOKED_AT])
     if len(text) <= max_characters and " " not in text and text.isprintable():
         return text
@@ -295,7 +319,7 @@ def one_line(text: str, max_characters: int, clean: SecretMasker = str) -> str:
 
 
 def tells_its_end(headers: MultiMapping[str]) -> bool:
-    """Return whether an early end would be noticed. It is not noticed if only closing ends the answer.
+    """Return whether the headers mark the end of the body. Otherwise nobody notices a truncated body.
 
     Examples
     --------
@@ -303,15 +327,16 @@ def tells_its_end(headers: MultiMapping[str]) -> bool:
     >>> tells_its_end(CIMultiDict({"Transfer-Encoding": "chunked"})), tells_its_end(CIMultiDict())
     (True, False)
     """
-    # The last coding sets the end of the body. With codings other than chunked, the connection's end does.
+    # The last coding decides. Only "chunked" marks the end of the body. With another coding, the body ends
+    # when the connection is closed.
     coding = ",".join(headers.getall("Transfer-Encoding", ())).rpartition(",")[2].strip().lower()
     return coding == "chunked" if coding else "Content-Length" in headers
 
 
 def words_instead(headers: Mapping[str, str], clean: SecretMasker = str) -> str | None:
-    """Return a message if a good answer cannot be audio, by its content type. Else None.
+    """Return a message if the content type of a successful answer is not audio, else None.
 
-    This check exists because any bytes would pass as a raw format.
+    Without this check, any bytes would be accepted as audio in a raw format such as PCM.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Bodies of the voice changer. A request is a multipart form, an answer is JSON (section 2.5)."""
+"""Encode the form of a voice changer request, and decode the JSON of its answer (section 2.5)."""
 
 from typing import Any
 
@@ -16,18 +16,19 @@ _CONVERTED = SpokenFields(
 )
 
 _VALUES_AT_LEAST = 10_000
-"""Allowed number of JSON values. Six are used, but commas in a transcription count as separators too."""
+"""Allowed number of JSON values of an answer. Six are used, but commas in a transcription count too."""
 _LETTERS_AT_LEAST, _LETTERS_A_SECOND = MAX_TEXT_CHARACTERS, 100
-"""Allowed letters of a transcription, which the request may set. Fast speech has 25 letters a second."""
+"""Allowed letters of a transcription, in any case and per second. Fast speech has 25 letters a second."""
 
 
 def encode_convert(
     request: ConvertRequest, clip_sha256: str, *, name: str, media_type: str, as_base64: bool
 ) -> tuple[bytes, FileForm]:
-    r"""Return the content of a request, and the form that sends it. Equal requests give equal bytes.
+    r"""Return the content of a request, and the multipart form. Equal requests give equal bytes.
 
-    Absent values and the document's defaults are left out. The boundary is a hash of the content, so a clip
-    cannot contain it by intention.
+    The content identifies the request, so that a repeat can be recognised. Absent values and the document's
+    defaults are left out. The boundary of the form is a hash of the content, so nobody can make a clip that
+    contains it.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def encode_convert(
     name, media_type
         File name and media type of the clip in the form.
     as_base64
-        Delivery of the audio if the request does not set it. It is not part of the content.
+        Whether to request Base64 if the request does not decide. The content does not depend on this choice.
 
     Examples
     --------
@@ -60,9 +61,9 @@ def encode_convert(
 
 
 def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenAnswer:
-    r"""Return the decoded content of an answer of the voice changer.
+    r"""Decode an answer of the voice changer.
 
-    Some faults only add a remark to ``notes``: a missing or unusable length or balance, a transcription that
+    Some faults only add a message to ``notes``: a missing or unusable length or balance, a transcription that
     is far too long for the clip, and invalid Unicode. Unknown fields are ignored.
 
     Parameters
@@ -71,7 +72,7 @@ def decode_convert(body: bytes, *, clip_seconds: float | None = None) -> SpokenA
         Body of the answer, already decompressed.
     clip_seconds
         Length of the clip in seconds. It limits the transcription and the number of JSON values. With None,
-        a transcription may have any length.
+        a transcription of any length is accepted.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def _transcription(fields: dict[str, Any], clip_seconds: float | None, notes: li
     text: Any = fields.get("transcription")
     if not isinstance(text, str) or not text.strip():
         return None
-    # Limit the length, because the transcription is stored with the row.
+    # A transcription is stored with its row, so limit its length.
     if clip_seconds is None or len(text) <= _LETTERS_AT_LEAST + _LETTERS_A_SECOND * clip_seconds:
         return text
     notes.append(

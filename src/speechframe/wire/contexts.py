@@ -1,26 +1,26 @@
 """The protocol rules of WebSocket contexts on the service's side (sections 3, 6, 7.3 to 7.5).
 
-The rules need no I/O and no clock. A `Contexts` object stands for one socket. The caller passes in messages,
-encoded audio and the time. Methods return actions. The caller carries out the actions in order and reports
-their results::
+The module does no I/O and reads no clock. A `Contexts` object has the state of one socket. The caller passes
+messages, encoded audio and the time to its methods. The methods return actions. The caller carries out the
+actions in order and reports their results::
 
-    receive(message) ─► Send(frame)               to the client, in this order
-                     ─► Generate(generation, ...) then audio(...) for each piece, finally generated(...)
-                     ─► Finish(turn)              then finished(...) with the last bytes of the encoder
-                     ─► Cancel(generation)        its audio is not needed any more
-                     ─► Close(code)
+    receive(message) ─► Send(frame)               send to the client, in this order
+                     ─► Generate(generation, ...) call audio(...) for each piece, then generated(...)
+                     ─► Finish(turn)              call finished(...) with the last bytes of the encoder
+                     ─► Cancel(generation)        stop, because its audio is not needed any more
+                     ─► Close(code)               close the socket
 
-A turn is the life of a context from its first frame to its final frame. The document leaves some rules open.
-This module follows these:
+A turn is the time of a context from its first frame to its final frame. The document leaves some rules open.
+Our rules are:
 
 * `end` frees the slot at once. The remaining audio is still sent, then the final frame.
 * The next turn of an id may begin before the final frame. Its audio follows that frame.
 * Only one chunk of a turn is generated at a time. So `clear` can drop all other chunks, and contexts take
   turns.
 * Buffer settings without `context_id` apply to every context of the socket without settings of its own.
-* `end` or `clear` alone do not open a context. Neither do settings without `context_id`.
-* A fatal error drops all pending work of its id. The next frame with a `voice_config` opens the id again.
-  After a frame with `end`, any other frame may open it.
+* A frame with only `end` or `clear` does not open a context, nor does one with settings but no `context_id`.
+* A fatal error drops all pending text of its id. The next frame with a `voice_config` opens the id again.
+  After a frame with `end`, other frames may open the id too.
 """
 
 from collections import OrderedDict, deque
@@ -37,21 +37,21 @@ from speechframe.wire.frames import audio_frame, parse_client_frame
 from speechframe.wire.turns import Action, Cancel, Close, Finish, Generate, Send, SlotPool, Turn
 
 _REMEMBERED_FAILURES = 1000
-"""Largest number of failed ids to remember. The oldest is forgotten first."""
+"""Largest number of stored ids of failed contexts. The oldest id is dropped first."""
 _SETTINGS = ("min_buffer_size", "max_buffer_delay_in_ms", "predictive_chunking")
 
 
 class Contexts:
-    """The contexts of one socket, as the service manages them.
+    """The state and rules of the contexts of one socket, on the service's side.
 
     Parameters
     ----------
     slots
-        Counter of active contexts. The sockets of a key share one counter.
+        Counter of active contexts. All sockets of a key share one counter.
     now_s
         Current time in seconds, from any clock that never goes back. All other times use the same clock.
     trace_id
-        Trace id of every frame. The frames of a turn append the turn's number.
+        Trace id of the frames of the socket. Frames of a turn append the number of the turn.
     voice_problem
         Function that returns why a voice is not available, or None if it is. It is called for every
         voice_config that names a voice.
@@ -84,7 +84,7 @@ class Contexts:
         self._heard_s = now_s
         self._numbers = 0
         self._settings: dict[str, Any] = {}
-        # The unfinished turns of each id. Only the last can be active. Only the first sends audio.
+        # Unfinished turns of each id, in order. Only the last can receive text. Only the first sends audio.
         self._turns: dict[str | None, deque[Turn]] = {}
         self._failed: OrderedDict[str | None, None] = OrderedDict()
         self._generating: dict[int, Turn] = {}
@@ -97,7 +97,7 @@ class Contexts:
 
     @property
     def backlog_characters(self) -> int:
-        """Characters that wait for synthesis. The caller should stop reading the socket above a limit."""
+        """Number of characters that wait for synthesis. Above a limit, the caller should read no frames."""
         return sum(
             len(turn.chunker.waiting) + turn.queued_characters
             for turn in chain.from_iterable(self._turns.values())
@@ -105,12 +105,12 @@ class Contexts:
 
     @property
     def ended(self) -> int:
-        """Number of unfinished turns without a slot. The caller should limit this number too."""
+        """Number of ended turns without their final frame yet. The caller should limit this number too."""
         return sum(map(len, self._turns.values())) - self.active
 
     @property
     def due_s(self) -> float | None:
-        """Time of the next call of `tick`. None if no call is needed, for example after `close`."""
+        """Time at which the caller must call `tick`. None if no call is needed, for example after `close`."""
         if self._closed:
             return None
         delays = [turns[-1].due_s for turns in self._turns.values() if turns[-1].due_s is not None]
@@ -119,7 +119,7 @@ class Contexts:
         return min(delays, default=None)
 
     def receive(self, message: str | bytes, *, now_s: float) -> list[Action]:
-        """Process a message of the client. No message closes the socket, not even an invalid one."""
+        """Process a message of the client, and return the actions. An invalid message closes no socket."""
         if self._closed:
             return []
         self._heard_s = now_s
@@ -148,7 +148,7 @@ class Contexts:
         return actions + self._expire(now_s)
 
     def audio(self, generation: int, data: bytes, *, now_s: float) -> list[Action]:
-        """Send the next encoded bytes of a chunk. They continue the audio file of the turn."""
+        """Return the actions that send the next encoded bytes of a chunk. The turn has one audio file."""
         turn = self._generating.get(generation)
         if turn is None or not data:
             return []
@@ -156,7 +156,7 @@ class Contexts:
         return [Send(audio_frame(data, **turn.about()))]
 
     def generated(self, generation: int, *, now_s: float) -> list[Action]:
-        """Note the end of a chunk. Call it after all audio of the chunk was passed to `audio`."""
+        """Record the end of a chunk, after all of its audio was passed to `audio`. Return the actions."""
         turn = self._generating.pop(generation, None)
         if turn is None:
             return []
@@ -164,7 +164,7 @@ class Contexts:
         return self._next(turn.context_id, now_s)
 
     def finished(self, turn: int, data: bytes, *, now_s: float) -> list[Action]:
-        """Send the last bytes of a turn's audio file, and end the turn with its final frame."""
+        """Return the actions that send the last bytes of a turn's audio file and its final frame."""
         first = next((turns[0] for turns in self._turns.values() if turns[0].number == turn), None)
         if first is None or not first.finishing:
             return []
@@ -175,7 +175,7 @@ class Contexts:
     def failed(
         self, turn: int, words: str, *, now_s: float, code: str = ErrorCode.INTERNAL_ERROR
     ) -> list[Action]:
-        """End a turn with a fatal error. Later turns of the same id end with it."""
+        """End a turn and the later turns of its id with a fatal error, and return the actions."""
         found = next((turns for turns in self._turns.values() if turns[0].number == turn), None)
         if found is None:
             return []
@@ -188,14 +188,17 @@ class Contexts:
         return self._next(first.context_id, now_s)
 
     def tick(self, *, now_s: float) -> list[Action]:
-        """Synthesise text whose buffer delay is over, and close an idle socket."""
+        """Return the actions that synthesise text after its buffer delay, or that close an idle socket."""
         actions = self._expire(now_s)
         if not self._closed and not self._at_work() and self._heard_s + self._idle_s <= now_s:
             actions += [*self.close(), Close(CloseCode.NORMAL)]
         return actions
 
     def close(self) -> list[Action]:
-        """Free all slots and forget all turns, because the socket is closed or about to close."""
+        """Free all slots, drop all turns, and return the actions that cancel their chunks.
+
+        Call this method when the socket is closed, or before it is closed.
+        """
         turns = list(chain.from_iterable(self._turns.values()))
         actions: list[Action] = [
             Cancel(turn.generation, turn.number) for turn in turns if turn.generation is not None
@@ -224,7 +227,7 @@ class Contexts:
         return turns[-1] if turns and not turns[-1].ended else None
 
     def _opens(self, frame: ClientFrame) -> bool:
-        """Return whether a frame begins a turn. Its id must not have an active context."""
+        """Return whether a frame begins a turn. The caller has checked that its id has no active context."""
         if frame.voice_config is not None:
             return True
         if frame.context_id in self._failed:
@@ -252,7 +255,7 @@ class Contexts:
             turn.apply(self._settings)
 
     def _clear(self, key: str | None, now_s: float) -> list[Action]:
-        """Drop text that is not being synthesised yet, even of turns that have ended already."""
+        """Drop text whose synthesis has not begun, also of ended turns of the id."""
         for turn in self._turns.get(key, ()):
             turn.drop()
         return self._next(key, now_s)
@@ -261,7 +264,7 @@ class Contexts:
         """Apply a frame to an active context: first its voice, then its text, then its end."""
         actions: list[Action] = []
         if frame.voice_config is not None:
-            # Earlier text keeps the voice that was set when it arrived.
+            # Earlier text is spoken in the voice that was set when the text arrived.
             actions += self._enqueue(turn, [turn.chunker.flush()], now_s)
             problem = self._voice_problem(frame.voice_config) if frame.voice_config.voice_id else None
             if problem is not None:
@@ -278,7 +281,7 @@ class Contexts:
                 actions.append(self._warning(WarningCode.NO_VOICE_CONFIG, words, turn.context_id, turn))
             actions += self._enqueue(turn, turn.chunker.add(frame.text), now_s)
         elif turn.chunker.waiting:
-            # A new setting may have made waiting text ready.
+            # With a new setting, the waiting text may be long enough for a chunk.
             actions += self._enqueue(turn, turn.chunker.ready(), now_s)
         if frame.end:
             rest = turn.chunker.flush()
@@ -287,7 +290,7 @@ class Contexts:
         return actions
 
     def _enqueue(self, turn: Turn, chunks: list[str], now_s: float) -> list[Action]:
-        """Append chunks to the queue, set the delay of the text that is not ready, and continue the turn."""
+        """Append chunks to the queue, set the delay of the remaining text, and continue the turn."""
         # Whitespace alone cannot be spoken.
         ready = [(chunk, turn.voice_config) for chunk in chunks if chunk and not chunk.isspace()]
         turn.queue.extend(ready)
@@ -298,7 +301,7 @@ class Contexts:
 
     def _count_request(self, turn: Turn, now_s: float) -> list[Action]:
         """Count a generation request. Warn at most once a second if there are too many."""
-        # Count frames and not chunks, because the client should send more text in each frame.
+        # Count frames and not chunks, because the client can reduce the number of frames.
         turn.requests_s.append(now_s)
         while turn.requests_s[0] <= now_s - 1:
             turn.requests_s.popleft()
@@ -314,7 +317,7 @@ class Contexts:
         return [self._warning(WarningCode.TOO_MANY_GENERATION_REQUESTS, words, turn.context_id, turn)]
 
     def _next(self, key: str | None, now_s: float) -> list[Action]:
-        """Continue the first turn of an id with its next chunk or its end. Then start the next turn."""
+        """Continue the first turn of an id with its next chunk or its end, then the turns after it."""
         actions: list[Action] = []
         while turns := self._turns.get(key):
             turn = turns[0]
@@ -365,7 +368,7 @@ class Contexts:
         turn.ended = True
         self._slots.free()
         if failed:
-            # Frames that the client sent before it saw the error belong to this turn, not to a new one.
+            # Frames that the client sent before it received the error must not begin a new turn.
             self._failed[turn.context_id] = None
             if len(self._failed) > _REMEMBERED_FAILURES:
                 self._failed.popitem(last=False)
@@ -383,6 +386,6 @@ class Contexts:
         return Send(WarningFrame(warning=words, warning_code=code, context_id=context_id, trace_id=trace_id))
 
     def _error(self, code: ErrorCode, words: str, context_id: str | None) -> Action:
-        """Return an error that does not end a turn."""
+        """Return the action that sends an error which does not end a turn."""
         about = {"context_id": context_id, "trace_id": self._trace_id}
         return Send(ErrorFrame(error=words, error_code=code, fatal=False, **about))

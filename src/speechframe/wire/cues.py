@@ -1,6 +1,6 @@
-"""Cues of subtitles: from utterances to readable cues, and from cues to SRT and WebVTT.
+"""Conversion of utterances to readable subtitle cues, and of cues to SRT and WebVTT.
 
-Text is never shortened. A cue with too much text for its time is kept and counted.
+Text is never shortened. Cues with too much text for their time are kept and counted.
 """
 
 import html
@@ -21,14 +21,15 @@ SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964\u06d4\u061f"
 _CLAUSE = ",;:\u2013\u2014\uff0c\u3001\uff1b\uff1a\u060c\u061b"
 CLOSING_MARKS = "\"'\u2019\u201d\u00bb\u203a)]}\u300d\u300f\u3011\u3015\uff09\u300b\u3009"
 _OPENERS = "([{\u00ab\u2039\u201c\u2018\u300c\u300e\u3010\u3014\uff08\u300a\u3008"
-# A break after a mark is worth this many characters of distance from the middle.
 _SENTENCE_WORTH, _CLAUSE_WORTH = 24, 12
+"""A break after a sentence or clause may be so many characters further from the middle than another break."""
 _MOST_CLOSERS = 8
+"""Largest number of closing marks, such as quotes, between a punctuation mark and a break."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A text with its start and end in milliseconds. The speaker is empty if unknown."""
+    """A text with its start and end in milliseconds. `speaker` is empty if unknown."""
 
     start_ms: int
     end_ms: int
@@ -37,18 +38,18 @@ class Cue:
 
 
 def cues(said: Iterable[Cue], media_ms: int) -> tuple[list[Cue], int]:
-    """Return cues with at most two lines of 42 characters, and the number of cues that miss the aims.
+    """Return cues with at most two lines of 42 characters, and the number of cues that miss the targets.
 
-    The aims are at most 20 characters a second, and 5/6 to 7 seconds. A cue stays longer if it needs the time
-    and there is room. Cues never overlap. If two people speak at once, the second cue waits until the first
-    one can be read.
+    The targets are at most 20 characters a second and a duration of 5/6 to 7 seconds. If a cue needs more
+    time than its utterance, it lasts longer, up to the next cue. Cues never overlap. If two people speak at
+    the same time, the second cue waits until the first cue can be read.
 
     Parameters
     ----------
     said
         Utterances of any length, in any order.
     media_ms
-        Length of the medium in milliseconds. All cues lie inside it, unless there are more cues than
+        Length of the media file in milliseconds. All cues lie inside it, unless there are more cues than
         milliseconds.
 
     Examples
@@ -72,7 +73,7 @@ def _misses(cue: Cue) -> bool:
 
 
 def _arrange(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
-    """Return consecutive cues, each with the time to read its text if there is room."""
+    """Return cues that do not overlap, each with enough time to read its text if possible."""
     starts: list[int] = []
     free = 0
     for cue in wanted:
@@ -90,7 +91,7 @@ def _arrange(wanted: Sequence[Cue], media_ms: int) -> list[Cue]:
 
 
 def _cut(said: Cue) -> Iterator[Cue]:
-    """Yield the cues of an utterance, halved until each one fits. Letters share the time evenly."""
+    """Yield the cues of an utterance, which is halved until each cue fits. Each character gets equal time."""
     text, length_ms = " ".join(said.text.split()), said.end_ms - said.start_ms
     lines, breaks = _lines(text), list(_breaks(text))
     if lines is not None and (length_ms <= 1000 * CUE_SECONDS.high or not breaks):
@@ -119,7 +120,7 @@ def _lines(text: str) -> list[str] | None:
 
 
 def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the best place to break, near the middle or behind a mark."""
+    """Return the best place to break, near the middle or after a punctuation mark."""
 
     def cost(place: tuple[int, int]) -> int:
         left, right = place
@@ -131,7 +132,7 @@ def _best(text: str, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _breaks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield each place to break as end and next start, at spaces and between wide characters."""
+    """Yield places to break, at spaces and between wide characters, each as (end, start of the rest)."""
     for at in range(1, len(text)):
         before, behind = text[at - 1], text[at]
         if behind == " ":
@@ -153,7 +154,7 @@ def _is_wide(character: str) -> bool:
 
 
 def _places_in_words(text: str) -> list[tuple[int, int]]:
-    """Return all places inside a word. A letter keeps its combining marks if possible."""
+    """Return all places to break inside a word, but not before combining marks if others exist."""
     places = [(at, at) for at in range(1, len(text))]
     return [place for place in places if unicodedata.category(text[place[0]])[0] != "M"] or places
 

@@ -1,4 +1,4 @@
-"""Bodies of the dubbing calls (sections 2.8 to 2.11). A job is a form, answers are models of the document."""
+"""Encode the bodies of dubbing calls, and decode those of their answers (sections 2.8 to 2.11)."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ _FILE = "file"
 _FOR_PEOPLE = frozenset(
     {"status", "step", "error_message", "failure_reason", "failure_code", "warning", "warnings"}
 )
-"""Fields with texts for people. All other fields are data and stay unchanged."""
+"""Fields with texts for people, which are put on one line. All other fields stay unchanged."""
 
 
 def encode_job(
@@ -39,7 +39,8 @@ def encode_job(
 ) -> FileForm:
     """Return the form that creates a job. Equal requests give equal bytes.
 
-    The form has the hash, name and media type of a file. The request's own ``file`` is ignored.
+    The media file itself is sent later. Its SHA-256 hash is used for the boundary of the form. Its name and
+    media type are part of the form. Without a hash the form has no file. ``request.file`` is ignored.
 
     Examples
     --------
@@ -58,9 +59,9 @@ def encode_json(request: DocumentModel) -> bytes:
 
 
 def decode(model: type[M], body: bytes) -> M:
-    """Return an answer as its model, or raise BadAnswer.
+    """Return an answer as its model. Raise BadAnswer if a required field is missing or has a wrong type.
 
-    Unknown words are allowed, and so are optional fields with other kinds of value.
+    Unknown words of an enum are accepted. An optional field with a wrong type is left out.
 
     Examples
     --------
@@ -72,7 +73,7 @@ def decode(model: type[M], body: bytes) -> M:
 
 
 def decode_list(model: type[M], body: bytes) -> list[M]:
-    """Return a listing as its models. Raise BadAnswer if the body is not a listing."""
+    """Return a JSON array as models. Raise BadAnswer if it is not an array, or if an item is unusable."""
     value = loaded(body)
     if not isinstance(value, list):
         raise BadAnswer(f"the listing is not an array but {kind_of(value)}")
@@ -80,7 +81,7 @@ def decode_list(model: type[M], body: bytes) -> list[M]:
 
 
 def decode_value(model: type[M], value: object) -> M:
-    """Return a JSON value as a model, as :func:`decode` does. Texts for people are cleaned."""
+    """Return a JSON value as a model, by the rules of :func:`decode`. Put texts for people on one line."""
     value = _clean(value)
     try:
         return model.model_validate(value)
@@ -90,14 +91,14 @@ def decode_value(model: type[M], value: object) -> M:
     if not isinstance(value, dict):
         raise BadAnswer(f"the answer is not a JSON object but {kind_of(value)}")
     try:
-        # Leave out fields of another kind than in the document. They may be optional.
+        # Leave out the fields with a wrong type. This works if they are optional.
         return model.model_validate({name: held for name, held in value.items() if name not in wrong})
     except ValidationError:
         raise BadAnswer(f"the answer has an unusable {', '.join(map(str, wrong))}") from None
 
 
 def _clean(value: Any, name: str = "") -> Any:
-    """Return a JSON value with each text for people, at any depth, on one line without control characters."""
+    """Return a JSON value in which all texts for people, at any depth, are on one line and shortened."""
     if isinstance(value, str):
         return one_line(value, MAX_MESSAGE_CHARACTERS) if name in _FOR_PEOPLE else value
     if isinstance(value, list):
@@ -108,7 +109,7 @@ def _clean(value: Any, name: str = "") -> Any:
 
 
 def webhook_signature(secret: str, body: bytes, timestamp: bytes) -> str:
-    """Return the signature of a webhook's body at a time (``spec.chosen``: webhook).
+    """Return the hex signature of a webhook from its body and timestamp (chosen: webhook).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Decompression of bodies up to a limit, because a few kilobytes can hold gigabytes."""
+"""Decompression of bodies up to a limit, because a few kilobytes may decompress to gigabytes."""
 
 import zlib
 
@@ -12,11 +12,11 @@ class TooLargeError(ValueError):
 
 
 class BadEncodingError(ValueError):
-    """The body does not have the encoding of its header, or has an encoding that was not requested."""
+    """The body is not encoded as its header states, or the encoding was not requested."""
 
 
 def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
-    """Return `body` without its Content-Encoding.
+    """Return the decompressed body.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ def unpack(body: bytes, content_encoding: str, *, max_bytes: int) -> bytes:
     Raises
     ------
     TooLargeError
-        If the result would be larger than `max_bytes`. No more than that is ever in memory.
+        The result would be larger than `max_bytes`. The function stops before it uses more memory.
     BadEncodingError
-        If the encoding is unknown, doubled or broken.
+        The encoding is unknown or is a list, or the body is damaged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reading of the message, code and waiting time of an error answer in any known shape."""
+"""Reading of the message, code and waiting time of error answers with different shapes."""
 
 import re
 from collections.abc import Mapping
@@ -20,15 +20,19 @@ from speechframe.wire.answers import (
 )
 
 MAX_BODY_CHARACTERS = 2000
+"""Largest number of kept characters of the body of an error answer."""
 MAX_CODE_CHARACTERS = 64
+"""Largest number of characters of an error code. A longer text is not a code."""
 NO_REASON = "the service gave no reason"
+"""Message about an error answer without a message and with an unknown status."""
 
 _MESSAGE_FIELDS = ("error_message", "message", "errorMessage", "error", "detail", "title")
 _CODE_FIELDS = ("error_code", "errorCode", "code")
 _TRACE_FIELDS = ("trace_id", "traceId")
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}", re.ASCII)
 _CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE_CHARACTERS}}}")
-# A script without an end tag matches to the end of the text. Otherwise every `<script` would scan to there.
+# A script without an end tag matches up to the end of the text. Otherwise each `<script` would start a search
+# to the end.
 _TAG = re.compile(
     r"<(?:script|style)\b.*?(?:</(?:script|style)\s*+>|\Z)|<[^<>]{0,500}>", re.IGNORECASE | re.DOTALL
 )
@@ -41,13 +45,13 @@ class ErrorBody:
     Parameters
     ----------
     message
-        Message of the service, shortened to one line. Never empty.
+        Message of the service on one line, shortened. Without it, the meaning of the status. Never empty.
     code
         Error code of the service, if it sent one. At most 64 letters, digits and ``_-.:``.
     trace_id
         Trace id of the answer, if the service sent one.
     text
-        Beginning of the body as text.
+        Beginning of the body as text, on one line.
     """
 
     message: str
@@ -59,16 +63,16 @@ class ErrorBody:
 def decode_error(
     status: int, body: bytes, headers: Mapping[str, str], clean: SecretMasker = str
 ) -> ErrorBody:
-    """Return the content of an error answer. Never raises.
+    """Return the content of an error answer. The function never raises an exception.
 
-    The document leaves the shape open. The function reads ``error_message``, ``message``, ``errorMessage``,
-    ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``, ``code``, plain
-    text, and a page of HTML.
+    The document leaves the shape of the body open. The function reads ``error_message``, ``message``,
+    ``errorMessage``, ``error`` (text, or an object with a message and a code), ``error_code``, ``errorCode``,
+    ``code``, plain text, and a page of HTML.
 
     Parameters
     ----------
     status, body, headers
-        Parts of the answer.
+        Status, body and headers of the answer.
     clean
         Function that masks secrets.
 
@@ -79,7 +83,7 @@ def decode_error(
     """
     text = clean(body[:MAX_LOOKED_AT].decode("utf-8", "replace"))[: 4 * MAX_BODY_CHARACTERS]
     fields = _fields(body)
-    # Our services send the header with every answer. A proxy may have replaced the body.
+    # Prefer the header, because a proxy may have replaced the body.
     header = _first(headers, (TRACE_HEADER,), MAX_TRACE_CHARACTERS, clean)
     trace_id = header or _first(fields, _TRACE_FIELDS, MAX_TRACE_CHARACTERS, clean)
     return ErrorBody(
@@ -91,12 +95,12 @@ def decode_error(
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
-    """Return the waiting time of an answer in seconds, or None without a usable one.
+    """Return the waiting time that an answer requests in seconds, or None without a valid time.
 
     ``retry-after-ms`` overrides ``Retry-After``, which contains seconds (also fractions) or an HTTP date.
-    A date counts from the answer's own ``Date`` header, so a wrong clock on either side does not matter.
-    A past date gives 0. Invalid, negative and infinite values give None. A huge value is returned unchanged,
-    because the caller decides how long it waits.
+    The function subtracts the ``Date`` header of the answer from an HTTP date, so that a wrong clock does not
+    matter. Without this header, the date counts from `now` (default: the current time). A past date gives 0.
+    Invalid and negative values give None. A huge value is returned unchanged, because the caller limits it.
 
     Examples
     --------
@@ -143,7 +147,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {"message": value} if isinstance(value, str) else {}
     inner = value.get("error")
-    # Outer fields win, because `error` may be an object with the same names.
+    # `error` may be an object with the same names. Its fields must not replace the outer fields.
     return {**inner, **value, "error": inner.get("message")} if isinstance(inner, dict) else value
 
 
@@ -160,13 +164,13 @@ def _first(
 
 
 def _code(fields: Mapping[str, Any], clean: SecretMasker) -> str | None:
-    # Codes go into the ledger, which must not hold texts. A service may repeat a text as a code.
+    # Accept only short codes, because codes are stored in the ledger, which must not contain texts of users.
     said = (code_of(_first(fields, (name,), MAX_CODE_CHARACTERS + 1, clean)) for name in _CODE_FIELDS)
     return next((code for code in said if code is not None), None)
 
 
 def code_of(value: str | None) -> str | None:
-    """Return the code if it has at most 64 letters, digits and ``_-.:``. Return None for other text."""
+    """Return `value` if it has 1 to 64 letters, digits and ``_-.:``, else None."""
     return value if value is not None and _CODE.fullmatch(value) else None
 
 

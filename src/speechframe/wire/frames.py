@@ -1,8 +1,8 @@
-"""Conversion of WebSocket messages to frames and back (section 6), for both sides.
+"""Conversion of WebSocket messages to frames and back (section 6), for client and service.
 
-A wrong field in a client's frame is left out with a warning, and the rest of the frame counts (section 7.4).
-Only a message that is not a single JSON object is an error (section 7.3). Unknown frames of a server are
-returned as `UnknownFrame` and raise nothing.
+An invalid field in a client's frame is ignored with a warning, and the other fields are used (section 7.4).
+Only a message that is not a single JSON object is an error (section 7.3). Unknown messages of a service are
+returned as `UnknownFrame` and raise no exception.
 """
 
 import json
@@ -40,6 +40,7 @@ from speechframe.wire.answers import (
 from speechframe.wire.errors import MAX_CODE_CHARACTERS, code_of
 
 _MAX_WORDS = 500
+"""Largest number of characters of an error message to the client."""
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,20}(?:\.0{0,20})?\s*", re.ASCII)
 _BUFFERS = ("min_buffer_size", "max_buffer_delay_in_ms")
 _WARNINGS = {
@@ -61,7 +62,7 @@ _VOICE_ID_NAMES = frozenset({"voiceId", "voice_id"})
 
 @dataclass(frozen=True, slots=True)
 class FrameWarning:
-    """A part of a frame that was ignored: the code, and words for people."""
+    """A warning about an ignored part of a frame. `words` is the text for people."""
 
     code: WarningCode
     words: str
@@ -74,11 +75,11 @@ class ParsedFrame:
     Attributes
     ----------
     frame
-        The readable fields. None if the message was not a single JSON object. `error` then has the reason.
+        The frame with its valid fields. None if the message is not a single JSON object.
     warnings
-        Fields that were ignored, in the order of the frame.
+        A warning for each ignored field.
     error
-        Message for INVALID_JSON.
+        Reason why there is no frame, as the message for INVALID_JSON. Otherwise None.
     """
 
     frame: ClientFrame | None
@@ -88,10 +89,10 @@ class ParsedFrame:
 
 @dataclass(frozen=True, slots=True)
 class AudioReceived:
-    """An audio frame as the client reads it: the bytes and their context.
+    """An audio frame with decoded audio.
 
-    `final` is True if the service sends the last audio and the final frame as one. `said` is an error or
-    warning in the same frame.
+    `final` is True if the frame is also the final frame of its context. `said` is an error or warning in the
+    same frame.
     """
 
     audio: bytes
@@ -103,7 +104,10 @@ class AudioReceived:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
-    """A message of the server that is not a known frame, in words. If `is_audio`, its audio is lost."""
+    """A message of the service that is not a valid frame. `why` is the reason.
+
+    `is_audio` is True if the message has audio that cannot be decoded.
+    """
 
     why: str
     context_id: str | None = None
@@ -114,12 +118,12 @@ ServerFrame = AudioReceived | FinalFrame | ErrorFrame | WarningFrame | UnknownFr
 
 
 def parse_client_frame(message: str | bytes) -> ParsedFrame:
-    """Return the frame in a client's WebSocket message, with warnings for all parts that are ignored.
+    """Return the frame in a client's WebSocket message, with warnings about all ignored parts.
 
     Parameters
     ----------
     message
-        Text of the message. Bytes are a binary message, which is never a frame.
+        Text of the message. Bytes are a binary message, which is an error.
 
     Examples
     --------
@@ -144,7 +148,10 @@ def parse_client_frame(message: str | bytes) -> ParsedFrame:
 
 
 def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | WarningFrame) -> str:
-    """Return the text of a frame of either side. Fields that are not set are not sent.
+    """Return the JSON text of a frame of the client or of the service.
+
+    A frame of the client contains only the fields that were set. A frame of the service also contains
+    defaults. Fields with None are left out.
 
     Examples
     --------
@@ -155,7 +162,7 @@ def encode_frame(frame: ClientFrame | AudioFrame | FinalFrame | ErrorFrame | War
     """
     if isinstance(frame, ClientFrame):
         return frame.model_dump_json(exclude_unset=True, exclude_none=True)
-    # Send defaults too. Every frame of the server has a trace_id, and an error states whether it is fatal.
+    # Send defaults too, so that an error frame always contains `fatal`.
     return frame.model_dump_json(exclude_none=True)
 
 
@@ -166,10 +173,10 @@ def audio_frame(audio: bytes, *, context_id: str | None, trace_id: str) -> Audio
 
 
 def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> ServerFrame:
-    r"""Return the frame in a server's WebSocket message. New or broken messages become an `UnknownFrame`.
+    r"""Return the frame in a WebSocket message of the service. Invalid messages become an `UnknownFrame`.
 
-    Unknown codes stay text, missing fields are None, and extra fields are ignored. Words, codes and trace ids
-    are masked, put on one line and shortened, as in HTTP answers.
+    Unknown codes stay text. A missing id is None, and a missing text is empty. Other fields are ignored.
+    Texts, codes and trace ids are masked, put on one line and shortened.
 
     Parameters
     ----------
@@ -212,14 +219,15 @@ def parse_server_frame(message: str | bytes, clean: SecretMasker = str) -> Serve
 def _error_or_warning(
     fields: Mapping[str, Any], about: Mapping[str, Any], clean: SecretMasker
 ) -> ErrorFrame | WarningFrame | None:
-    """Return the error or warning in a frame, which may have other fields too."""
+    """Return the error or warning in a frame that may have audio too. Return None if there is neither."""
     # Some services send all fields in every frame, most of them null or empty.
     if fields.get("error") or fields.get("error_code") or fields.get("fatal") is True:
         return ErrorFrame(
             error=_line(fields.get("error"), MAX_MESSAGE_CHARACTERS, clean),
             error_code=_code(fields.get("error_code"), clean),
-            # Only a certainly fatal error ends a context. A client that continues by mistake notices, but one
-            # that stops by mistake does not. Nothing follows a final frame, so its error is fatal too.
+            # Only a clearly fatal error ends a context. If the client continued by mistake, later messages
+            # would show it, but a mistaken stop would stay unnoticed. An error in a final frame is fatal,
+            # because no frame follows.
             fatal=fields.get("fatal") is True or bool(fields.get("final")),
             **about,
         )
@@ -233,7 +241,7 @@ def _error_or_warning(
 
 
 def _object(message: str | bytes) -> dict[str, Any]:
-    """Return the fields of a message, or raise ValueError with words for the client."""
+    """Return the fields of a message. If it is invalid, raise ValueError with a message for the client."""
     if isinstance(message, bytes | bytearray | memoryview):
         raise ValueError("the message is binary; send JSON as text")  # noqa: TRY004 - sent to the client
     if len(message) > MAX_FRAME_BYTES or len(message.encode("utf-8", "replace")) > MAX_FRAME_BYTES:
@@ -250,18 +258,18 @@ def _object(message: str | bytes) -> dict[str, Any]:
 
 
 def _has_long_id(given: Mapping[str, Any]) -> bool:
-    # The id is sent back with every piece of audio, so a long one is refused.
+    # Every frame of audio repeats the id, so a long id is ignored.
     context_id = given.get("context_id")
     return isinstance(context_id, str) and len(context_id) > MAX_CONTEXT_ID_CHARACTERS
 
 
 def _is_number(value: Any) -> bool:
-    # Accept numbers as in JSON. Python's int() would also accept "1_0".
+    # Check the text here, because int() would also accept "1_0".
     return _NUMBER.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
 
 
 def _remove_wrong(given: dict[str, Any]) -> list[FrameWarning]:
-    """Remove the wrong fields from a frame and from its voice_config, and return a warning for each."""
+    """Remove the invalid fields from a frame and from its voice_config, and return a warning for each."""
     warnings = []
     config = given.get("voice_config")
     if isinstance(config, dict):
@@ -276,7 +284,7 @@ def _remove_wrong(given: dict[str, Any]) -> list[FrameWarning]:
 
 
 def _one_voice_id(config: Mapping[str, Any]) -> dict[str, Any]:
-    # Both spellings are accepted. If both are present, that of the document counts.
+    # Both spellings of voiceId are accepted. If both are present, only the spelling of the document counts.
     both = config.keys() >= _VOICE_ID_NAMES
     return {
         name: value

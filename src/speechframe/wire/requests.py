@@ -1,4 +1,4 @@
-"""Requests as bytes: JSON, and forms for a file. The file itself is sent in pieces."""
+"""Encoding of requests as JSON or as multipart forms. The caller sends the file of a form itself."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,15 @@ from typing import Any
 
 from speechframe.spec.fields._model import DocumentModel
 
-# Do not use the faster writer, because request keys contain these bytes and must not depend on installed
-# extras.
+# Do not use orjson. Keys of requests depend on these bytes, which must not depend on the installed packages.
 _encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """A form for one file: the bytes before and after the file. `content_type` contains the boundary.
+    """A multipart form, as the bytes before (`head`) and after (`tail`) its file.
 
-    A field may be a secret, so a repr does not show the fields.
+    `content_type` is the header with the boundary. The repr omits the bytes, because a field may be a secret.
     """
 
     content_type: str
@@ -28,17 +27,17 @@ class FileForm:
 def encode_form(
     fields: Mapping[str, Any], content: bytes, file: tuple[str, str, str] | None = None
 ) -> FileForm:
-    r"""Return a form. Equal fields and files give equal bytes.
+    r"""Return a multipart form. Equal arguments give equal bytes.
 
     Parameters
     ----------
     fields
-        Names with their values. A list becomes a repeated field.
+        Values by name. A list becomes a repeated field.
     content
-        Content of the request with the hash of the file. The boundary is a hash of it, so a file cannot
-        contain the boundary by intention.
+        Bytes that identify the request, including the hash of the file. The boundary is a hash of `content`,
+        so nobody can make a file that contains the boundary.
     file
-        Field, file name and media type of the file. None for a form without a file.
+        Field name, file name and media type of the file. None (the default) for a form without a file.
 
     Examples
     --------
@@ -77,12 +76,12 @@ def encode_request(request: DocumentModel) -> bytes:
 
 
 def fields_of(request: DocumentModel) -> dict[str, Any]:
-    """Return the fields of a request to send, by their names on the wire."""
+    """Return the values of a request by wire name. Absent values and the document's defaults are left out."""
     return request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def canonical(fields: Any) -> bytes:
-    """Return values as JSON. Equal values give equal JSON."""
+    """Return values as JSON bytes. Equal values give equal bytes."""
     return _encoder.encode(fields).encode()
 
 
@@ -92,5 +91,5 @@ def _part(boundary: str, disposition: str, value: bytes) -> bytes:
 
 
 def _field_bytes(value: Any) -> bytes:
-    # Write values as JSON does: 24000.0, true, and an object as text. Text stays as it is.
+    # Write values as in JSON, such as 24000.0 and true. Strings have no quotes.
     return (value if isinstance(value, str) else _encoder.encode(value)).encode()

@@ -1,4 +1,4 @@
-"""Encode the JSON bodies of speech requests and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
+"""Encode the JSON bodies of speech requests, and decode those of answers (sections 2.1 to 2.5 and 2.7)."""
 
 import re
 import secrets
@@ -29,17 +29,19 @@ from speechframe.wire.answers import (
 from speechframe.wire.requests import canonical, fields_of
 
 _DELIVERY = "encodeAsBase64"
-# Replaces the audio while the rest is parsed. It is random, so that no body can contain it on purpose.
+# Placeholder of the audio while the rest of a body is parsed. It is random, so that no service can send it.
 _PLACE = secrets.token_hex(16)
 _COLON = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*"')
 _MAX_MS, _MAX_SECONDS = 2**31 - 1, 10**9
 _WORD = itemgetter(0)  # the word in a tuple of word, start and end
 _WORDS_AT_LEAST, _WORDS_A_CHARACTER = 100, 4
+"""Allowed number of words in an answer: a constant, and a number per character of the text."""
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 20
+"""Allowed letters of all words in an answer: a constant, and a number per character of the text."""
 _VALUES_AT_LEAST, _VALUES_A_CHARACTER = 250_000, 50
-"""Limits of JSON values in an answer. A word takes five values.
+"""Allowed number of JSON values in an answer: a constant, and a number per character of the text.
 
-An answer with tens of thousands of words too many still gives its audio. Only its words are left out.
+A word takes five values. An answer with up to 50,000 words too many still gives its audio, without the words.
 """
 
 
@@ -62,17 +64,17 @@ class SpokenAnswer:
     Parameters
     ----------
     audio
-        Decoded bytes. None if the answer gives only `audio_url`.
+        Decoded audio file. None if the answer has only `audio_url`.
     audio_url
         URL of the audio, or its path on the service. None if empty.
     audio_seconds
-        Length in seconds as the answer states it. None if the value is not a length.
+        Length of the audio in seconds in the answer. None if it is missing or not a possible length.
     remaining_characters
-        Balance after the call. None if the value is not an integer.
+        Balance of the key after the call, in characters. None if it is missing or not a valid number.
     warning
-        Warning text of the service.
+        Warning of the service, or None.
     notes
-        Remarks on faults that do not prevent the use of the answer.
+        Messages about faults of the answer that do not make it unusable.
     words
         Each word with its start and end, in milliseconds from the start of the audio.
     transcription
@@ -92,14 +94,15 @@ class SpokenAnswer:
 def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes, bytes]:
     """Return the content of a request and its HTTP body, both as canonical JSON.
 
-    The content leaves out the way of delivery, because the same speech may be delivered in two ways.
+    The content identifies the speech, so that a repeat can be recognised. It does not include the choice
+    between Base64 and URL.
 
     Parameters
     ----------
     request
         The request.
     as_base64
-        Way of delivery if the request does not set one. True asks for Base64 in the answer.
+        Whether to request the audio as Base64, if the request does not decide.
 
     Examples
     --------
@@ -112,12 +115,12 @@ def encode_content(request: GenerateRequest, *, as_base64: bool) -> tuple[bytes,
 
 
 def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnswer:
-    r"""Return the decoded content of a generate answer.
+    r"""Decode an answer of generate.
 
-    The function cuts out the Base64 value before it parses the rest, because this is much faster. A body
-    with an unclear place of the audio is parsed as a whole. The result is the same.
+    The function cuts out the Base64 audio before it parses the rest, because this is much faster. If it
+    cannot find the audio safely, it parses the whole body. The result is the same.
 
-    Some faults only add a remark to ``notes``: a missing or unusable length, balance or word list, single
+    Some faults only add a message to ``notes``: a missing or unusable length, balance or word list, single
     unusable words, words that run backwards, far too many words for the text, invalid Unicode. Unknown
     fields are ignored.
 
@@ -126,8 +129,8 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
     body
         Body of the answer, already decompressed.
     characters
-        Length of the spoken text. It limits the number of words and of JSON values. None accepts any number
-        of words.
+        Number of characters of the text, which limits the number of words and of JSON values. None (the
+        default) accepts any number of words.
 
     Raises
     ------
@@ -153,9 +156,10 @@ def decode_generate(body: bytes, *, characters: int | None = None) -> SpokenAnsw
 
 
 def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[SpokenAnswer, dict[str, Any]]:
-    """Return the common content of an answer with audio, and all of its fields. See :func:`decode_generate`.
+    """Decode the fields that all answers with audio share, and return them with all fields of the answer.
 
-    `most_values` is the largest number of JSON values in the answer.
+    `names` has the names of these fields. `most_values` is the allowed number of JSON values. Faults are
+    handled as in :func:`decode_generate`.
     """
     try:
         cut = _without_audio(body, names.audio, most_values)
@@ -175,7 +179,7 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
         raise BadAnswer(words, remaining_characters=remaining)
     seconds = amount(fields.get(names.seconds), _MAX_SECONDS)
     if seconds is None:
-        # Keep the audio despite an unusable length, because it is paid for and can be measured.
+        # Use the audio despite an unusable length, because it is paid for and its length can be measured.
         odd = shown_value(fields.get(names.seconds))
         notes.append(f"{names.seconds} is {odd}; the audio was measured instead")
     else:
@@ -187,14 +191,14 @@ def decode_spoken(body: bytes, names: SpokenFields, most_values: int) -> tuple[S
 
 
 def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str, Any], bytes, bool] | None:
-    """Return fields, audio and whether text was repaired. None means that the audio is not easy to find."""
+    """Return fields, audio and whether text was repaired, or None if the audio cannot be cut out safely."""
     name = b'"%b"' % field.encode()
     key = body.find(name)
     colon = _COLON.match(body, key + len(name)) if key >= 0 else None
     if colon is None:
         return None
     start, end = colon.end(), body.find(b'"', colon.end())
-    # Search for a second key only behind the value, because the value contains no quotes.
+    # A second field with this name must not exist. The value has no quotes, so search only after it.
     if end <= start or body.find(name, end) >= 0:
         return None
     audio = decode_base64(memoryview(body)[start:end])
@@ -210,7 +214,7 @@ def _without_audio(body: bytes, field: str, most_values: int) -> tuple[dict[str,
         raise
     except NotJsonError:
         return None
-    # If the parser does not find the placeholder in this field, the value belonged to another field.
+    # If the field does not have the placeholder, the value belonged to another field.
     found = isinstance(fields, dict) and fields.get(field) == _PLACE
     return (fields, audio, repaired) if found else None
 
@@ -235,9 +239,7 @@ def _whole(body: bytes, names: SpokenFields, most_values: int) -> tuple[dict[str
 
 
 def decode_voices(body: bytes) -> list[Voice]:
-    """Return the voices of a listing, even if single fields are invalid.
-
-    Fields with invalid values are left out. Voices without an id are left out.
+    """Return the voices of a listing. Invalid fields, and voices without an id, are left out.
 
     Raises
     ------
@@ -264,7 +266,7 @@ def decode_token(body: bytes) -> AuthToken:
     try:
         return AuthToken.model_validate(fields)
     except ValidationError as error:
-        # The message of pydantic would contain the token.
+        # Do not use the message of pydantic, because it could contain the token.
         names = ", ".join(str(e["loc"][0]) for e in error.errors(include_input=False))
         raise BadAnswer(f"the token answer has an unusable value of {names}") from None
 
@@ -276,7 +278,7 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
     words: list[tuple[str, int, int]] = []
     previous_ms, is_plain = 0, True
     try:
-        # Fast path for valid words in order, which is the usual case. It calls no function for a word.
+        # The usual case of valid words in order is fast, because the loop calls no functions of ours.
         for item in value:
             word, start_ms, end_ms = item["word"], item["startMs"], item["endMs"]
             is_plain = type(word) is str and type(start_ms) is int and type(end_ms) is int
@@ -289,7 +291,7 @@ def _words(value: Any, notes: list[str], characters: int | None) -> list[tuple[s
         is_plain = False
     if not is_plain:
         words = _odd_words(value, notes)
-    # Otherwise the row of a short text could store a million words, or a word of one megabyte.
+    # Words are stored with their row, so limit their number and their letters.
     if characters is not None and (
         len(words) > _WORDS_AT_LEAST + _WORDS_A_CHARACTER * characters
         or sum(map(len, map(_WORD, words))) > _LETTERS_AT_LEAST + _LETTERS_A_CHARACTER * characters
@@ -326,7 +328,7 @@ def _word(item: Any) -> tuple[str, int, int] | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    # Keep a word that starts before the audio. The truth checks report it.
+    # Accept a word that starts before the audio, because later checks of the audio report it.
     milliseconds = amount(value, _MAX_MS, least=-_MAX_MS)
     return None if milliseconds is None else round(milliseconds)
 

@@ -1,7 +1,7 @@
-"""Reading of SRT and WebVTT as players do it: read every usable cue, and report the other lines.
+"""Reading of SRT and WebVTT. Like players, it accepts invalid files. It reports each line that it cannot use.
 
-A line of times always begins a cue. The lines after it are the cue's text, until the next line of times. The
-number or name before a line of times is left out. So are the header, notes and styles of WebVTT.
+A line of times always begins a cue. The following lines are the text of the cue, until the next line of
+times. The number or name before a line of times is ignored. So are the header, notes and styles of WebVTT.
 """
 
 import html
@@ -14,7 +14,7 @@ from speechframe.wire.cues import Cue
 __all__ = ["Line", "Subtitles", "TimedLines", "lines_named", "plain_cues", "read"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# Each pattern is possessive, and neighbouring parts share no characters. So it takes linear time on any text.
+# Repetitions are possessive, and neighbouring parts share no characters, so that matching takes linear time.
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})(?:[.,:](\d{1,3})\d{0,9})?(?=\s|$)")
 _CLOCK = re.compile(r"\d:\d\d")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s++([^\s<>][^<>]{0,199})>")
@@ -23,6 +23,7 @@ _TAG = re.compile(
 )
 _NO_CUE = re.compile(r"NOTE(?:\s|$)|(?:STYLE|REGION)$")
 _SHOWN_LINES = 5
+"""Largest number of line numbers in a message."""
 
 _NO_CUES = "there are no cues with text; SRT or WebVTT is needed"
 _UNREADABLE = "this cue is skipped, because it needs times such as 00:00:01,000 --> 00:00:02,500"
@@ -34,7 +35,7 @@ _BEHIND_BLANK = "this text after a blank line is read as part of the cue before 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a cue without tags, with its number in the file and the speaker of its voice tag."""
+    """A line of a cue without tags. `number` counts the lines of the file. `voice` is from its voice tag."""
 
     number: int
     text: str
@@ -52,7 +53,7 @@ class TimedLines:
 
 @dataclass(frozen=True, slots=True)
 class Subtitles:
-    """The cues of a file that have text, in the order of their starts, and warnings about other lines."""
+    """The cues of a file that have text, in the order of their starts, and warnings about faulty lines."""
 
     cues: tuple[TimedLines, ...]
     warnings: tuple[str, ...]
@@ -60,7 +61,7 @@ class Subtitles:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the file that is not blank, and whether it is the first one after a blank line."""
+    """A line of the file that is not blank. `begins_block` is True for the first line after a blank line."""
 
     number: int
     text: str
@@ -72,19 +73,19 @@ class _Row:
 
     @property
     def is_times(self) -> bool:
-        """Whether this looks like a line of times, readable or not."""
+        """Whether the line looks like a line of times, even if the times are invalid."""
         before, arrow, after = self.text.partition("->")
         touches = before.rstrip("- ")[-1:].isdecimal() or after.lstrip()[:1].isdecimal()
         return bool(arrow) and touches and (before.endswith("-") or bool(_CLOCK.search(self.text)))
 
 
 def read(text: str) -> Subtitles:
-    r"""Return the cues of SRT or WebVTT.
+    r"""Return the cues of a text in SRT or WebVTT, and warnings about faulty lines.
 
     Raises
     ------
     ValueError
-        If no cue can be read. The message contains the line.
+        No cue with text can be read. The message contains the number of the faulty line.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def read(text: str) -> Subtitles:
     rows, cues, faults = list(_rows(text)), list[TimedLines](), dict[str, list[int]]()
     cue: TimedLines | None = None
     is_skipped = False
-    is_left_out = is_webvtt  # the head
+    is_left_out = is_webvtt  # the header
     for row, following in zip(rows, [*rows[1:], None], strict=False):
         fault = None
         is_left_out &= not row.begins_block or row is rows[0]
@@ -121,7 +122,7 @@ def read(text: str) -> Subtitles:
 
 
 def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) -> Subtitles:
-    """Return the cues with text. If none has text, raise the fault of the times or another one."""
+    """Return the cues with text and the warnings. Raise ValueError if no cue has text."""
     found = [cue for cue in cues if any(line.text for line in cue.lines)]
     if not found:
         why = next((why for why in (_UNREADABLE, _BACKWARD) if why in faults), _NO_CUES)
@@ -131,7 +132,7 @@ def _with_text(cues: Sequence[TimedLines], faults: Mapping[str, Sequence[int]]) 
 
 
 def plain_cues(subtitles: Subtitles) -> list[Cue]:
-    """Return the cues as players show them. The speaker is that of the first voice tag."""
+    """Return the cues as texts of one or more lines. The speaker is that of the first voice tag."""
     return [
         Cue(
             cue.start_ms,
@@ -144,7 +145,7 @@ def plain_cues(subtitles: Subtitles) -> list[Cue]:
 
 
 def lines_named(numbers: Sequence[int]) -> str:
-    """Return words for the numbers of lines. If there are many, only the first are listed.
+    """Return line numbers as text. If there are more than five, only the first five are listed.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def _rows(text: str) -> Iterator[_Row]:
 
 
 def _is_name_of(row: _Row, following: _Row | None, *, is_webvtt: bool) -> bool:
-    """Return True for the number or, in WebVTT, the name of the cue that follows."""
+    """Return whether a row is the number, or in WebVTT the name, of the following cue."""
     if following is None or not following.is_times:
         return False
     if row.is_number:
@@ -179,7 +180,7 @@ def _is_alone(row: _Row, following: _Row | None) -> bool:
 
 
 def _read_times(line: str) -> tuple[TimedLines | None, str | None]:
-    """Return an empty cue with the times of a line, or None and why the line cannot be used."""
+    """Return an empty cue with the times of a line and None, or None and the fault of the line."""
     before, _, after = line.partition("->")
     start, end = _TIME.fullmatch(before.rstrip("- ")), _TIME.match(after.lstrip())
     if start is None or end is None:

@@ -1,4 +1,4 @@
-"""Reading of answers to translation calls (section 2.6)."""
+"""Decode the answers to translation calls (section 2.6)."""
 
 import unicodedata
 from collections import defaultdict
@@ -10,7 +10,9 @@ from speechframe.errors import BadAnswer
 from speechframe.wire.answers import REPAIRED, NotJsonError, amount, loads, odd_amount
 
 _LETTERS_AT_LEAST, _LETTERS_A_CHARACTER = 1000, 50
+"""Allowed length of a translation: a constant, and a number of letters per character of the source text."""
 _SHOWN = 40
+"""Largest number of characters of a target language in an answer. A longer value is ignored."""
 _PLAIN_QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4`", "'"))
 _PLAIN_QUOTES |= str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'))
 
@@ -22,13 +24,13 @@ class Translations:
     Attributes
     ----------
     texts
-        Results in the order of the request's texts.
+        A translation for each text of the request, in order. A BadAnswer for a text without a usable one.
     target
-        Target language in the answer, if it has one.
+        Target language in the answer, or None.
     credits_used
-        Price in credits in the answer, if it has one.
+        Price in credits in the answer, or None.
     notes
-        Remarks on faults that do not prevent the use of the answer.
+        Messages about faults of the answer that do not make it unusable.
     """
 
     texts: tuple[str | BadAnswer, ...]
@@ -38,7 +40,7 @@ class Translations:
 
 
 def longest_translation(text: str) -> int:
-    """Return the largest believable number of characters in a translation of `text`.
+    """Return the allowed number of characters in a translation of `text`.
 
     Examples
     --------
@@ -49,12 +51,13 @@ def longest_translation(text: str) -> int:
 
 
 def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
-    r"""Return the translation of each text, paired by ``source_text``. One bad entry costs only one text.
+    r"""Return the translation of each text. Entries of the answer and texts are paired by ``source_text``.
 
-    If an entry differs from a text only in quotes, spaces or composed accents, it can still be paired.
-    Entries without ``source_text`` are paired by position, if there are as many entries as texts.
+    The comparison ignores differences of quotes, spaces and composed accents. Entries without ``source_text``
+    are paired by position, if there are as many entries as texts. A text without a usable entry gets a
+    BadAnswer, and the other texts keep their translations.
 
-    Missing or unusable metadata and invalid Unicode only add a remark to ``notes``. Unknown fields are
+    Missing or unusable metadata and invalid Unicode only add a message to ``notes``. Unknown fields are
     ignored.
 
     Parameters
@@ -67,7 +70,7 @@ def decode_translate(body: bytes, texts: Sequence[str]) -> Translations:
     Raises
     ------
     BadAnswer
-        If the body is not a JSON object, has no list of translations, or has no usable translation at all.
+        The body is not a JSON object, has no list of translations, or has no usable translation.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def _usable(translated: Any, text: str) -> str | BadAnswer:
 
 
 def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, ...]]:
-    """Return the entries of an answer, its target, its credits and the notes."""
+    """Return the entries, target language, credits and notes of an answer."""
     try:
         fields, repaired = loads(body)
     except NotJsonError as error:
@@ -126,7 +129,7 @@ def _read(body: bytes) -> tuple[list[Any], str | None, float | None, tuple[str, 
 
 
 def _plain(value: Any) -> Any:
-    # Some services change spaces, quotes and the composition of accents.
+    # Some services change spaces, quotes and the composition of accents in the source text.
     if not isinstance(value, str):
         return value
     return " ".join(unicodedata.normalize("NFC", value).translate(_PLAIN_QUOTES).split())
@@ -143,6 +146,6 @@ def _metadata(value: Any, notes: list[str]) -> tuple[str | None, float | None]:
         notes.append("the answer does not contain the credits that were used")
     elif used is None:
         notes.append(odd_amount("credits_used", said))
-    # Keep a text completely or not at all, because half a key cannot be masked.
+    # Keep the value completely or not at all, because a part of a key cannot be masked.
     is_short = isinstance(target, str) and len(target) <= _SHOWN
     return target if is_short else None, None if used is None else float(used)

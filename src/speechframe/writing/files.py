@@ -1,7 +1,6 @@
-"""Files whose names this package chooses, and files of JSON that others may have written.
+"""Writing of new files under free names, and parsing of JSON that other programs may have written.
 
-None of the former replaces a file that is there. Only a file that a user names exactly, as the output of this
-very call, is replaced.
+Functions of this module never replace an existing file.
 """
 
 import filecmp
@@ -13,14 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+# Characters that some system does not allow in a name, or that change the shown text.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Filesystems allow 255 bytes. The rest is for an ending, a number and the name of a temporary file.
 _MOST_BYTES = 180
+"""Largest length of a stem in bytes. File systems allow 255 bytes for a name with its number and ending."""
+# Names of devices on Windows, which cannot be names of files.
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
 
 
 def safe_stem(text: str) -> str:
-    """Return a text as the beginning of a file's name on any system. It is never a path and never too long.
+    """Convert a text to the beginning of a file name that is valid on any system and not too long.
 
     Examples
     --------
@@ -32,15 +33,17 @@ def safe_stem(text: str) -> str:
 
 
 def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> list[Path]:
-    """Write files that have one stem and return their paths. Existing files stay as they are.
+    """Write files with a common stem, and return their paths. Existing files are never changed.
 
     Parameters
     ----------
-    folder, stem
-        Names of the files begin with `stem`. If one of them is there, all begin with ``stem-2``, and so on.
-        A file that is there with the same content counts as written.
+    folder
+        Existing folder of the files.
+    stem
+        Beginning of the file names. If a file with other content exists under one of the names, all names
+        begin with ``stem-2``, and so on. An existing file with the same content counts as written.
     contents
-        By ending (``.pt-BR.srt``), bytes or the path of a file to copy.
+        Content by ending, such as ``.pt-BR.srt``. A content is bytes, or the path of a file to copy.
     """
     for paths in _places(folder, stem, [*contents]):
         found = dict(zip(paths, contents.values(), strict=True))
@@ -52,7 +55,7 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
                     if not path.exists():
                         _write(path, content)
                         written.append(path)
-            except FileExistsError:  # another process took the name just now
+            except FileExistsError:  # another process has just created the file
                 for path in written:
                     path.unlink()
                 continue
@@ -61,7 +64,7 @@ def write_new(folder: Path, stem: str, contents: Mapping[str, bytes | Path]) -> 
 
 
 def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
-    """Open a new file for writing, under a free name. Its ``name`` is its path."""
+    """Open a new file for writing bytes, under a free name such as ``stem-2``. Its ``name`` is its path."""
     for (path,) in _places(folder, stem, [ending]):
         try:
             return path.open("xb")
@@ -71,7 +74,7 @@ def open_new(folder: Path, stem: str, ending: str) -> BinaryIO:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value in JSON. Raise ValueError, also if the JSON is nested too deeply."""
+    """Return the value of a JSON text. Raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -85,7 +88,7 @@ def _places(folder: Path, stem: str, endings: list[str]) -> Iterator[list[Path]]
 
 
 def _holds(path: Path, content: bytes | Path) -> bool:
-    """Return whether a file has this content."""
+    """Return whether a path is a file with this content."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
@@ -103,5 +106,5 @@ def _write(path: Path, content: bytes | Path) -> None:
                     shutil.copyfileobj(source, file, 1 << 20)
             file.flush()
         except OSError:
-            path.unlink(missing_ok=True)  # half a file is worse than none
+            path.unlink(missing_ok=True)  # do not leave an incomplete file
             raise

@@ -1,13 +1,13 @@
-"""Words for people. Numbers get their nouns, and texts of others do nothing to a terminal."""
+"""Text for people: numbers with nouns, and texts without characters that control a terminal."""
 
 import re
 
-# Control characters other than tab and line feed, line separators, direction overrides, surrogates.
+# Control characters except tab and line feed, line separators, direction overrides and surrogates.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def counted(number: float, one: str, many: str = "") -> str:
-    """Return a number with its noun. `many` is `one` with an s by default.
+    """Return a number with its noun. `one` is the singular, and `many` the plural (default: `one` with an s).
 
     Examples
     --------
@@ -19,9 +19,9 @@ def counted(number: float, one: str, many: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with U+FFFD for each character that does something to a terminal.
+    r"""Return a text in which each character that could control a terminal is replaced by U+FFFD.
 
-    Tabs and line feeds stay. So do joiners, without which some scripts and emoji are another text.
+    Tabs and line feeds are kept, and also joiners, which are part of some scripts and emoji.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def escaped(json_text: str) -> str:
-    r"""Return JSON with each such character escaped. Programs read the same values.
+    r"""Escape each character of a JSON text that could control a terminal. The JSON values stay the same.
 
     Examples
     --------

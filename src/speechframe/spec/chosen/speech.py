@@ -14,9 +14,9 @@ MAX_PRONUNCIATIONS = 500
 MAX_PRONUNCIATION_CHARACTERS = 200
 """Largest length of a word in a pronunciation dictionary."""
 PAUSE_SECONDS = Range(0.1, 5.0)
-"""Length of a pause marker, in seconds."""
+"""Range of the length of a pause in seconds. Other lengths are clamped."""
 UNSPEAKABLE_SHARE = 1 / 3
-"""A text is refused if its voice cannot speak at least this share of the letters."""
+"""A text is refused if at least this share of its letters cannot be spoken by the voice."""
 US_EAST_STREAM_MODEL = Model.GEN2
 """Model of a stream in US-East if the request does not name a model."""
 RAW_G711_RATE_HZ = 8000
@@ -39,7 +39,7 @@ CONTENT_TYPES: dict[Format, str] = {
     Format.ALAW: "audio/x-alaw-basic",
     Format.PCM: "audio/L16",
 }
-"""Media types of audio. `content_type` adds the parameters of PCM."""
+"""Media types of audio by format. `content_type` adds the parameters of PCM."""
 
 
 def content_type(audio_format: Format, sample_rate_hz: int, channels: int) -> str:
@@ -251,7 +251,7 @@ POINTS: tuple[OpenPoint, ...] = (
     OpenPoint(
         "gen2-streaming",
         "gen2 streaming is deprecated",
-        f"The call works, with a {DEPRECATION_HEADER} header and a warning.",
+        f"The call works, and the answer has a {DEPRECATION_HEADER} header and a warning.",
         "A deprecated call is not a removed call.",
         "ours",
     ),

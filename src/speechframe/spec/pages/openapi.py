@@ -25,7 +25,7 @@ _UPGRADE_REFUSALS = (
     Status.INTERNAL_SERVER_ERROR,
     Status.SERVICE_UNAVAILABLE,
 )
-"""Refusals of an upgrade with a valid key (chosen: socket-upgrade)."""
+"""Statuses of a refused WebSocket upgrade with a valid key (chosen: socket-upgrade)."""
 
 
 def operation(endpoint: Endpoint) -> dict[str, Any]:
@@ -58,7 +58,7 @@ _REPEAT = f"A repeat within {_REMEMBERED_HOURS} hours with the same key and body
 
 
 def parameters_of() -> dict[str, Any]:
-    """Return the headers that several endpoints accept."""
+    """Return the Parameter objects of the headers that several endpoints accept."""
     return {
         "IdempotencyKey": {
             "name": chosen.IDEMPOTENCY_HEADER,
@@ -85,7 +85,7 @@ def parameters_of() -> dict[str, Any]:
             "name": chosen.TAKE_HEADER,
             "in": "header",
             "required": False,
-            "description": "Number of the take, if a text has several equally good ones; 0 is the first.",
+            "description": "Number of the take (one of several spoken versions of a text); 0 is the first.",
             "schema": {"type": "integer", "minimum": 0, "maximum": chosen.MAX_TAKE, "default": 0},
             **_ADDITION,
         },
@@ -115,7 +115,10 @@ def own_schemas() -> dict[str, Any]:
             "description": "Body of an HTTP error (open in the document; chosen: http-error-body).",
             "required": ["error_message", "error_code", "trace_id"],
             "properties": {
-                "error_message": {"type": "string", "description": "For people; the wording may change."},
+                "error_message": {
+                    "type": "string",
+                    "description": "Message for people; its text may change.",
+                },
                 "error_code": {"type": "string", "examples": [code.value for code in HttpErrorCode]},
                 "trace_id": {"type": "string", "description": f"Also in {chosen.TRACE_HEADER}."},
             },
@@ -126,7 +129,7 @@ def own_schemas() -> dict[str, Any]:
 
 
 def _addition_schemas() -> dict[str, Any]:
-    # A null stays a type here. Our own answers have every field, so a field without a value is null.
+    # Unlike in the other schemas, null stays a type. Our answers have null for a field without a value.
     _, schema = models_json_schema(
         [(Limits, "serialization"), (Health, "serialization")],
         ref_template="#/components/schemas/{model}",
@@ -140,7 +143,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
         return {"101": opened, **{str(int(status)): _refused(status) for status in _UPGRADE_REFUSALS}}
     described: dict[str, Any] = {}
     for code in endpoint.statuses:
-        status = Status(code)  # type: ignore[call-arg]  # mypy takes __new__ for the look-up
+        status = Status(code)  # type: ignore[call-arg]  # mypy takes the look-up for a call of __new__
         described[str(code)] = _answer(endpoint) if status is Status.OK else _refused(status)
     return described
 
@@ -203,7 +206,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if endpoint.query_model:
         schema = endpoint.query_model.model_json_schema(ref_template="#/components/schemas/{model}")
         for fact in field_facts(endpoint.query_model).values():
-            # The key is described among the security schemes.
+            # The security schemes of the page already contain the key.
             if fact.name != chosen.API_KEY_HEADER:
                 described: dict[str, Any] = {"name": fact.name, "in": "query", "required": fact.required}
                 described["schema"] = schema["properties"][fact.name]

@@ -1,4 +1,4 @@
-"""The document as others read it, made from the models and tables: Markdown, JSON Schema, OpenAPI 3.1."""
+"""Write the document as Markdown, JSON Schema and OpenAPI 3.1, from the models and tables."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["json_schema", "openapi", "tables_markdown"]
 
 
 def tables_markdown() -> str:
-    """Return every table of the document, and our own choices, as Markdown.
+    """Return all tables of the document, and our own choices, as Markdown.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def tables_markdown() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return one JSON Schema (2020-12) whose `$defs` contain every table of the document.
+    """Return a JSON Schema (2020-12) with the models of the document in `$defs`.
 
     Examples
     --------
@@ -126,9 +126,9 @@ def json_schema() -> dict[str, Any]:
 
 
 def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of every HTTP address, errors and headers included.
+    """Return the OpenAPI 3.1 description of all HTTP addresses, with errors and headers.
 
-    Addresses, headers and schemas that the document does not have carry `x-speechframe-addition`.
+    Addresses, headers and schemas that the document does not have are marked with `x-speechframe-addition`.
     The WebSocket address is described as the GET request that opens it.
 
     Examples
@@ -150,9 +150,9 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "Speech synthesis, voice changing, translation and dubbing",
             "version": INTERFACE_VERSION,
-            "description": "What the document leaves open is chosen at `GET /v1/limits`.",
+            "description": "`GET /v1/limits` lists our choices for the points that the document leaves open.",
         },
-        "servers": [{"url": "/", "description": "The address this description came from."}],
+        "servers": [{"url": "/", "description": "Address of the service that returned this description."}],
         "tags": [{"name": name} for name in dict.fromkeys(e.chapter for e in (*ENDPOINTS, *ADDITIONS))],
         "paths": paths,
         "components": {
@@ -180,10 +180,10 @@ _OURS = {
 
 
 def _published(schema: Any) -> Any:
-    """Make a schema of pydantic's one that the document would show.
+    """Convert a schema of pydantic to a schema for publication.
 
-    Our own keywords get the `x-` that readers of OpenAPI expect, descriptions lose their examples in Python,
-    and "or null" goes: in the document a field is there or it is not.
+    Our own keywords get the prefix `x-` of OpenAPI. A description keeps only its first paragraph. The option
+    "or null" is removed, because a field of the document is present or absent, but never null.
     """
     if isinstance(schema, list):
         return [_published(item) for item in schema]
